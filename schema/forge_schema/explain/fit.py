@@ -1,6 +1,8 @@
 """Compare a job's requirements with one worker's free resources: its total less its leases.
 
-The queue does not know other users of the machine, or the worker's own limit on jobs.
+A lease holds only disk once its job has ended, and the queue learns of that when the worker offers
+the rest and finds no job. It does not know other users of the machine, or the worker's own limit on
+jobs.
 """
 
 from collections import Counter, defaultdict
@@ -26,6 +28,7 @@ NOBODY: Row = {
     "address": None,
     "fit": defaultdict(bool),
 }
+AMOUNTS = ("cpus", "memory_mb", "disk_mb")
 NOTHING: Row = {"leases": 0, "cpus": 0, "memory_mb": 0, "disk_mb": 0, "gpus": []}
 
 
@@ -77,14 +80,24 @@ def room(worker: Row, leased: Row | None, busy: Collection[str]) -> Room:
         if not lease["devices"]:
             _take(free, lease)
     return Room(
-        Capacity(
-            cpus=worker["cpus"] - leased["cpus"],
-            memory_mb=worker["memory_mb"] - leased["memory_mb"],
-            disk_mb=worker["disk_mb"] - leased["disk_mb"],
-        ),
+        Capacity(**{name: max(0, worker[name] - leased[name]) for name in AMOUNTS}),
         tuple(Kind(*kind, count, max(0, free[kind])) for kind, count in sorted(kinds.items())),
         leased["leases"],
     )
+
+
+def offered(known: Room, offers: Iterable[Row]) -> Room:
+    """Return what a worker has free: by its leases or by its last offers, whichever is more."""
+    rest, kinds = known.rest, known.kinds
+    for offer in offers:
+        rest = replace(rest, **{name: max(getattr(rest, name), offer[name]) for name in AMOUNTS})
+        kinds = tuple(
+            replace(kind, free=max(kind.free, min(kind.in_all, offer["gpus"])))
+            if kind.name == offer["gpu_model"] and kind.vram_mb >= offer["vram_mb"]
+            else kind
+            for kind in kinds
+        )
+    return replace(known, rest=rest, kinds=kinds)
 
 
 def devices(leased: Iterable[Row]) -> set[str]:
@@ -134,7 +147,7 @@ Said = tuple[str, JsonValue, JsonValue, JsonValue]
 
 
 def _sizes(job: Row, worker: Row, room: Room) -> Iterator[Said]:
-    for name in ("cpus", "memory_mb", "disk_mb"):
+    for name in AMOUNTS:
         if not job[name]:
             continue  # a share of something that this worker lacks
         free = getattr(room.rest, name)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.explain.fit import Room, devices, requirements, room
+from forge_schema.explain.fit import Room, devices, offered, requirements, room
 from forge_schema.explain.front import Before, Front
 from forge_schema.explain.text import SIZES, lack, times, wish
 from forge_schema.model.explanation import Chance, Requirement, WorkerChance
@@ -105,7 +105,10 @@ def candidates(database: Database, job: Row, *, worker_id: int | None = None) ->
     )
     leased = {row["worker_id"]: row for row in database.rows("explain_leased", again=True)}
     busy = devices(leased.values())
-    return [_candidate(job, row, room(row, leased.get(row["id"]), busy)) for row in rows]
+    return [
+        _candidate(job, row, offered(room(row, leased.get(row["id"]), busy), row["offers"]))
+        for row in rows
+    ]
 
 
 def _candidate(job: Row, row: Row, space: Room) -> Candidate:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# told: the history. held: every lease ever granted, `finished_at` NULL while it is live.
+# told: the history. held: every lease ever granted, `finished_at` NULL while it is live; its GPUs
+# were free at `freed_at`, once the program had ended.
 # gang: the jobs on several machines; `by_master` if the success of rank 0 ends the run.
 # tried: the attempts with the budget that each was charged to, of a gang as its rank 0 the
 # one of the member that failed first; a retry begins a new era of budgets.
@@ -31,11 +32,13 @@ TABLES = """
     ) ON COMMIT DROP;
     CREATE TEMP TABLE held ON COMMIT DROP AS
         SELECT job_id, rank, attempt, token, nonce, worker_id, ready_at, claimed_at, started_at,
-            finished_at, reason, detail, devices
+            finished_at, reason, detail, devices, least(finished_at, claimed_at + make_interval(
+                secs => nullif(gpu_seconds, 0) / nullif(cardinality(devices), 0)
+            )) AS freed_at
         FROM attempt
         UNION ALL
         SELECT job_id, rank, attempt, token, nonce, worker_id, ready_at, claimed_at, started_at,
-            NULL, NULL, NULL, devices
+            NULL, NULL, NULL, devices, NULL
         FROM lease;
     CREATE TEMP TABLE gang ON COMMIT DROP AS
         SELECT id AS job_id, (spec ->> 'nodes')::integer AS nodes,

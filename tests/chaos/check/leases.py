@@ -69,7 +69,7 @@ ONE_PER_GPU = by_sql(
     FROM (
         SELECT *,
             lag(token) OVER earlier AS other,
-            lag(coalesce(finished_at, 'infinity')) OVER earlier AS ended
+            lag(coalesce(freed_at, 'infinity')) OVER earlier AS ended
         FROM held, unnest(devices) AS gpu
         WHERE started_at IS NOT NULL
         WINDOW earlier AS (PARTITION BY gpu ORDER BY started_at, token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.lease import Fence, Grant
@@ -12,7 +13,7 @@ from forge_worker.agent.reaper import Reaper
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.job_runs.job_environment import container_name
-from forge_worker.machine.slots import Slots
+from forge_worker.machine.slots import Slot, Slots
 from forge_worker.runners.docker.container import MainProcess
 from forge_worker.runners.docker.runner import DockerRunner
 from support.workers.runners import require_docker
@@ -73,3 +74,20 @@ def test_slot_comes_back_without_the_engine_once_the_kernel_says_that_nothing_li
     assert slots.jobs == 0
     assert not attempt.folders.root.exists()
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_job_that_has_ended_keeps_its_slot_while_its_container_may_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    slots, docker, freed = Slots(Capacity(1, 1, 1), max_jobs=1), DockerRunner(), Event()
+    attempt, reaper = ended(tmp_path, slots), Reaper(docker, slots, freed=freed)
+    docker.containers.remains(container_name(attempt), None)
+    (attempt.folders.output / "file").touch()
+    reaper.ended(attempt)
+    assert slots.lent[attempt.fence.token].cpus == 1
+    assert not freed.is_set()
+    docker.containers.gone(container_name(attempt))
+    reaper.ended(attempt)
+    assert slots.lent[attempt.fence.token] == Slot(0, 0, 1)
+    assert freed.is_set()

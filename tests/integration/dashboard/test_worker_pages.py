@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
-from forge_schema.model.states import Reason, Role
+from forge_schema.model.states import Phase, Reason, Role
 from forge_schema.model.worker import Speed
 from support.http.pages import Reader
 from support.queue.gang_workers import gang_worker
@@ -79,6 +79,18 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
         assert refused.status_code == 403
         viewer.page("/workers/new", 403)
     admin.page("/workers/999999", 404)
+
+
+def test_the_gpus_of_a_job_that_is_only_stored_are_not_in_use(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("gpu-1", gpus=GPUS)
+    job_id = api.rig.submit(gpus=1)
+    grant = worker.claim_one()
+    at_work = {}
+    for phase in (Phase.RUNNING, Phase.FINISHING):
+        api.rig.queue.report(grant.fence, phase, devices=["GPU-1"])
+        on_gpu = f'data-label="Job"><a href="/jobs/{job_id}"' in admin.page(f"/workers/{worker.id}")
+        at_work[phase] = on_gpu, "1 of 1 in use" in admin.page("/workers")
+    assert at_work == {Phase.RUNNING: (True, True), Phase.FINISHING: (False, False)}
 
 
 def test_a_worker_shows_its_rank_and_where_the_others_reach_it(api: Api, admin: Reader) -> None:

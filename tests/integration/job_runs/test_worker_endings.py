@@ -204,7 +204,8 @@ def test_job_with_an_image_waits_for_a_worker_with_an_engine(process: Bed) -> No
 def test_jobs_run_at_once_as_far_as_cpus_and_memory_go(
     process: Bed, eventually: Eventually
 ) -> None:
-    worker = process.worker(cpus=2, memory_mb=1200)
+    # Otherwise the lease of a job that has ended may be beside that of the next.
+    worker = process.worker(cpus=2, memory_mb=1200, max_storing=0)
     needs = [SMALL.model_copy(update={"memory_mb": 400})] * 5
     needs += [SMALL.model_copy(update={"cpus": 1.5})] * 3
     jobs = {process.script(WAITS, resources=need): need for need in needs}

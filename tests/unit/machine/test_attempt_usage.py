@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_io import usage
 from forge_worker.job_io.usage import Sampler
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from forge_schema.model.attempt_records import Sample
     from forge_schema.model.lease import Fence
-    from forge_worker.attempt.attempt import Attempt
 
 
 class Queue:
@@ -124,6 +124,32 @@ def test_queue_that_stays_away_costs_no_more_memory(
         looking.step()
     looking.last(seen)
     assert queue.kept == [0, 1, 2]
+
+
+def test_use_ends_with_the_job_although_its_output_is_still_stored(attempt: Attempt) -> None:
+    queue, meter = Queue(), Meter()
+    looking = driven(queue, meter)
+    seen = looking.watch(attempt, ["GPU-a"])
+    looking.step()
+    attempt.claimed_s -= 100
+    looking.last_look(seen)
+    attempt.end()
+    # It was stored for an hour.
+    attempt.claimed_s -= 3600
+    attempt.cursors.keep(ended_ms=attempt.cursors["ended_ms"] - 3_600_000)
+    assert 100 <= looking.last(seen).gpu_seconds < 200
+    assert next(meter.joules) == 2
+    # Neither does a later agent count another job's use of the GPU.
+    later = driven(queue, meter)
+    again = later.watch(attempt_again(attempt), ["GPU-a"])
+    later.step()
+    assert 100 <= later.last(again).gpu_seconds < 200
+    assert next(meter.joules) == 3
+
+
+def attempt_again(attempt: Attempt) -> Attempt:
+    """Return an attempt as a later agent sees it."""
+    return Attempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
 
 
 def test_driver_that_hangs_does_not_hold_up_the_end(

@@ -20,10 +20,14 @@ BIG = [Gpu(f"GPU-{n}", "NVIDIA A100", 40_000) for n in range(3)]
 SMALL = [Gpu(f"GPU-{n}", "NVIDIA T4", 16_000) for n in range(3, 5)]
 GPUS = BIG + SMALL
 TOTAL = Capacity(1000, 1_000_000, 1_000_000)
+# Of the workers that end jobs in any order; so many may be stored at once.
+MAX_JOBS = 2
 
 
-def slots_of(folder: Path, used: dict[str, Use], gpus: list[Gpu] = GPUS) -> Slots:
-    return Slots(TOTAL, GpuPool(gpus, lambda _: used, Locks(folder)), max_jobs=100)
+def slots_of(
+    folder: Path, used: dict[str, Use], gpus: list[Gpu] = GPUS, *, max_jobs: int = 100
+) -> Slots:
+    return Slots(TOTAL, GpuPool(gpus, lambda _: used, Locks(folder)), max_jobs=max_jobs)
 
 
 def lent(slots: Slots) -> list[str]:
@@ -46,6 +50,65 @@ def test_slots_say_what_is_free_also_as_if_a_job_were_gone() -> None:
         slots.take_back(1)
     with slots.offer() as offered:
         assert offered == (Capacity(1.5, 300, 200), 2)
+
+
+def test_of_a_job_that_has_ended_only_the_disk_is_lent(tmp_path: Path) -> None:
+    one, two = (slots_of(tmp_path, {}, BIG, max_jobs=1) for _ in range(2))
+    (choice,) = one.choices()
+    with one.offer(choice):
+        one.lend(1, Capacity(600, 1000, 900_000, 3))
+    for _ in range(2):
+        one.keep_disk(1)
+    assert one.lent == {1: Slot(0, 0, 900_000)}
+    assert one.jobs == 1
+    with one.offer(choice) as (free, room):
+        assert (free.cpus, free.memory_mb, free.disk_mb) == (1000, 1_000_000, 100_000)
+        assert (free.gpus, room) == (3, 1)
+    # Another worker of the machine may lock them, too.
+    with two.offer(choice) as (free, _):
+        assert free.gpus == 3
+    with one.offer(choice, without={1}) as (free, room):
+        assert (free.disk_mb, room) == (1_000_000, 1)
+    one.take_back(1)
+    one.keep_disk(1)
+    assert one.lent == {}
+
+
+def test_jobs_that_end_while_as_many_are_stored_as_may_run_keep_their_slots(tmp_path: Path) -> None:
+    slots = slots_of(tmp_path, {}, BIG, max_jobs=2)
+    (choice,) = slots.choices()
+    for token in (1, 2, 3, 4):
+        with slots.offer(choice):
+            slots.lend(token, Capacity(1, 1, 1, 1 if token > 1 else 0))
+        slots.keep_disk(token)
+    assert [slot.cpus for slot in slots.lent.values()] == [0, 0, 1, 1]
+    with slots.offer(choice) as (free, room):
+        assert (free.cpus, free.gpus, room) == (998, 1, 0)
+    slots.take_back(2)
+    with slots.offer(choice) as (free, room):
+        assert (free.cpus, free.gpus, room) == (999, 2, 1)
+
+
+def test_operator_may_have_each_job_stored_before_the_next_starts() -> None:
+    slots = Slots(Capacity(4, 1000, 1000), max_jobs=1, max_storing=0)
+    slots.lend(1, Capacity(1, 1, 1))
+    slots.keep_disk(1)
+    with slots.offer() as (free, room):
+        assert (free.cpus, room) == (3, 0)
+
+
+def test_gpus_of_a_job_that_had_ended_before_the_boot_are_not_lent_again(tmp_path: Path) -> None:
+    slots = slots_of(tmp_path, {}, BIG, max_jobs=1)
+    runs, ended = Slot(1, 1, 5, ("GPU-0",)), Slot(1, 1, 7, ("GPU-0",))
+    slots.lend_again(1, runs)
+    # More may be stored than usual: nobody knows which of them were to keep their slots.
+    for token in (2, 3):
+        slots.lend_again(token, ended, ended=True)
+    assert slots.lent == {1: runs, 2: Slot(0, 0, 7), 3: Slot(0, 0, 7)}
+    slots.keep_disk(2)
+    slots.take_back(2)
+    assert slots.gpus_lent() == {"GPU-0"}
+    assert not Locks(tmp_path).take("GPU-0")
 
 
 def test_each_kind_is_offered_by_itself(tmp_path: Path) -> None:
@@ -189,7 +252,9 @@ class Sharing(RuleBasedStateMachine):
         super().__init__()
         self.used: dict[str, Use] = {}
         self.folder = TemporaryDirectory()
-        self.workers = [slots_of(Path(self.folder.name), self.used) for _ in range(2)]
+        self.workers = [
+            slots_of(Path(self.folder.name), self.used, max_jobs=MAX_JOBS) for _ in range(2)
+        ]
         self.token = 0
 
     @rule(which=st.integers(0, 1), wants=st.lists(st.integers(1, 4), max_size=3))
@@ -231,6 +296,14 @@ class Sharing(RuleBasedStateMachine):
         slots.take_back(token)
         slots.take_back(token)
 
+    @precondition(lambda self: any(slots.lent for slots in self.workers))
+    @rule(data=st.data())
+    def store(self, data: st.DataObject) -> None:
+        """End a job whose output is still to be stored."""
+        pairs = [(slots, token) for slots in self.workers for token in sorted(slots.lent)]
+        slots, token = data.draw(st.sampled_from(pairs))
+        slots.keep_disk(token)
+
     @rule(uuid=st.sampled_from([gpu.uuid for gpu in GPUS]), comes=st.booleans())
     def stranger(self, uuid: str, *, comes: bool) -> None:
         if comes and uuid not in lent(self.workers[0]) + lent(self.workers[1]):
@@ -242,6 +315,11 @@ class Sharing(RuleBasedStateMachine):
     def a_gpu_is_lent_once(self) -> None:
         both = [uuid for slots in self.workers for uuid in lent(slots)]
         assert len(both) == len(set(both))
+
+    @invariant()
+    def few_hold_only_disk(self) -> None:
+        for slots in self.workers:
+            assert sum(not slot.cpus for slot in slots.lent.values()) <= MAX_JOBS
 
     @invariant()
     def what_nobody_has_is_offered(self) -> None:

@@ -79,7 +79,12 @@ class Agent:
         changed = Bell(claim, renew)
         devices, meter = Inventory(settings.gpus), GpuMeter()
         pool = GpuPool(devices.gpus, devices.use, Locks(settings.lock_dir))
-        slots = Slots(capacity(settings), pool, max_jobs=settings.max_jobs)
+        slots = Slots(
+            capacity(settings),
+            pool,
+            max_jobs=settings.max_jobs,
+            max_storing=settings.max_storing,
+        )
         self.running = Running()
         attempts = self.running.attempts
         faults = Faults(Quarantine(settings.worker_dir), slots, attempts, changed)
@@ -101,7 +106,7 @@ class Agent:
             sample_s=settings.sample_s,
             money_per_second=(settings.price_per_hour or 0.0) / 3600,
         )
-        self._reaper = Reaper(runners.docker, slots, woken=reap)
+        self._reaper = Reaper(runners.docker, slots, freed=claim, woken=reap)
         gangs = gang_policy(settings, containers=runners.docker is not None)
         measured = speed.kept(settings.worker_dir, devices)
         self._registration = Registration(
@@ -138,6 +143,7 @@ class Agent:
                 health=self._health,
                 gangs=gangs,
                 speed=measured,
+                ended=self._reaper.ended,
             ),
             running=self.running,
             slots=slots,

@@ -42,7 +42,7 @@ class Jobs:
         slots: the machine's resources.
         claims: gives back jobs that could not be started.
         outbox: delivers ends.
-        reaper: frees a job's resources once its container is gone.
+        reaper: frees a job's resources once it has ended.
         faults: stops jobs whose GPUs failed.
         leaving: gives back jobs that arrive too late; notified when a job has ended.
     """
@@ -87,7 +87,7 @@ class Jobs:
     def go_on(self, adopted: Iterable[Adopted]) -> None:
         """Continue the attempts that an earlier agent left running."""
         for found in adopted:
-            self._slots.lend_again(found.attempt.fence.token, found.slot)
+            self._slots.lend_again(found.attempt.fence.token, found.slot, ended=found.ended)
             self._claims.took_one()
             given = (found.attempt, found.slot, found.runner, self._known(), found.handle)
             try:

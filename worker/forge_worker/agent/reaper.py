@@ -1,4 +1,7 @@
-"""The reaper: removes containers that no job here uses any more, and frees their resources."""
+"""The reaper: removes containers that no job here uses any more, and frees their resources.
+
+A job's GPUs, CPUs and memory are free when it has ended, its disk when its folders are removed.
+"""
 
 from threading import Event, Lock
 
@@ -19,18 +22,36 @@ log = structlog.get_logger(__name__)
 
 
 class Reaper(Loop):
-    """Keeps the slot and the folders of an ended job until its container is gone."""
+    """Keeps the slot and the folders of an ended job until its container is gone.
+
+    `freed` is set when a job that is still to be stored leaves room for others.
+    """
 
     name = "reap"
 
     def __init__(
-        self, docker: DockerRunner | None, slots: Slots, *, woken: Event | None = None
+        self,
+        docker: DockerRunner | None,
+        slots: Slots,
+        *,
+        freed: Event | None = None,
+        woken: Event | None = None,
     ) -> None:
         super().__init__(PERIOD_S, woken=woken)
         self._docker = docker
         self._slots = slots
+        self._freed = freed or Event()
         self._kept: dict[int, Attempt] = {}
         self._lock = Lock()
+
+    def ended(self, attempt: Attempt) -> None:
+        """Free all but the disk of a job that has ended, unless its container may still run."""
+        if self.may_live(attempt):
+            return
+        self._slots.keep_disk(attempt.fence.token)
+        # Otherwise its end, which claims too, follows at once.
+        if attempt.folders.has_output():
+            self._freed.set()
 
     def let_go(self, attempt: Attempt) -> None:
         """Free the slot and the folders of an ended job, now or once its container is gone."""

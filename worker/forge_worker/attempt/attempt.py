@@ -107,6 +107,25 @@ class Attempt:
             self.cursors.keep(started_ms=int(seconds() * 1000))
         return self.cursors["started_ms"] / 1000
 
+    @property
+    def held_s(self) -> float:
+        """How long the job has had its resources, or had them when it ended, in seconds."""
+        return (self.cursors["ended_ms"] / 1000 or seconds()) - self.claimed_s
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of the job lives any more, although its output may still be stored."""
+        return self.cursors["ended_ms"] > 0
+
+    def end(self) -> None:
+        """Note that nothing of the job lives any more. May be repeated.
+
+        Raises:
+            OSError: it could not be saved for a later agent.
+        """
+        if not self.over:
+            self.cursors.keep(ended_ms=int(seconds() * 1000))
+
     @contextmanager
     def weighed(self, folder: Path) -> Iterator[None]:
         """Count the growth of a folder during the block as the job's disk use."""

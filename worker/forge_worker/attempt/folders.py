@@ -82,6 +82,13 @@ class Folders:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
+    def has_output(self) -> bool:
+        """Return whether there may be files to store, other than the log."""
+        try:
+            return any(any(place.iterdir()) for place in (self.output, self.checkpoint))
+        except OSError:
+            return True
+
     def bytes_used(self) -> int:
         """Return the job's bytes on disk, without the agent's own copies."""
         places = (self.work, self.output, self.checkpoint, self.control)

@@ -85,9 +85,9 @@ def _seen(settings: WorkerSettings) -> Json:
 def _policy(settings: WorkerSettings) -> Json:
     names = (
         "profile", "cpus", "memory_mb", "memory_reserve_mb", "disk_mb", "disk_floor_mb", "max_jobs",
-        "max_cpu_percent", "max_memory_percent", "max_gpu_percent", "cooldown_s", "runner",
-        "allow_processes", "default_image", "allowed_images", "allow_builds", "pull", "network",
-        "extra_mounts", "allow_install", "labels",
+        "max_storing", "max_cpu_percent", "max_memory_percent", "max_gpu_percent", "cooldown_s",
+        "runner", "allow_processes", "default_image", "allowed_images", "allow_builds", "pull",
+        "network", "extra_mounts", "allow_install", "labels",
     )  # fmt: skip
     kept = [kind for kind in WANTED if kind in parents()]
     return {**{name: getattr(settings, name) for name in names}, "processes_held_by": kept}
@@ -203,13 +203,18 @@ def _job_line(job: Json, leases: Json) -> str:
     lease = leases.get(str(job["job"]))
     parts = [
         f"{job['phase']} for {max(0, time() - job['since']):.0f} s",
-        f"{job['cpus']:g} CPUs",
-        f"{job['memory_mb']} MiB",
-        *(f"GPU {uuid}" for uuid in job["gpus"]),
+        *_lent(job),
         *([f"stopping: {job['stopping']}"] if job["stopping"] else []),
         *([f"lease {lease}"] if lease else []),
     ]
     return f"  job {job['job']} ({job['name']}), attempt {job['attempt']}: {', '.join(parts)}"
+
+
+def _lent(job: Json) -> list[str]:
+    if not job["cpus"] and job["disk_mb"]:
+        return [f"ended, and holds only its {job['disk_mb']} MiB of disk"]
+    gpus = [f"GPU {uuid}" for uuid in job["gpus"]]
+    return [f"{job['cpus']:g} CPUs", f"{job['memory_mb']} MiB", *gpus]
 
 
 def _machine_lines(told: Json) -> Iterator[str]:

@@ -13,7 +13,6 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Usage
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.clock import seconds
 from forge_worker.files.atomic import write_atomically
 from forge_worker.job_io.usage_meter import UsageMeter
 from forge_worker.loop import Loop
@@ -56,9 +55,12 @@ class AttemptUsage:
     def look(self, sample_s: float | None = None) -> bool:
         """Look once, and add a sample if the last is `sample_s` seconds old; return whether it did.
 
-        None is for the last look: a job too short for a sample gets none.
+        None is for the last look: a job too short for a sample gets none. A job that has ended is
+        not looked at: its GPUs may serve another.
         """
         with self._looking:
+            if self.attempt.over:
+                return False
             now = self._clock()
             use = self.handle.used() if self.handle else None
             looks = self._meter.look(self._gpus)
@@ -176,25 +178,30 @@ class Sampler(Loop):
             known = self._known.get(attempt.fence.token)
         if known is None:
             return Usage()
-        return known.usage(seconds() - attempt.claimed_s, self._money_per_second)
+        return known.usage(attempt.held_s, self._money_per_second)
 
     def forget(self, attempt: Attempt) -> None:
         """Forget an attempt's use: its end is delivered or spooled."""
         with self._lock:
             self._known.pop(attempt.fence.token, None)
 
-    def last(self, attempt_usage: AttemptUsage) -> Usage:
-        """Look a last time, try once to send the samples, and return the total use.
-
-        Errors are ignored: the attempt's end must not wait for this.
-        """
+    def last_look(self, attempt_usage: AttemptUsage) -> None:
+        """Look a last time, and stop measuring. Errors are ignored: the end must not wait."""
         self.let_go(attempt_usage)
         look = Thread(target=self._look, args=(attempt_usage, None), name="last look", daemon=True)
         look.start()
         look.join(LAST_LOOK_S)
+
+    def last(self, attempt_usage: AttemptUsage) -> Usage:
+        """Try once to send the samples, and return the total use.
+
+        Errors are ignored: the attempt's end must not wait for this.
+        """
+        attempt = attempt_usage.attempt
+        if not attempt.over:
+            self.last_look(attempt_usage)
         self._send(attempt_usage)
-        held_s = seconds() - attempt_usage.attempt.claimed_s
-        return attempt_usage.usage(held_s, self._money_per_second)
+        return attempt_usage.usage(attempt.held_s, self._money_per_second)
 
     def step(self) -> None:
         """Look at every attempt."""

@@ -63,7 +63,7 @@ class UsageMeter:
             self._peak_memory = max(self._peak_memory or 0.0, use.peak_memory_mb)
 
     def usage(self, held_s: float, money_per_second: float) -> Usage:
-        """Return the total use of an attempt that held its slot for `held_s` seconds."""
+        """Return the total use of an attempt that held its GPUs for `held_s` seconds."""
         joules = [tally.energy_j for tally in self._gpus.values()]
         known = [j for j in joules if j is not None]
         peaks = [tally.peak_mb for tally in self._gpus.values() if tally.peak_mb is not None]

@@ -1,7 +1,5 @@
 """One attempt from its grant to its end: prepare, run, supervise, settle."""
 
-from functools import partial
-
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
@@ -13,7 +11,6 @@ from forge_schema.storage.store import StoreError
 from forge_worker.attempt.attempt import Attempt, Stopped, with_advice
 from forge_worker.files.copies import DiskFull
 from forge_worker.gang.preflight import PreflightFailed
-from forge_worker.job_runs.job_state import keep_exit
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.preparation import started, taken_up
 from forge_worker.job_runs.services import JobServices
@@ -81,9 +78,9 @@ def _steps(parts: Parts, adopted: Handle | None) -> End | None:
     parts.usage.handle = handle
     try:
         exited = supervise(parts, handle)
-        parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
-    finally:
+    except BaseException:
         handle.remove()
+        raise
     return settle(parts, exited)
 
 

@@ -34,12 +34,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """An attempt that continues, with its slot and its container."""
+    """An attempt that continues, with its slot and its container; one that `ended` has neither."""
 
     attempt: Attempt
     slot: Slot
     runner: Runner
     handle: Handle
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _adopted(candidate: Candidate) -> Adopted | None:
     if handle is None:
         return None
     log.info("job_adopted", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
-    return Adopted(attempt, slot, candidate.runner, handle)
+    return Adopted(attempt, slot, candidate.runner, handle, ended=candidate.leftover is None)
 
 
 def _handle(candidate: Candidate, attempt: Attempt) -> Handle | None:

@@ -28,7 +28,8 @@ from forge_worker.settings.settings import WorkerSettings
 class JobServices:
     """Shared by all attempts of a worker; `provisions` are applied in order.
 
-    `speed` is the machine's; None if it was not measured.
+    `speed` is the machine's; None if it was not measured. `ended` frees what an attempt no longer
+    needs once its job has ended.
     """
 
     host: Host
@@ -46,6 +47,7 @@ class JobServices:
     warm: WarmParts
     gangs: GangPolicy
     speed: Speed | None
+    ended: Callable[[Attempt], None]
     provisions: tuple[Provision, ...] = ()
 
 
@@ -61,6 +63,7 @@ def job_services(
     health: Health,
     gangs: GangPolicy,
     speed: Speed | None,
+    ended: Callable[[Attempt], None],
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
     most = settings.cache_mb << 20
@@ -89,5 +92,6 @@ def job_services(
         warm=warm,
         gangs=gangs,
         speed=speed,
+        ended=ended,
         provisions=provisions_in_order(settings, images),
     )

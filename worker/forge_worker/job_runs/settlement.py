@@ -65,12 +65,9 @@ def _stop_the_others(parts: Parts) -> None:
 
 
 def _faulted(parts: Parts, exited: Exit) -> bool:
-    """Tell whether a job failed because of its GPU; the driver may report the fault late."""
-    if exited.code == 0 or not parts.slot.gpu_uuids:
-        return False
-    parts.services.fault_watch.settle()
+    """Tell whether a job failed because of its GPU."""
     stop = parts.attempt.stop
-    return stop is not None and stop.reason is Reason.GPU_FAULT
+    return exited.code != 0 and stop is not None and stop.reason is Reason.GPU_FAULT
 
 
 def _store_success(parts: Parts) -> None:

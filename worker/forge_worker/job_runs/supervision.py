@@ -1,4 +1,8 @@
-"""Supervision: waits for a running job, and stops it if necessary, within its window."""
+"""Supervision: waits for a running job, and stops it if necessary, within its window.
+
+When it has ended, its resources are free, except for its disk: other jobs start while its output is
+stored.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -12,7 +16,7 @@ from forge_worker.attempt.window import opening
 from forge_worker.clock import seconds
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.stall import stall_watches
-from forge_worker.job_runs.job_state import keep_stop
+from forge_worker.job_runs.job_state import keep_exit, keep_stop
 from forge_worker.job_runs.parts import Parts
 from forge_worker.loop import Loop
 from forge_worker.runners.runner import Exit, Handle
@@ -21,7 +25,7 @@ WATCH_S = 0.5
 
 
 def supervise(parts: Parts, handle: Handle) -> Exit:
-    """Wait for the job and return how it ended; the loops around it end as well."""
+    """Wait for the job, remove it, and return how it ended; the loops around it end as well."""
     parts.phases.enter(Phase.RUNNING)
     stored = parts.checkpoints
     loops: list[Loop] = [parts.metrics, stored.thinner, parts.checkpoint_request]
@@ -33,6 +37,9 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
         exited = _wait(parts, handle)
         stored.job_ended = True
         good = succeeded(parts, exited)
+        parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
+        handle.remove()
+        _free(parts, exited)
         return exited
     finally:
         for loop in (parts.logs, parts.disk, *loops):
@@ -44,6 +51,29 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
 def succeeded(parts: Parts, exited: Exit) -> bool:
     """Tell whether a job ended successfully without being stopped."""
     return exited.code == 0 and not exited.oom_killed and parts.stopped_for is None
+
+
+def _free(parts: Parts, exited: Exit) -> None:
+    """Give back all but the disk of a job that has ended."""
+    attempt, services, stop = parts.attempt, parts.services, parts.stopped_for
+    if exited.code != 0 and parts.slot.gpu_uuids and stop is None:
+        _blame_gpus(parts)
+    services.sampler.last_look(parts.usage)
+    parts.keep(attempt.end)
+    # A preempted job is ready again once it is stored, and no other may have taken its place.
+    if stop is None or stop.reason is not Reason.PREEMPTED:
+        services.ended(attempt)
+
+
+def _blame_gpus(parts: Parts) -> None:
+    """Have a job that failed stop for its GPU's fault, which the driver may report late.
+
+    The next job must not get this GPU, and a later agent could not tell whose fault it was.
+    """
+    parts.services.fault_watch.settle()
+    stop = parts.attempt.stop
+    if stop is not None and stop.reason is Reason.GPU_FAULT:
+        parts.keep(partial(keep_stop, parts.attempt.folders.root, stop))
 
 
 def _wait(parts: Parts, handle: Handle) -> Exit:

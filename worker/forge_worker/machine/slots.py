@@ -22,6 +22,11 @@ class Slot:
     gpu_vendor: str = ""
 
     @property
+    def only_disk(self) -> "Slot":
+        """What is left of it once its job has ended: the disk, until the job's folder is gone."""
+        return Slot(0, 0, self.disk_mb)
+
+    @property
     def batch_size(self) -> int:
         """An initial batch size: four samples per GiB, rounded down to a power of two.
 
@@ -33,13 +38,27 @@ class Slot:
 
 
 class Slots:
-    """Lend resources to jobs and take them back; a GPU serves one job at a time."""
+    """Lend resources to jobs and take them back; a GPU serves one job at a time.
 
-    def __init__(self, total: Capacity, gpus: GpuPool | None = None, *, max_jobs: int) -> None:
+    A job that has ended keeps only its disk while its output is stored. At most `max_storing` jobs
+    do, by default `max_jobs`: the next to end keep their slots until one of these is taken back.
+    """
+
+    def __init__(
+        self,
+        total: Capacity,
+        gpus: GpuPool | None = None,
+        *,
+        max_jobs: int,
+        max_storing: int | None = None,
+    ) -> None:
         self._total = total
         self.gpus = gpus or GpuPool()
         self._max_jobs = max_jobs
+        self._max_storing = max_jobs if max_storing is None else max_storing
         self._lent: dict[int, Slot] = {}
+        # By token, in the order in which they ended.
+        self._ended: list[int] = []
         self._lock = Lock()
 
     @property
@@ -54,7 +73,7 @@ class Slots:
 
     @property
     def jobs(self) -> int:
-        """How many jobs hold a slot."""
+        """How many jobs hold a slot, or what is left of it."""
         return len(self._lent)
 
     def choices(self, *, without: Collection[int] = ()) -> Sequence[Choice | None]:
@@ -80,12 +99,13 @@ class Slots:
     def _room(self, without: Collection[int]) -> tuple[Capacity, int]:
         with self._lock:
             lent = [slot for token, slot in self._lent.items() if token not in without]
+            storing = [token for token in self._storing() if token not in without]
         free = Capacity(
             cpus=self._total.cpus - sum(slot.cpus for slot in lent),
             memory_mb=self._total.memory_mb - sum(slot.memory_mb for slot in lent),
             disk_mb=self._total.disk_mb - sum(slot.disk_mb for slot in lent),
         )
-        return free, self._max_jobs - len(lent)
+        return free, self._max_jobs - len(lent) + len(storing)
 
     def lend(self, token: int, needs: Capacity) -> Slot:
         """Lend a job what it needs; the claim has checked that this was offered."""
@@ -102,14 +122,41 @@ class Slots:
             self._lent[token] = slot
         return slot
 
-    def lend_again(self, token: int, slot: Slot) -> None:
-        """Lend a job what it has had since an earlier boot, whatever the settings are now."""
-        self.gpus.lend_again(token, slot.gpu_uuids)
+    def lend_again(self, token: int, slot: Slot, *, ended: bool = False) -> None:
+        """Lend a job what it has had since an earlier boot, whatever the settings are now.
+
+        The GPUs of one that has `ended` may have been lent to another job since.
+        """
+        if not ended:
+            self.gpus.lend_again(token, slot.gpu_uuids)
         with self._lock:
-            self._lent[token] = slot
+            self._lent[token] = slot.only_disk if ended else slot
+            if ended:
+                self._ended.append(token)
+
+    def keep_disk(self, token: int) -> None:
+        """Take back all but the disk of a job that has ended, now or when it is its turn."""
+        with self._lock:
+            if token in self._lent and token not in self._ended:
+                self._ended.append(token)
+        self._let_go_of_ended()
 
     def take_back(self, token: int) -> None:
         """Take back the slot of the job with this token. May be repeated."""
         self.gpus.take_back(token)
         with self._lock:
             self._lent.pop(token, None)
+            if token in self._ended:
+                self._ended.remove(token)
+        self._let_go_of_ended()
+
+    def _let_go_of_ended(self) -> None:
+        with self._lock:
+            storing = self._storing()
+            for token in storing:
+                self._lent[token] = self._lent[token].only_disk
+        for token in storing:
+            self.gpus.take_back(token)
+
+    def _storing(self) -> list[int]:
+        return self._ended[: self._max_storing]

@@ -22,6 +22,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     # One job at a time, and none while the machine is otherwise busy.
     "benchmark": {
         "max_jobs": 1,
+        "max_storing": 0,
         "max_cpu_percent": 30.0,
         "max_memory_percent": 50.0,
         "max_gpu_percent": 5.0,

@@ -83,6 +83,10 @@ class MachineSettings(BaseSettings):
         description="Python whose PyTorch or NumPy measures the machine; by default the worker's",
     )
     max_jobs: PositiveInt = Field(64, description="maximum number of jobs at once")
+    max_storing: NonNegativeInt | None = Field(
+        None,
+        description="jobs that hold only disk while they are stored; by default --max-jobs",
+    )
     max_cpu_percent: Percent | None = Field(
         None, description="take no new job while CPU usage of the machine is higher"
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Form, Path, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
+from forge_schema.model.states import Phase
 from forge_schema.queue.registry import NoSuchWorker
 from forge_schema.read.fleet import Fleet
 
@@ -102,7 +103,10 @@ def devices(worker: Row, jobs: list[Row]) -> list[Device]:
     found = []
     for gpu in worker["gpus"]:
         uuid = gpu.get("uuid", "")
-        holders = [job for job in jobs if uuid in job["devices"]]
+        # A job that is only stored does not have its GPUs any more.
+        holders = [
+            job for job in jobs if uuid in job["devices"] and job["phase"] != Phase.FINISHING
+        ]
         looks = [said, *(_object(_object(job["used"]).get("gpus")) for job in holders)]
         look = next(filter(None, (_object(seen.get(uuid)) for seen in looks)), {})
         found.append(Device(gpu, holders, look, faults.get(uuid)))

@@ -1,6 +1,7 @@
 -- The workers compared with a shape, those that can serve it first: what each has, and which of the
 -- requirements it meets, how much an idle one is preferred, and what it keeps room for, if it is
--- drafted for a gang. Workers beyond `count` are only counted.
+-- drafted for a gang. Its `offers` are what it had free when it last found no job. Workers beyond
+-- `count` are only counted.
 SELECT
     worker.id, worker.name, worker.kind, worker.status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.local,
@@ -35,6 +36,10 @@ SELECT
         CROSS JOIN LATERAL forge_lent(wanted, worker) AS kept
         WHERE draft.worker_id = worker.id AND draft.until > forge_now()
     ) AS draft,
+    ARRAY(
+        SELECT to_jsonb(idle) FROM idle
+        WHERE idle.worker_id = worker.id AND idle.boot_id = worker.boot_id
+    ) AS offers,
     count(*) OVER ()::integer AS in_all
 FROM shape
 CROSS JOIN worker

@@ -1,7 +1,9 @@
 -- A page of workers that match a filter, by name, after a name: seconds since each was last heard
--- from, its leases, and how many of its GPUs they hold.
+-- from, its leases, and how many of its GPUs they hold. A job that is only stored holds none.
 WITH held AS MATERIALIZED (
-    SELECT worker_id, count(*) AS leases, sum(cardinality(devices)) AS gpus
+    SELECT
+        worker_id, count(*) AS leases,
+        sum(cardinality(devices)) FILTER (WHERE phase <> 'finishing') AS gpus
     FROM lease
     WHERE over IS NULL
     GROUP BY worker_id
