@@ -377,7 +377,7 @@ class JobSpec(KnownFields, BaseModel):
         if self.max_nodes is None:
             return self
         if self.nodes == 1:
-            raise ValueError("a range of machines begins with 2 or more: set nodes to its least")
+            raise ValueError("a range of machines begins with 2 or more, for example 2..3")
         if self.max_nodes < self.nodes:
             raise ValueError(
                 f"a range of machines cannot go from {self.nodes} to {self.max_nodes}:"

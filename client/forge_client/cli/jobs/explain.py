@@ -126,7 +126,7 @@ def _estimate(found: Explanation) -> str:
 def _spent(found: Explanation) -> str:
     """List the budgets with their use, omitting unused ones."""
     return ", ".join(
-        f"{one.used} {one.budget}, {one.granted} granted" for one in found.budgets if one.used
+        f"{one.budget}: {one.used} ({one.granted} allowed)" for one in found.budgets if one.used
     )
 
 
