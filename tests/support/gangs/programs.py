@@ -98,7 +98,9 @@ told = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_
 same = f"{rank.value} {size.value} 0 {rank.value}".split()
 place = os.path.dirname(os.environ["FORGE_OUTPUT_DIR"]) == os.path.dirname(os.getcwd())
 secret = "FORGE_GANG_SECRET" in os.environ
-print(f"{rank.value} of {size.value} got {total.value} {told == same} {place} {secret}", flush=True)
+# In one write: mpirun mixes the output of all ranks as it comes.
+said = f"{rank.value} of {size.value} got {total.value} {told == same} {place} {secret}"
+print(said + os.linesep, end="", flush=True)
 with open(os.path.join(os.environ["FORGE_OUTPUT_DIR"], "sum.txt"), "w") as file:
     file.write(f"{rank.value} {total.value}")
 if "wait" in sys.argv:
