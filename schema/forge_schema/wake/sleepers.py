@@ -129,9 +129,14 @@ class Sleepers:
         return woken
 
     def forget(self) -> None:
-        """Forget all records: hints that took them may have been missed."""
+        """Trust no record any more: hints that took them may have been missed.
+
+        Those that are still there must go when their worker finds a job, or a gang would have it too.
+        """
         with self._lock:
-            self._looks.clear()
+            for looks in self._looks.values():
+                for look in looks.values():
+                    look.xid = None
 
     def _misses(self, worker_id: int, hint: Hint) -> bool:
         looks = self._looks.get(worker_id, {})

@@ -10,7 +10,8 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Command, Reason, State
 from forge_schema.model.worker import Gpu
-from forge_schema.wake.hint import Hint
+from forge_schema.wake.hint import ANY, Hint
+from forge_worker.queue.gateway import SqlGateway
 from support.at_once import at_once
 from support.queue.gang_workers import MEMBERS, GangWorker, asleep, gang_worker
 from support.queue.rig import spec
@@ -255,8 +256,10 @@ def test_singles_and_gangs_at_the_same_moment_never_take_half_of_a_gang(rig: Rig
     for _ in range(4):
         at_once(*(partial(_look_once, worker) for worker in workers))
         rig.database.rows("form")
-    # Who met another one's lock each time is served now, one after another.
+    # Who met another one's lock each time, or missed a hint, is served now, one after another.
     for worker in workers:
+        assert isinstance(worker.gateway, SqlGateway)
+        worker.gateway.wakes(ANY)
         _look_once(worker)
         rig.database.rows("form")
     for worker in workers:

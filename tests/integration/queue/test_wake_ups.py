@@ -164,11 +164,16 @@ def test_one_that_took_other_work_is_not_chosen(process: Process) -> None:
         assert woken(heard) == [idle.id]
 
 
-def test_a_worker_that_found_a_job_by_itself_is_no_longer_recorded(process: Process) -> None:
+@pytest.mark.parametrize("deaf", [False, True], ids=["", "deaf for a while"])
+def test_a_worker_that_found_a_job_by_itself_is_no_longer_recorded(
+    process: Process, *, deaf: bool
+) -> None:
     worker = process.asleep("w")
     # Too small a room for this worker's record to be taken.
     process.look(worker, cpus=0.5)
     process.rig.submit()
+    if deaf:
+        assert process.sleepers.woken(ANY, [worker.id]) == {worker.id}
     assert process.rig.count("idle") == 1
     assert process.look(worker)
     assert process.rig.count("idle") == 0
