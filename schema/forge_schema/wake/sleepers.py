@@ -131,7 +131,7 @@ class Sleepers:
     def forget(self) -> None:
         """Trust no record any more: hints that took them may have been missed.
 
-        Those that are still there must go when their worker finds a job, or a gang would have it too.
+        Those that are still there must go when their worker finds a job: a gang would have it too.
         """
         with self._lock:
             for looks in self._looks.values():
