@@ -56,7 +56,7 @@ class Browsing:
     browser: Browser
     site: Site
     folder: Path
-    traced: bool = True
+    traced: bool = False
     contexts: list[BrowserContext] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
@@ -85,9 +85,10 @@ class Browsing:
         self.complaints = [one for one in self.complaints if text not in one]
 
     def keep(self) -> None:
-        """Leave a screenshot and a trace of every window in the test's folder."""
+        """Leave a screenshot and, if traced, a trace of every window in the test's folder."""
         for i, context in enumerate(self.contexts):
-            context.tracing.stop(path=self.folder / f"trace-{i}.zip")
+            if self.traced:
+                context.tracing.stop(path=self.folder / f"trace-{i}.zip")
             for j, page in enumerate(context.pages):
                 page.screenshot(path=self.folder / f"page-{i}-{j}.png")
 

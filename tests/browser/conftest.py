@@ -37,11 +37,15 @@ def site(
 
 
 @pytest.fixture
-def browsing(browser: Browser, site: Site, tmp_path: Path) -> Iterator[Browsing]:
+def browsing(
+    browser: Browser, site: Site, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Browsing]:
     """Windows on the site: `browsing.open("/jobs", Role.VIEWER)`."""
     from browser.chromium import Browsing  # noqa: PLC0415  as above
 
-    made = Browsing(browser, site, tmp_path)
+    # A fifth of the browser's work, so only for a test that has failed already.
+    again: bool = request.config.getoption("lf")
+    made = Browsing(browser, site, tmp_path, traced=again)
     yield made
     made.close()
     assert made.complaints == []
@@ -56,5 +60,5 @@ def pytest_runtest_makereport(
     made = getattr(item, "funcargs", {}).get("browsing")
     if report.failed and call.when == "call" and made is not None:
         made.keep()
-        report.sections.append(("browser", f"screenshots and traces are in {made.folder}"))
+        report.sections.append(("browser", f"what it saw is in {made.folder}"))
     return report

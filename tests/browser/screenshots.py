@@ -122,7 +122,7 @@ def lively(site: Site) -> Shown:
 
 def take(browser: Browser, site: Site, shown: Shown, folder: Path, *, whole: bool = False) -> None:
     """Write the pictures, of whole pages if so wished."""
-    browsing = Browsing(browser, site, folder, traced=False)
+    browsing = Browsing(browser, site, folder)
     for look, (size, scheme) in LOOKS.items():
         window = browsing.window(Role.ADMIN, viewport=size, color_scheme=scheme)
         page = window.new_page()
