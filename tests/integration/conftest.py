@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.queue.rig import Rig
+from support.queue.rig import Rig, Rigs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.database.postgres import Server
     from support.http.api import Api
     from support.past.history import Past
     from support.store.storage import Bucket
 
 
+@pytest.fixture(scope="session")
+def rigs(postgres_server: Server, template_database: str) -> Iterator[Rigs]:
+    """The queues of this test process, each lent to one test or module after the other."""
+    with closing(Rigs(postgres_server, template_database)) as rigs:
+        yield rigs
+
+
 @pytest.fixture
-def rig(database_url: str) -> Iterator[Rig]:
-    """A queue on a test's own database, on a clock that the test moves."""
-    rig = Rig(database_url)
-    yield rig
-    rig.close()
+def rig(rigs: Rigs) -> Iterator[Rig]:
+    """A queue without jobs or workers, on a clock that the test moves."""
+    with rigs.lent() as rig:
+        yield rig
 
 
 @pytest.fixture(scope="module")
-def shared_rig(shared_database_url: str) -> Iterator[Rig]:
+def shared_rig(rigs: Rigs) -> Iterator[Rig]:
     """A queue for tests of one module that change nothing, or nothing that other tests look at."""
-    rig = Rig(shared_database_url)
-    yield rig
-    rig.close()
+    with rigs.lent() as rig:
+        yield rig
 
 
 @pytest.fixture(scope="module")

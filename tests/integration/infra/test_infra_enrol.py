@@ -29,9 +29,9 @@ SCRIPT = "/usr/local/lib/forge/enrol.py"
 
 
 @pytest.fixture
-def enrolment(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The function's module, on a database of the test's own."""
-    monkeypatch.setenv("FORGE_DATABASE_URL", database_url)
+def enrolment(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The function's module, on the rig's database."""
+    monkeypatch.setenv("FORGE_DATABASE_URL", rig.url)
     monkeypatch.setenv("FORGE_ENROL_ROLE", ROLE_ID)
     spec = find_spec("forge_functions.handlers.enrol")
     assert spec is not None

@@ -169,13 +169,13 @@ def settings(database_url: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def start(code: Path, database_url: str, tmp_path: Path) -> Start:
-    """Start a handler in a process of its own, on a database of the test's own."""
+def start(code: Path, rig: Rig, tmp_path: Path) -> Start:
+    """Start a handler in a process of its own, on the rig's database."""
     (tmp_path / "store").mkdir()
 
     def started(handler: str) -> AbstractContextManager[RuntimeApi]:
         name = f"forge_functions.handlers.{handler}.handler"
-        return function(name, code, tmp_path, **settings(database_url, tmp_path))
+        return function(name, code, tmp_path, **settings(rig.url, tmp_path))
 
     return started
 

@@ -31,14 +31,14 @@ class Clock:
     """Stands still until a test advances it."""
 
     def __init__(self, url: str, now: datetime = START) -> None:
-        self._connection = psycopg.connect(url, autocommit=True)
-        self._connection.execute(BY_TABLE)
-        self._connection.execute("INSERT INTO test_clock VALUES (%s)", [now])
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection.execute(BY_TABLE)
+        self.connection.execute("INSERT INTO test_clock VALUES (%s)", [now])
         self.now = now
 
     def set(self, now: datetime) -> None:
         """Set the time to `now`."""
-        self._connection.execute("UPDATE test_clock SET now = %s", [now])
+        self.connection.execute("UPDATE test_clock SET now = %s", [now])
         self.now = now
 
     def advance(self, seconds: float) -> None:
@@ -46,4 +46,4 @@ class Clock:
         self.set(self.now + timedelta(seconds=seconds))
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()

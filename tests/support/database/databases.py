@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -13,6 +13,8 @@ from support.database.session import SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+AFRESH = "RESET ALL; UNLISTEN *"
 
 
 class Runs(Protocol):
@@ -54,6 +56,18 @@ class Recorded(Database):
         self.ran: list[tuple[str, Mapping[str, object]]] = []
         self.losing: list[str] = []
         self.meanwhile: dict[str, Callable[[], object]] = {}
+
+    def quiet(self) -> list[int] | None:
+        """Forget what was recorded; return the processes of its connections if all are idle."""
+        self.ran, self.losing, self.meanwhile = [], [], {}
+        counts = self._pool.get_stats()
+        if counts["pool_size"] != counts["pool_available"]:
+            return None
+        with ExitStack() as stack:
+            lent = [stack.enter_context(self.connection()) for _ in range(counts["pool_size"])]
+            for connection in lent:
+                connection.execute(AFRESH, prepare=False)
+            return [connection.info.backend_pid for connection in lent]
 
     def lose(self, *names: str) -> None:
         """Lose the next answer of each named statement; `transaction` names a transaction."""

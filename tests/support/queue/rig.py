@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import psycopg
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Reason, State, WorkerStatus
@@ -22,12 +23,15 @@ from forge_schema.queue.registry import Registry
 from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick
 from psycopg.rows import dict_row
-from support.database.clock import Clock
-from support.database.databases import Recorded, holding
+from support.database.clock import START, Clock
+from support.database.databases import AFRESH, Recorded, holding
+from support.database.emptying import emptied, guard
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from support.database.postgres import Server
 
 CENTURY = timedelta(days=36_500)
 PLACES = ("ready", "scheduled", "held", "lease", "outcome")
@@ -79,6 +83,13 @@ class Rig:
         self.clock = Clock(url)
         self.database = Recorded(url)
         self.database.open()
+        self._eye = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+        self._begin()
+        # Else each test whose sweeper makes them would change the schema.
+        self.tick.make_partitions()
+        guard(self._eye)
+
+    def _begin(self) -> None:
         self.queue = Queue(self.database, actor="user:ann")
         # However far a test moves the clock, that does not count as an outage.
         self.tick = Tick(Queue(self.database, actor="sweeper"), every=CENTURY)
@@ -86,8 +97,20 @@ class Rig:
         self.admin = Limits(self.database, actor="user:root")
         self.records = Records(self.database)
         self.jobs = Jobs(self.database)
-        self._eye = psycopg.connect(url, autocommit=True, row_factory=dict_row)
         self.rows("UPDATE sweeper SET ticked_at = forge_now()")
+
+    def renewed(self) -> bool:
+        """Become as good as new, with the same connections, unless a test has gone too far."""
+        others = self.database.quiet()
+        if others is None:
+            return False
+        self._eye.execute(AFRESH)
+        self.clock.connection.execute(AFRESH)
+        if not emptied(self._eye, [*others, self.clock.connection.info.backend_pid]):
+            return False
+        self.clock.now = START
+        self._begin()
+        return True
 
     def close(self) -> None:
         self._eye.close()
@@ -212,6 +235,44 @@ class Rig:
                 == count
             )
         )
+
+
+class Rigs:
+    """The rigs of one test process: what a test returns is lent to the next one if it can be."""
+
+    def __init__(self, server: Server, template: str) -> None:
+        self._server = server
+        self._template = template
+        self._free: list[Rig] = []
+        self._stacks: dict[Rig, ExitStack] = {}
+
+    @contextmanager
+    def lent(self) -> Iterator[Rig]:
+        rig = self._free.pop() if self._free else self._made()
+        try:
+            yield rig
+        finally:
+            if self._renewed(rig):
+                self._free.append(rig)
+            else:
+                self._stacks.pop(rig).close()
+
+    def _made(self) -> Rig:
+        with ExitStack() as stack:
+            rig = Rig(stack.enter_context(self._server.database(self._template)))
+            stack.callback(rig.close)
+            self._stacks[rig] = stack.pop_all()
+        return rig
+
+    def _renewed(self, rig: Rig) -> bool:
+        try:
+            return rig.renewed()
+        except (psycopg.Error, DatabaseUnreachable):
+            return False
+
+    def close(self) -> None:
+        for stack in self._stacks.values():
+            stack.close()
 
 
 def stale(grant: Grant, **changes: int | UUID) -> Fence:
