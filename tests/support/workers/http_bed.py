@@ -105,11 +105,8 @@ def http_bed(
         _running(root, database_url, servers_store_url or store_url, servers, settings) as running,
     ):
         made = HttpBed(kind, root, database, open_store(store_url), servers=running)
-        try:
+        with made.ending():
             yield made
-            made.close()
-        finally:
-            made.end_all()
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import zstandard
 from forge_client.project.bundle import pack
 from forge_schema.database.pool import Database, Row
@@ -253,8 +252,17 @@ class Bed:
         # They exit by themselves, just after their agent.
         eventually(lambda: not [one for worker in self.workers for one in keepers_of(worker)])
 
-    def end_all(self) -> None:
-        """End everything by force, whatever the test's outcome."""
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Stop the workers after the block; if it fails, or they do, end everything by force."""
+        try:
+            yield
+            self.close()
+        except BaseException:
+            self._end_all()
+            raise
+
+    def _end_all(self) -> None:
         for worker in self.workers:
             if worker.running:
                 worker.send(signal.SIGCONT)
@@ -272,22 +280,39 @@ class Bed:
 
 def processes_below(places: list[str]) -> list[str]:
     """Return live processes that work in one of the folders or name it, as "pid command"."""
+    sought = [os.fsencode(place) for place in places]
     found = []
-    for process in psutil.process_iter(["pid", "cmdline", "cwd", "environ", "status"]):
-        info = process.info
-        words = [info["cwd"] or "", *(info["cmdline"] or []), *(info["environ"] or {}).values()]
-        if info["status"] != psutil.STATUS_ZOMBIE and any(
-            place in word for place in places for word in words
-        ):
-            found.append(f"{info['pid']} {' '.join(info['cmdline'] or [])}")
+    for process in _processes():
+        words = [_said(process / "cmdline"), _said(process / "environ"), _folder(process)]
+        if any(place in word for place in sought for word in words):
+            found.append(f"{process.name} {os.fsdecode(words[0]).replace(chr(0), ' ')}")
     return found
 
 
 def keepers_of(worker: Worker) -> list[int]:
     """Return the programs that hold the pipes of a worker's process."""
-    words = [MARK, str(worker.process.pid)]
-    found = psutil.process_iter(["pid", "cmdline"])
-    return [one.info["pid"] for one in found if (one.info["cmdline"] or [])[-2:] == words]
+    ending = f"\0{MARK}\0{worker.process.pid}\0".encode()
+    return [int(one.name) for one in _processes() if _said(one / "cmdline").endswith(ending)]
+
+
+def _processes() -> Iterator[Path]:
+    # Not through psutil, which takes four times as long: each bed looks at every process.
+    return Path("/proc").glob("[0-9]*")
+
+
+def _said(file: Path) -> bytes:
+    """Return what a process says of itself, or nothing if it is over or another user's."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def _folder(process: Path) -> bytes:
+    try:
+        return os.fsencode((process / "cwd").readlink())
+    except OSError:
+        return b""
 
 
 def containers_of(token: str) -> list[str]:
@@ -318,8 +343,5 @@ def bed(
         store_url = (root / "store").as_uri()
     with Database(database_url) as database:
         made = Bed(kind, root, database, open_store(store_url), environment or {})
-        try:
+        with made.ending():
             yield made
-            made.close()
-        finally:
-            made.end_all()
