@@ -9,12 +9,13 @@ import struct
 import subprocess
 import termios
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.states import Phase
 from support.client.command import FORGE
 from support.queue.runs import running
 from support.waiting import eventually
+from support.warm.process import Warm
 from support.workers.attempts import desk
 from support.workers.worker import Bed, bed
 
@@ -42,15 +43,12 @@ def words(url: str, job: int, *command: str, rank: int | None = None) -> list[st
 def run(
     url: str, job: int, *command: str, typed: str = "", rank: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        words(url, job, *command, rank=rank),
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "FORGE_OWNER": "ann"},
-    )
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    env = {**os.environ, "FORGE_OWNER": "ann"}
+    given = words(url, job, *command, rank=rank)
+    with Warm("forge_client.main", given, env=env, text=True, **pipes) as process:
+        out, err = process.communicate(typed, timeout=60)
+    return subprocess.CompletedProcess(given, process.returncode, out, err)
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:

@@ -49,8 +49,9 @@ class Command:
     @contextmanager
     def started(self, *arguments: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
         """Start the command with pipes for its output; kill it at the end of the block."""
-        with subprocess.Popen(
-            [FORGE, *arguments],
+        with Warm(
+            "forge_client.main",
+            [str(FORGE), *map(str, arguments)],
             cwd=self.cwd,
             env={**self._environment(), **env},
             stdin=subprocess.DEVNULL,

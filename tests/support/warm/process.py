@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCRIPT = Path(__file__).with_name("zygote.py")
+# Python and the dynamic loader read these as a process starts.
+READ_ONCE = ("PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 def started(
     module: str, argv: list[str], env: Mapping[str, str], log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     """Start one of our programs, with its output in `log`."""
-    # The dynamic loader reads its variables only once.
-    if any(name.startswith("LD_") and os.environ.get(name) != env[name] for name in env):
+    # What is loaded before the program reads its own variables only once.
+    if env.get("LD_PRELOAD") != os.environ.get("LD_PRELOAD"):
         cold = [sys.executable, "-m", module, *argv]
         return subprocess.Popen(cold, env=env, stdout=log, stderr=log)
     return Warm(module, [module, *argv], env=env, stdout=log, stderr=log)
@@ -39,10 +41,10 @@ def started(
 class Nursery:
     """The process from which all processes of one program are forked."""
 
-    def __init__(self, module: str, path: str) -> None:
+    def __init__(self, module: str, fixed: Mapping[str, str]) -> None:
         self._lock = Lock()
         self._module = module
-        self._path = path
+        self._fixed = fixed
         self._begin()
         atexit.register(self._close)
 
@@ -66,7 +68,7 @@ class Nursery:
             self._process = subprocess.Popen(
                 # Without the script's folder on the path, which the program would not have.
                 [sys.executable, "-P", SCRIPT, str(theirs.fileno()), self._module],
-                env={**os.environ, **({"PYTHONPATH": self._path} if self._path else {})},
+                env={**os.environ, **self._fixed},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -86,8 +88,8 @@ class Nursery:
 
 
 @cache
-def _nursery(module: str, path: str) -> Nursery:
-    return Nursery(module, path)
+def _nursery(module: str, *fixed: tuple[str, str]) -> Nursery:
+    return Nursery(module, dict(fixed))
 
 
 class Warm(subprocess.Popen[Any]):
@@ -101,7 +103,8 @@ class Warm(subprocess.Popen[Any]):
         argv, cwd, env = given[0], given[5], dict(given[6] or os.environ)
         pipes = given[10:16]
         streams = (pipes[0], pipes[3], pipes[5])
-        self.pid, self._told = _nursery(self._module, env.get("PYTHONPATH", "")).fork(
+        fixed = [(name, env[name]) for name in READ_ONCE if env.get(name)]
+        self.pid, self._told = _nursery(self._module, *fixed).fork(
             {"argv": argv, "cwd": str(cwd or Path.cwd()), "env": env},
             [own if there == -1 else there for own, there in enumerate(streams)],
         )

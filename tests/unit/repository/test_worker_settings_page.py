@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from forge_worker.settings import help as help_text
 from forge_worker.settings.help import Setting, profile_rows, table
 from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import CliApp
+from support.warm.process import Warm
 
 PAGE = Path(__file__).parents[3] / "docs" / "worker-settings.md"
 NEEDED = {"FORGE_DATABASE_URL": "postgresql://x/y", "FORGE_STORE_URL": "file:///store"}
@@ -128,13 +128,14 @@ def test_what_is_set_besides_a_profile_wins(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_wrong_flags_are_named_in_a_line(words: list[str], said: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "forge_worker.main", *words],
+    with Warm(
+        "forge_worker.main",
+        ["forge-worker", *words],
         env={"PATH": os.environ["PATH"], "HOME": "/nowhere", **NEEDED},
-        capture_output=True,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    ) as worker:
+        told = worker.communicate(timeout=60)[1]
+    assert worker.returncode == 2
+    assert said in told
+    assert len(told.splitlines()) == 1
