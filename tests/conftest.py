@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.database import postgres
@@ -63,8 +65,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name != "chaos")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401  xdist has no types
+    """Tell a test process whether the tests were ever compiled, before another one does so."""
+    node.workerinput["compiled"] = any(Path(__file__).parent.glob("unit/*/__pycache__/*-pytest-*"))
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect tests without collecting garbage, and keep them out of later searches for it.
 
     Nearly all that is imported and collected stays. Going through it again and again took 3 s of
@@ -72,10 +80,25 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     gc.disable()
     try:
-        return (yield)
+        with _one_first(getattr(session.config, "workerinput", {"compiled": True})):
+            return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def _one_first(workerinput: dict[str, Any]) -> Iterator[None]:
+    """In a fresh clone, have one process compile the tests: it takes 5 s, for each that does it."""
+    if workerinput["compiled"]:
+        yield
+        return
+    with Path(__file__).open() as lock:
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            flock(lock, LOCK_SH)
+        yield
 
 
 @pytest.fixture
