@@ -263,7 +263,7 @@ def test_after_a_killed_program_every_rank_finds_all_shards_of_the_latest_step(
         run.program(rank).kill()
         run.bed.succeeds(run.job)
         (found,) = whole(run)
-        assert found.endswith("whole True")
+        assert " whole True " in found
 
 
 def test_after_a_killed_agent_the_newest_whole_checkpoint_is_used(
@@ -272,12 +272,12 @@ def test_after_a_killed_agent_the_newest_whole_checkpoint_is_used(
     with run_of_two("sql", tmp_path, database_url, SHARDS) as run:
         eventually(lambda: stored(run)[1] >= 2)
         killed = run.worker(1)
-        # Its program goes on, and so does rank 0.
         killed.kill()
         before = stored(run)[1]
-        eventually(lambda: stored(run)[0] > before + 1)
-        run.ends_once("run_ended", "worker_lost")
-        (found,) = whole(run)
-        assert found.endswith("whole True")
+        # Rank 0 stores something newer, which stays half.
+        eventually(lambda: stored(run)[0] > stored(run)[1])
+        run.bed.succeeds(run.job)
         assert stored(run)[0] > stored(run)[1] >= before
+        (found,) = whole(run)
+        assert found.endswith("whole True alone False")
         run.bed.worker(killed.folder.name)

@@ -78,7 +78,8 @@ while True:
 """
 
 # Every rank writes its shard of each step, and once all have, rank 0 names the step in `latest`.
-# Started again, all succeed that find the shards of all ranks of that step.
+# Left alone, rank 0 says so in its folder. Started again, all succeed that find the shards of all
+# ranks of that step.
 SHARDS = """
 import os, pathlib, socket, sys, threading
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -95,7 +96,8 @@ def shards(step):
 if (folder / "latest").exists():
     step = (folder / "latest").read_text()
     whole = shards(step) == [(f"shard-{one}", f"{step} of {one}") for one in range(size)]
-    print(f"rank {rank} found step {step} whole {whole}", flush=True)
+    alone = (folder / "alone").exists()
+    print(f"rank {rank} found step {step} whole {whole} alone {alone}", flush=True)
     sys.exit(0 if whole else 9)
 print(f"rank {rank} found []", flush=True)
 if rank == 0:
@@ -108,12 +110,17 @@ else:
             break
         except OSError:
             threading.Event().wait(0.1)
-def meet():
-    for line in lines:
+def met(line):
+    try:
         line.sendall(b"x")
-    for line in lines:
-        if not line.recv(1):
-            sys.exit(1)
+        return line.recv(1)
+    except OSError:
+        return b""
+def meet():
+    if not all([met(line) for line in lines]):
+        if rank == 0:
+            write(folder / "alone", "x")
+        sys.exit(1)
 for step in range(1, 10**6):
     write(folder / f"step-{step}" / f"shard-{rank}", f"{step} of {rank}")
     meet()
