@@ -13,9 +13,9 @@ from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.states import Reason, State, Verdict
 from forge_schema.read.benchmarks import Benchmarks
 from support.client.reaching import WAYS, reaching
+from support.gangs.runs import running as running_gang
 from support.http.api import SPEC
 from support.queue.rig import spec
-from support.queue.runs import running as running_gang
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

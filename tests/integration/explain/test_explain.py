@@ -14,7 +14,7 @@ from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Speed
-from support.queue.explained_cases import A100, CASES, T4, Case, behind, busy
+from support.explain.explained_cases import A100, CASES, T4, Case, behind, busy
 from support.queue.scene import Scene, Scenes
 
 if TYPE_CHECKING:

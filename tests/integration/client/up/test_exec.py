@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.states import Phase
 from support.client.command import FORGE
-from support.queue.runs import running
+from support.gangs.runs import running
 from support.waiting import eventually
 from support.warm.process import Warm
 from support.workers.attempts import desk
@@ -76,7 +76,7 @@ def test_a_running_job_is_entered(both: Bed, eventually: Eventually) -> None:
     assert run(url, job, "touch", "go").returncode == 0
     both.succeeds(job)
     late = run(url, job, "ls")
-    assert (late.returncode, "does not run: it is succeeded" in late.stderr) == (4, True)
+    assert (late.returncode, "is not running: it is succeeded" in late.stderr) == (4, True)
 
 
 def _interactive(command: list[str], eventually: Eventually) -> None:
