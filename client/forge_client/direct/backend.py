@@ -152,7 +152,7 @@ class DirectBackend(Service):
         except ClientError as error:
             if error.code == "database_unreachable" and self._connection.up_dir:
                 error.hint = (
-                    f"was the `forge up` of {self._connection.up_dir} killed? Start it again"
+                    f"was the `forge up` of {self._connection.up_dir} killed? start it again"
                 )
             raise
 

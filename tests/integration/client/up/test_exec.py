@@ -140,7 +140,7 @@ def test_a_rank_elsewhere_or_over_is_told(rig: Rig) -> None:
     started.start()
     refused = run(rig.url, started.job_id, rank=1)
     assert refused.returncode == 4
-    assert "rank 1 of job 1 runs on worker gpu-1, and not on this machine" in refused.stderr
+    assert "rank 1 of job 1 runs on worker gpu-1, which is not on this machine" in refused.stderr
     assert "`forge exec 1 --rank 1`" in refused.stderr
     started.end(1)
     over = run(rig.url, started.job_id, rank=1)
@@ -157,5 +157,5 @@ def test_a_job_elsewhere_names_its_worker(tmp_path: Path, database_url: str) -> 
         made.gateway.report(attempt.fence, Phase.RUNNING)
         refused = run(database_url, job, "ls")
         assert refused.returncode == 4
-        assert "runs on worker desk, and not on this machine" in refused.stderr
+        assert "runs on worker desk, which is not on this machine" in refused.stderr
         assert "ssh" in refused.stderr
