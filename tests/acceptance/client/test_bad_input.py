@@ -130,7 +130,7 @@ def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
 
 def test_no_forge_up_runs(forge: Command) -> None:
     for arguments in (["ps"], ["show", "1"], ["logs", "-f", "1"], ["workers"], ["report"]):
-        told(forge(*arguments), 5, "no `forge up` runs", "FORGE_DATABASE_URL")
+        told(forge(*arguments), 5, "no `forge up` is running", "FORGE_DATABASE_URL")
 
 
 def test_no_forge_up_to_stop(forge: Command, tmp_path: Path) -> None:
