@@ -123,6 +123,7 @@ INVALID = "invalid"
 LOCKED_OUT = "too_many_failures"
 UNKNOWN_PATH = {"not_found", "method_not_allowed"}
 UNKNOWN_REQUEST = "path_unknown"
+NOT_FORGE = "not_forge"
 
 
 def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
@@ -158,7 +159,7 @@ def not_forge(answer: httpx.Response, place: str) -> ClientError:
     return ClientError(
         f"{place} does not answer like a Forge server: HTTP {answer.status_code}, {kind}",
         hint="check the URL, its port and the path in it",
-        code="not_forge",
+        code=NOT_FORGE,
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forge_schema.model import bundle_names
+from forge_schema.model.bundles import folded_name, name_fault
 
 from forge_client.errors import ClientError
 from forge_client.project.ignore import ALWAYS, Guard, Ignore, LeftOut, is_always_out
@@ -144,9 +144,9 @@ class _Scan:
         return why is not None
 
     def _admit(self, name: str) -> None:
-        if fault := bundle_names.fault(name):
+        if fault := name_fault(name):
             raise BundleError(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
-        twin = self.seen.setdefault(bundle_names.folded(name), name)
+        twin = self.seen.setdefault(folded_name(name), name)
         if twin != name:
             raise BundleError(
                 f"{twin} and {name} are the same name on some file systems",

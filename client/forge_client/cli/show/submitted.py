@@ -72,7 +72,8 @@ def tell(stored: Uploaded) -> None:
     """Say what was packed, and whether an upload was necessary."""
     bundle = stored.bundle
     sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
-    done = "uploaded" if stored.anew else "already there"
+    some = f"{size_text(stored.sent)} uploaded" if stored.sent else "already there"
+    done = "uploaded" if stored.sent == bundle.size else some
     narration.say(f"packed {counted(bundle.files, 'file')}, {sizes}, {done}")
 
 
