@@ -35,6 +35,9 @@ class LogShipper(Loop):
         # On failure, the last output is shipped by another thread while the loop may be in a step.
         self._turn = Lock()
 
+    def idle(self) -> bool:
+        return self._attempt.folders.log.stat().st_size <= self._start
+
     def step(self) -> None:
         """Upload everything written so far, chunk by chunk.
 

@@ -10,7 +10,7 @@ from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import opened
+from forge_worker.files.safe_files import opened, status_of
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
@@ -38,6 +38,11 @@ class MetricsTail(Loop):
         self._place = self._cursors["metrics_place"]
         self._number = self._cursors["metrics_number"]
         self.skipped = 0
+
+    def idle(self) -> bool:
+        file = self._attempt.folders.metrics
+        found = status_of(file.parent, (file.name,))
+        return found is None or found.st_size <= self._place
 
     def step(self) -> None:
         """Send the lines written since the last step."""

@@ -28,10 +28,12 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     """Wait for the job, remove it, and return how it ended; the loops around it end as well."""
     parts.phases.enter(Phase.RUNNING)
     stored = parts.checkpoints
-    loops: list[Loop] = [parts.metrics, stored.thinner, parts.checkpoint_request]
+    loops: list[Loop] = [parts.metrics, stored.thinner]
     loops += stall_watches(parts.attempt, parts.usage, len(parts.slot.gpu_uuids))
     for loop in (stored, *loops):
-        loop.start()
+        loop.share()
+    parts.checkpoint_request.share(quick=True)
+    loops.append(parts.checkpoint_request)
     good = False
     try:
         exited = _wait(parts, handle)
