@@ -1,6 +1,6 @@
 """One attempt, shared by its loops: the lease, the folders, and the first reason to stop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,8 @@ class Attempt:
     since: float = field(default_factory=time)
     settled: bool = False
     checkpoint_asked: Alarm = field(default_factory=Alarm)
+    # Removes what an ended job leaves in an engine; called once its end was reported.
+    clear_away: Callable[[], None] = lambda: None
     _stop: Stop | None = None
     _window: Window | None = None
     _lock: Lock = field(default_factory=Lock)

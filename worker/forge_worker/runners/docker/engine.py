@@ -42,6 +42,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._threads = threading.local()
+        self._version: str | None = None
 
     @property
     def client(self) -> DockerClient:
@@ -54,7 +55,10 @@ class Engine:
             knock()
             client: DockerClient | None = getattr(self._threads, "client", None)
             if client is None:
-                client = self._threads.client = docker.from_env(timeout=CALL_TIMEOUT_S)
+                client = docker.from_env(timeout=CALL_TIMEOUT_S, version=self._version)
+                # The client of the first thread asks for it, the others need not.
+                self._version = client.api._version  # noqa: SLF001 - it has no public name
+                self._threads.client = client
         except (DockerException, OSError) as error:
             raise EngineUnreachable(
                 f"the Docker engine does not answer: {error}",
@@ -110,6 +114,13 @@ class EngineRun:
         """Return whether containers from run `since` cannot have been stopped by the engine."""
         same = self.process != "" and self.process == since.process
         return same or (self.keeps and since.keeps)
+
+    def lasts(self) -> bool:
+        """Return whether the engine's process is certainly still the same; asks only the kernel."""
+        pid, _, created = self.process.partition(":")
+        with suppress(psutil.Error, ValueError):
+            return str(psutil.Process(int(pid)).create_time()) == created
+        return False
 
     def label(self) -> str:
         """Return the run as a label's value, for `of_label`."""

@@ -134,6 +134,11 @@ class Gauge:
         self._peak = 0
         self._most_cache = 0
 
+    def found(self, pid: int, container: str) -> None:
+        """Measure the container with this id, which has the process `pid`."""
+        self._group = group_of(pid, container)
+        self._sought = True
+
     def read(self) -> JobUse | None:
         """Return what the container has used so far, or None if that is unknown now."""
         counts = self._counts()
@@ -155,8 +160,7 @@ class Gauge:
     def _seek(self) -> None:
         found = self._engine.client.api.inspect_container(self._name)
         if pid := found["State"]["Pid"]:
-            self._group = group_of(pid, found["Id"])
-            self._sought = True
+            self.found(pid, found["Id"])
 
     def _asked(self) -> Counts | None:
         said = self._engine.client.api.stats(self._name, stream=False, one_shot=True)
