@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 PROC = Path("/proc")
 ROOT = Path("/sys/fs/cgroup")
+CACHE = ("active_file", "inactive_file")
+# In version 1, those with the control groups below.
+ALL_CACHE = (*CACHE, *(f"total_{name}" for name in CACHE))
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,9 @@ class Group:
     def _unified(self) -> Counts:
         peak = self.memory / "memory.peak"
         return Counts(
-            cpu_seconds=_table(self.cpu / "cpu.stat")["usage_usec"] / 1e6,
+            cpu_seconds=_table(self.cpu / "cpu.stat", "usage_usec")["usage_usec"] / 1e6,
             memory=_number(self.memory / "memory.current"),
-            cache=cache_of(_table(self.memory / "memory.stat")),
+            cache=cache_of(_table(self.memory / "memory.stat", *ALL_CACHE)),
             peak=_number(peak) if peak.exists() else None,
         )
 
@@ -61,7 +64,7 @@ class Group:
         return Counts(
             cpu_seconds=_number(self.cpu / "cpuacct.usage") / 1e9,
             memory=_number(self.memory / "memory.usage_in_bytes"),
-            cache=cache_of(_table(self.memory / "memory.stat")),
+            cache=cache_of(_table(self.memory / "memory.stat", *ALL_CACHE)),
             peak=_number(self.memory / "memory.max_usage_in_bytes"),
         )
 
@@ -105,9 +108,7 @@ def _of_container(named: list[list[str]], container: str) -> bool:
 
 def cache_of(stat: dict[str, int]) -> int:
     """Return the page cache in bytes from memory statistics of either version."""
-    return sum(
-        stat.get(f"total_{name}", stat.get(name, 0)) for name in ("active_file", "inactive_file")
-    )
+    return sum(stat.get(f"total_{name}", stat.get(name, 0)) for name in CACHE)
 
 
 def _there(group: Group) -> Group | None:
@@ -118,9 +119,14 @@ def _number(file: Path) -> int:
     return int(file.read_text())
 
 
-def _table(file: Path) -> dict[str, int]:
-    pairs = (line.split() for line in file.read_text().splitlines())
-    return {name: int(value) for name, value in pairs}
+def _table(file: Path, *names: str) -> dict[str, int]:
+    """Return the numbers with these names in a table; the others cost time, once a second."""
+    found = {}
+    for line in file.read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name in names:
+            found[name] = int(value)
+    return found
 
 
 class Gauge:
