@@ -85,7 +85,7 @@ def test_code_of_a_job_is_void_if_the_engine_was_another_meanwhile(
 def test_image_that_was_removed_after_its_preparation_is_said_clearly(bench: Bench) -> None:
     with closing(docker.from_env()) as client:
         made = client.containers.create(BASE_IMAGE, "true")
-        image = made.commit().id
+        image = str(made.commit().id)
         made.remove()
         bench.run("true", image=image).result()
         for job in bench.jobs:

@@ -13,6 +13,7 @@ import pytest
 from forge_worker.runners.process.runner import ProcessRunner, _leftover
 from forge_worker.runners.process.shim import BLANK
 from forge_worker.runners.runner import StartFailed
+from support.waiting import eventually
 from support.workers.runners import Bench, abandoned, make_spec, processes_with
 
 if TYPE_CHECKING:
@@ -183,7 +184,9 @@ def test_shim_without_a_job_leaves_with_its_agent(tmp_path: Path, eventually: Ev
 
 
 def waiting_shim() -> int:
-    (pid,) = [child.pid for child in psutil.Process().children() if child.cmdline()[7:] == [BLANK]]
+    """Wait for a shim without a job, and return its process id."""
+    children = psutil.Process().children
+    (pid,) = eventually(lambda: [one.pid for one in children() if one.cmdline()[7:] == [BLANK]])
     return pid
 
 

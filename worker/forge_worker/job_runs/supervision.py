@@ -46,7 +46,8 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
         if exited.code is None:
             # The engine may not know its end, so some of it may live.
             handle.remove()
-        parts.attempt.clear_away = handle.remove
+        else:
+            parts.attempt.clear_away = handle.remove
         _free(parts, exited)
         return exited
     finally:

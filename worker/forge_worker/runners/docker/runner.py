@@ -66,10 +66,10 @@ CONFLICT = 409
 MOST_IMAGES = 100
 
 
-class Created(ContainerCollection):  # type: ignore[misc]  docker has no types
+class Created(ContainerCollection):
     """Creates containers without a look at each of them afterwards."""
 
-    def get(self, container_id: str) -> str:
+    def get(self, container_id: str) -> str:  # type: ignore[override]
         """Return the id: nothing else is needed."""
         return container_id
 
@@ -148,13 +148,16 @@ class DockerRunner:
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
         """Take over a container of an earlier agent, which may have ended meanwhile."""
         try:
+            run = engine_run(self._engine)
             found = self._engine.client.api.inspect_container(leftover.id)
             pipe = _reopened(log_path, running=found["State"]["Running"])
         except (*FAILED, OSError) as error:
             log.warning("job_not_adopted", container=leftover.name, error=str(error))
             return None
         self.containers.use(leftover.name)
-        since = of_label(leftover.labels.get(ENGINE_LABEL, ""))
+        # What runs now was not stopped by any engine before this one.
+        running = found["State"]["Running"]
+        since = run if running else of_label(leftover.labels.get(ENGINE_LABEL, ""))
         return self._handle(leftover.name, pipe, grace_s, since, watched=False)
 
     def _handle(
@@ -215,13 +218,13 @@ class DockerRunner:
             Path(pipe).unlink(missing_ok=True)
 
     def _image(self, spec: RunSpec) -> dict[str, Any]:
-        if spec.image and spec.image in self._images:
-            return self._images[spec.image]
+        if (known := self._images.get(spec.image or "")) is not None:
+            return known
         image = ensure_image(self._engine.client, spec.image, self._policy)
         if spec.image == image["Id"]:
             if len(self._images) >= MOST_IMAGES:
                 self._images.clear()
-            self._images[spec.image] = image
+            self._images[image["Id"]] = image
         return image
 
     def _clear(self, name: str) -> None:

@@ -73,9 +73,7 @@ class ProcessHandle:
         deadline = time.monotonic() + timeout
         if self._exit is None and self._lock.acquire(timeout=timeout):
             try:
-                if self._exit is None and self._reported(deadline - time.monotonic()):
-                    self._exit = self._ended()
-                    self._close()
+                self._look(deadline - time.monotonic())
             finally:
                 self._lock.release()
         return self._exit
@@ -121,10 +119,14 @@ class ProcessHandle:
         self._agent.settimeout(None)
         return int(said["pid"])
 
-    def _reported(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self._agent, select.POLLIN)
-        return bool(poll.poll(max(0.0, seconds) * MILLISECONDS))
+    def _look(self, seconds: float) -> None:
+        """Wait for the shim's report, unless another thread has read it."""
+        if self._exit is None:
+            poll = select.poll()
+            poll.register(self._agent, select.POLLIN)
+            if poll.poll(max(0.0, seconds) * MILLISECONDS):
+                self._exit = self._ended()
+                self._close()
 
     def _ended(self) -> Exit:
         said = self._read()

@@ -23,6 +23,7 @@ BOOT = (
     f"import sys; sys.path.insert(0, {PACKAGES!r}); "
     "from forge_worker.runners.process.shim import main; main()"
 )
+LATER_S = 0.5
 END_S = 5.0
 
 Shim = tuple[subprocess.Popen[bytes], socket.socket]
@@ -57,9 +58,17 @@ class Shims:
             return _started(title(spec), log.fileno())
 
     def prepare(self) -> None:
-        """Have a shim for the next job; without one, that job waits for its own."""
+        """Have a shim for the next job soon: the one that starts now needs the CPUs first."""
+        if self._ahead and not self._spare:
+            later = threading.Timer(LATER_S, self._prepare)
+            later.daemon = True
+            with contextlib.suppress(RuntimeError):
+                later.start()
+
+    def _prepare(self) -> None:
+        # Without one, the next job waits for its own.
         with self._lock, contextlib.suppress(OSError):
-            if self._ahead and not self._spare:
+            if not self._spare:
                 self._spare.append(_started([BLANK], subprocess.DEVNULL))
 
 
