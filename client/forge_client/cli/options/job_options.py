@@ -79,6 +79,14 @@ PreemptSignalOption = Annotated[
         help="Signal for preemption: SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2.",
     ),
 ]
+CheckpointDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint-dir",
+        metavar="FOLDER",
+        help="The project's folder that is stored as the checkpoint, e.g. trainer_output.",
+    ),
+]
 KeepOption = Annotated[
     int | None,
     typer.Option(
