@@ -151,9 +151,8 @@ class DirectBackend(Service):
                 return Database(checked_url(self._connection.database_url)).open()
         except ClientError as error:
             if error.code == "database_unreachable" and self._connection.up_dir:
-                error.hint = (
-                    f"was the `forge up` of {self._connection.up_dir} killed? Start it again"
-                )
+                folder = self._connection.up_dir
+                error.hint = f"if the `forge up` of {folder} was killed, start it again"
             raise
 
     @cached_property

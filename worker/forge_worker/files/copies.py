@@ -56,7 +56,7 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
     if size > limit_mb << 20:
         raise DiskFull(
             f"{what} would be {size >> 20} MiB, with the holes of sparse files and with each name"
-            f" of a file, and {limit_mb} MiB of disk were asked for",
+            f" of a file, but the job asked for {limit_mb} MiB of disk",
             hint="ask for more with --disk, or write less there",
         )
 

@@ -2,13 +2,13 @@
 
 import os
 import stat
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from forge_worker.files.safe_files import Parts, entered, remove_tree, status_of
 from forge_worker.prepare.provisions import ProvisionFailed
 
 
-def link_checkpoint(work: Path, name: str, checkpoint: Path, inside: Path) -> None:
+def link_checkpoint(work: Path, name: str, checkpoint: Path, inside: PurePath) -> None:
     """Replace a folder of the project by a link to the checkpoint folder.
 
     The files that the project has there are what the job starts from, unless a checkpoint was

@@ -117,7 +117,7 @@ class BundleCache:
             arriving.unlink(missing_ok=True)
         raise BundleCorrupt(
             f"the store's copy of bundle {digest[:12]} is damaged",
-            hint=f"Delete the object {keys.bundle(digest)} and submit the project again.",
+            hint=f"delete the object {keys.bundle(digest)} and submit the project again",
         )
 
     @contextmanager

@@ -121,7 +121,7 @@ def available(settings: WorkerSettings) -> Runners:
         docker = DockerRunner(policy)
     if docker is None and settings.gang_network == "ports":
         raise NoRunner(
-            "no container engine answers here, whose containers would publish ports"
+            "no container engine answers here, and only containers can publish ports"
             " (--gang-network ports)",
             hint="start Docker, or set --gang-network host or none",
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import size, size_text
+from forge_schema.model.quantities import counted, size, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
@@ -289,4 +289,4 @@ def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
     columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: size_text(e.size))]
     output.show(listing.files, columns, Format.TABLE)
     total = size_text(listing.total_bytes)
-    narration.say(f"{len(listing.files)} files, {total}; nothing was uploaded")
+    narration.say(f"{counted(len(listing.files), 'file')}, {total}; nothing was uploaded")

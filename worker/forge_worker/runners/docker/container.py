@@ -342,7 +342,7 @@ def remove_container(engine: Engine, name: str, process: MainProcess | None = No
             if dead or time.monotonic() > deadline:
                 raise EngineUnreachable(
                     f"the container {name} could not be removed: {error}",
-                    hint=f"When the engine answers again: docker rm -f {name}",
+                    hint=f"run `docker rm -f {name}` when the engine answers again",
                 ) from error
         else:
             return

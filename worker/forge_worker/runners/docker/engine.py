@@ -63,7 +63,7 @@ class Engine:
         except (DockerException, OSError) as error:
             raise EngineUnreachable(
                 f"the Docker engine does not answer: {error}",
-                hint="Start it, or check that this user may access its socket.",
+                hint="start it, or check that this user may access its socket",
             ) from error
         return client
 

@@ -32,8 +32,8 @@ MADE_BY_ROOT = Path("/run/forge-metadata")
 NOT_THERE = "iptables is not installed"
 EXPOSED = "containers could take the machine's credentials from the cloud's metadata addresses"
 EXPOSED_HINT = (
-    "Install infra/forge-metadata.service, run the worker as root, set --network none, or accept it"
-    " with --allow-metadata."
+    "install infra/forge-metadata.service, run the worker as root, set --network none, or accept it"
+    " with --allow-metadata"
 )
 INTERFACES = Path("/sys/class/net")
 SYSTEM_PATH = "/usr/sbin:/sbin"

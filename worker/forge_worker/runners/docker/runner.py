@@ -370,5 +370,5 @@ def refused(spec: RunSpec, error: Exception) -> StartFailed:
     said = (error.explanation if isinstance(error, APIError) else None) or error
     return StartFailed(
         f"the container {spec.name} did not start: {said}",
-        hint="`forge doctor` on the worker checks its engine, GPUs and folders.",
+        hint="`forge doctor` on the worker checks its engine, GPUs and folders",
     )

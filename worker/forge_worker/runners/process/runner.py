@@ -114,7 +114,7 @@ class ProcessHandle:
             self._close()
             raise StartFailed(
                 f"the process of {self._spec.name} did not start",
-                hint=f"The reason should be at the end of {self._spec.log_path}.",
+                hint=f"look for the reason at the end of {self._spec.log_path}",
             )
         self._agent.settimeout(None)
         return int(said["pid"])
@@ -187,7 +187,7 @@ class ProcessRunner:
         except OSError as error:
             raise StartFailed(
                 f"the process of {spec.name} did not start: {error}",
-                hint="Look at the worker's limits on processes, memory and open files.",
+                hint="look at the worker's limits on processes, memory and open files",
             ) from error
         try:
             return ProcessHandle(shim, agent, spec, self._cpu_table)

@@ -13,8 +13,7 @@ from forge_schema.model.job import Template
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Sources, Uploads, check_needs
-from forge_schema.queue.queue import Queue
-from forge_schema.queue.submission import LaneIds
+from forge_schema.queue.submission import LaneIds, Submission
 from forge_schema.queue.templates import Templates
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.storage import Store, keys
@@ -36,7 +35,7 @@ class Reference(BaseModel):
     config_name: Word
 
 
-class Submission(Verbs):
+class Submitting(Verbs):
     """Submits jobs; of job configs, the owner is the caller unless an admin names another.
 
     Args:
@@ -77,11 +76,12 @@ class Submission(Verbs):
         jobs = self.whole(specs)
         if not jobs:
             return []
+        submission = Submission(self._database, self.caller.actor, self._lane_ids)
         try:
-            return self._queue.submit(jobs, any_owner=self.caller.admin)
+            return submission.submit(jobs, any_owner=self.caller.admin)
         except NotUploaded:
             self._look_for_uploads(jobs)
-            return self._queue.submit(jobs, any_owner=self.caller.admin)
+            return submission.submit(jobs, any_owner=self.caller.admin)
 
     def is_stored(self, key: str, sha256: str) -> bool:
         """Tell whether a bundle or an image is stored, and the caller may run it."""
@@ -146,19 +146,19 @@ class Submission(Verbs):
             fields = _merged(kept["spec"], fields)
         return checked(JobSpec, fields, place)
 
-    @property
-    def _queue(self) -> Queue:
-        return Queue(self._database, actor=self.caller.actor, lane_ids=self._lane_ids)
-
     def _templates(self, owner: str | None) -> Templates:
-        whose = self.caller.acting_for(owner, "read or write the templates")
+        whose = self.caller.acting_for(owner, "read or write the job configs")
         return Templates(self._database, owner=whose, actor=self.caller.actor)
 
 
 def _check_config(config: Fields) -> None:
     place = ("spec",)
     if taken := [name for name in OWN if name in config]:
-        fault = {"loc": (taken[0],), "msg": "a template cannot have it", "type": "not_in_config"}
+        fault = {
+            "loc": (taken[0],),
+            "msg": "leave it out: a job config cannot have it",
+            "type": "not_in_config",
+        }
         raise JobInvalid(place, [fault])
     checked(JobSpec, {**SAMPLE, **config}, place)
 
