@@ -39,8 +39,8 @@ def started(parts: Parts) -> Handle:
 
 def taken_up(parts: Parts, adopted: Handle) -> Handle:
     """Continue a job that an earlier agent started."""
-    parts.logs.start()
-    parts.disk.start()
+    parts.logs.share()
+    parts.disk.share()
     parts.stopped_for = kept_stop(parts.attempt.folders.root)
     if parts.stopped_for is not None:
         parts.attempt.request_stop(parts.stopped_for)
@@ -67,8 +67,8 @@ def _prepare(parts: Parts) -> RunSpec:
     attempt, runner, services = parts.attempt, parts.runner, parts.services
     parts.phases.enter(Phase.PREPARING)
     attempt.folders.make(attempt.fence)
-    parts.logs.start()
-    parts.disk.start()
+    parts.logs.share()
+    parts.disk.share()
     parts.patiently(partial(_unpack, parts))
     spec = run_spec(attempt, parts.slot, runner, services.host)
     record_of(attempt, parts.slot, runner.kind, spec.name).write()

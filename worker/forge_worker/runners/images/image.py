@@ -136,11 +136,16 @@ def _of_id(client: DockerClient, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = client.images.get(name).attrs
     except ImageNotFound as error:
-        raise StartFailed(
-            f"the image {name[:19]} is no longer on this machine",
-            hint="something removed it after its preparation; the next attempt prepares it again",
-        ) from error
+        raise removed(name) from error
     return found
+
+
+def removed(name: str) -> StartFailed:
+    """Return the error for an image, named by its id, that somebody has removed."""
+    return StartFailed(
+        f"the image {name[:19]} is no longer on this machine",
+        hint="something removed it after its preparation; the next attempt prepares it again",
+    )
 
 
 def _pulled(
