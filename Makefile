@@ -58,12 +58,13 @@ screenshots: .venv/dev.stamp  ## Take the pictures of the dashboard in docs/scre
 # Pins stay as they are where they still fit; `make lock LOCK_ARGS=--upgrade` takes newer ones.
 LOCK = env -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null \
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --strip-extras \
-	--no-annotate --allow-unsafe --no-emit-options --build-deps-for editable $(LOCK_ARGS)
+	--no-annotate --allow-unsafe --no-emit-options $(LOCK_ARGS)
+LOCK_PROJECT = $(LOCK) --build-deps-for editable
 # One resolution serves all lists: what is tested is what is deployed.
-LOCK_AS_DEV = $(LOCK) --constraint requirements/dev.txt
+LOCK_AS_DEV = $(LOCK_PROJECT) --constraint requirements/dev.txt
 
 lock: .venv/dev.stamp  ## Pin the dependencies of pyproject.toml anew
-	$(LOCK) --extra dev --output-file requirements/dev.txt pyproject.toml
+	$(LOCK_PROJECT) --extra dev --output-file requirements/dev.txt pyproject.toml
 	$(LOCK_AS_DEV) --output-file requirements/base.txt pyproject.toml
 	$(LOCK_AS_DEV) --extra worker --output-file requirements/worker.txt pyproject.toml
 	$(LOCK_AS_DEV) --extra functions --output-file requirements/functions.txt pyproject.toml

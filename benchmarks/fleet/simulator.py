@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import psutil
 import structlog
+from forge_schema.wake.hint import Hint
 
 from benchmarks.fleet.transports import (
     SWEEP_S,
@@ -84,11 +85,12 @@ async def _transport(
         await http.close()
         return
 
-    def heard() -> None:
-        for hint in hints.values():
-            hint.set()
-
     direct = Direct(url)
+
+    def heard(hint: Hint) -> None:
+        for worker_id in direct.sleepers.woken(hint, hints.keys()):
+            hints[worker_id].set()
+
     listening = asyncio.create_task(hear_database(url, heard))
     yield direct
     listening.cancel()

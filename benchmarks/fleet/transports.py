@@ -20,6 +20,8 @@ from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import LEASE_TTL, Queue
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick
+from forge_schema.wake.hint import ASKED, Hint
+from forge_schema.wake.sleepers import Sleepers
 
 from benchmarks.fleet.world import Simulated
 
@@ -62,6 +64,7 @@ class Direct:
         self._renewers = ThreadPoolExecutor(RENEWERS)
         self._queue = Queue(self._claims, actor="worker:fleet", ttl=LEASE_TTL)
         self._beats = Queue(self._renewals, actor="worker:fleet", ttl=LEASE_TTL)
+        self.sleepers = Sleepers()
         self._sweeper = Sweeper(Tick(Queue(self._claims, actor="sweeper")), period_s=SWEEP_S)
 
     async def beat(self, worker: Simulated) -> None:
@@ -91,7 +94,9 @@ class Direct:
         if hinted:
             lanes.doubt()
         ends = [End(done, Reason.SUCCEEDED, 0)] if done else []
+        self.sleepers.looks(worker.id, worker.room)
         _, grants = self._queue.finish_and_claim(ends, lanes, worker.room)
+        self.sleepers.looked(self._claims, worker.id, worker.room, found=bool(grants))
         return grants[0].fence if grants else None
 
 
@@ -135,14 +140,15 @@ class OverHttp:
         await self._client.aclose()
 
 
-async def hear_database(url: str, heard: Callable[[], None]) -> None:
+async def hear_database(url: str, heard: Callable[[Hint], None]) -> None:
     """Call back at every hint of work; one connection for all workers of this process."""
     connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
     async with connection:
         await connection.execute("LISTEN forge")
         async for hint in connection.notifies():
-            if not hint.payload.startswith("asked"):
-                heard()
+            said = Hint.read(hint.payload)
+            if said.kind != ASKED:
+                heard(said)
 
 
 @asynccontextmanager

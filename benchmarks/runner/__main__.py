@@ -10,9 +10,10 @@ import os
 import platform
 import subprocess
 import tempfile
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -21,7 +22,7 @@ from threading import Event, Thread
 from types import ModuleType
 from typing import Any
 
-from docker.models.containers import Container, ContainerCollection
+from docker import APIClient
 from forge_client.project.bundle import pack
 from forge_client.up.postgres import Postgres
 from forge_schema.database import migrate
@@ -32,6 +33,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.reaper import Reaper
 from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints import CheckpointSync
@@ -49,8 +51,14 @@ COMMAND = ["sh", "-c", "echo up"]
 KINDS = ("docker", "process")
 PLAIN = {"docker": ["docker", "run", "--rm", IMAGE, *COMMAND], "process": COMMAND}
 LOOK_S = 0.001
+# Threads whose requests are not for a single job.
+OTHERS = ("health", "reap")
+SETTLE_S, SLEEP_S = 15, 30
 
 Took = dict[str, float]
+Submit = Callable[..., list[int]]
+SMALL = Resources(cpus=1, memory_mb=128, disk_mb=100)
+TINY = Resources(cpus=0.02, memory_mb=16, disk_mb=10)
 
 
 class Watch:
@@ -58,11 +66,13 @@ class Watch:
 
     def __init__(self) -> None:
         self.took: Took = {}
+        self.calls = self.running = 0
         self.began = 0.0
         self.ended = Event()
 
     def begin(self) -> None:
         self.took = {}
+        self.calls = 0
         self.ended.clear()
 
     def timed(self, owner: type | ModuleType, method: str, phase: str) -> None:
@@ -88,15 +98,28 @@ class Watch:
 
     def run(self, original: Callable[..., Any], parts: Parts, *arguments: Any) -> Any:  # noqa: ANN401  as above
         """Note when a job's log has its first byte."""
+        self.running += 1
         Thread(target=self._look, args=(parts.attempt.folders.log,), daemon=True).start()
         return original(parts, *arguments)
 
-    def report(self, original: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  as above
-        """Note the job's end."""
-        answer = original(*arguments)
+    def call(self, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  as above
+        """Count a request to the engine for the job."""
+        if threading.current_thread().name not in OTHERS:
+            self.calls += 1
+        return original(*arguments, **named)
+
+    def report(self, original: Callable[..., Any], *arguments: object, **named: object) -> Any:  # noqa: ANN401  as above
+        """Note the report of the job's end."""
+        answer = original(*arguments, **named)
         self.took["whole"] = time.perf_counter() - self.began
-        self.ended.set()
+        self.took["requests to the engine until then"] = self.calls / 1000
         return answer
+
+    def over(self, original: Callable[..., Any], *arguments: object) -> None:
+        """Note that nothing is left of the job."""
+        original(*arguments)
+        self.took["requests to the engine in all"] = self.calls / 1000
+        self.ended.set()
 
     def _look(self, log: Path) -> None:
         while not self.ended.is_set():
@@ -126,13 +149,16 @@ def watched() -> Watch:
     watch.timed(CheckpointSync, "restore", "look for a checkpoint")
     for runner in (DockerRunner, ProcessRunner):
         watch.timed(runner, "start", "start, whole")
-    watch.timed(ContainerCollection, "create", "of that, the engine's create")
-    watch.timed(Container, "start", "of that, the engine's start")
+    watch.timed(APIClient, "create_container", "of that, the engine's create")
+    watch.timed(APIClient, "start", "of that, the engine's start")
+    wrap(APIClient, "request", watch.call)
     watch.timed(job_run, "supervise", "until its end")
     wrap(job_run, "supervise", watch.run)
     watch.timed(job_run, "settle", "log and artifacts")
     watch.timed(Outbox, "deliver", "report")
     wrap(Outbox, "deliver", watch.report)
+    watch.timed(Reaper, "let_go", "removal, after the report")
+    wrap(Reaper, "let_go", watch.over)
     return watch
 
 
@@ -140,12 +166,18 @@ def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=30, help="jobs of each kind")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--sleeping", type=int, default=0, help="measure jobs that only sleep")
+    options = parser.parse_args()
     configure_log()
     watch = watched()
+    if options.sleeping:
+        for kind in KINDS:
+            sleeping(watch, kind, options.sleeping)
+        return
+    rounds = options.rounds
     with (
         tempfile.TemporaryDirectory(prefix="forge-bench-") as folder,
-        bench(Path(folder)) as submit,
+        bench(Path(folder)) as (_, submit),
     ):
         plain: dict[str, list[Took]] = defaultdict(list)
         jobs: dict[str, list[Took]] = defaultdict(list)
@@ -178,6 +210,33 @@ def run_job(watch: Watch, submit: Callable[[], object]) -> Took:
     return watch.took
 
 
+def sleeping(watch: Watch, kind: str, jobs: int) -> None:
+    """Print what an agent costs, in this process, while its jobs only sleep."""
+    watch.running = 0
+    watch.ended.set()
+    with (
+        tempfile.TemporaryDirectory(prefix="forge-bench-") as folder,
+        bench(Path(folder), (kind,)) as (queue, submit),
+    ):
+        sleep(watch, f"{kind}, no job")
+        ids = [job for _ in range(jobs) for job in submit(kind, ["sleep", "3600"], TINY)]
+        while watch.running < jobs:
+            Event().wait(1)
+        sleep(watch, f"{kind}, {jobs} jobs")
+        for job in ids:
+            queue.cancel(job)
+
+
+def sleep(watch: Watch, what: str) -> None:
+    """Print threads, CPU time and requests to the engine of the next seconds."""
+    Event().wait(SETTLE_S)
+    began, watch.calls = time.process_time(), 0
+    Event().wait(SLEEP_S)
+    used = 100 * (time.process_time() - began) / SLEEP_S
+    threads = threading.active_count()
+    print(f"| {what} | {threads} threads | {used:.1f} % of a core | {watch.calls} requests |")
+
+
 def compare(plain: dict[str, list[Took]], jobs: dict[str, list[Took]]) -> None:
     """Print jobs beside what they are compared with."""
     print("| | plain | as a job | ratio | middle half of the ratios |\n|---|---|---|---|---|")
@@ -202,7 +261,7 @@ def phases(jobs: dict[str, list[Took]]) -> None:
 
 
 @contextmanager
-def bench(root: Path) -> Iterator[Callable[[str], object]]:
+def bench(root: Path, kinds: Sequence[str] = KINDS) -> Iterator[tuple[Queue, Submit]]:
     """Start a database, a store and a worker of each kind; yield what submits a job to one."""
     (root / "store").mkdir()
     server = Postgres(root / "pg")
@@ -211,7 +270,7 @@ def bench(root: Path) -> Iterator[Callable[[str], object]]:
         migrate.upgrade(server.url)
         with ExitStack() as held:
             database = held.enter_context(Database(server.url))
-            for kind in KINDS:
+            for kind in kinds:
                 held.enter_context(worker(kind, server.url, root))
             project = root / "project"
             project.mkdir()
@@ -220,19 +279,21 @@ def bench(root: Path) -> Iterator[Callable[[str], object]]:
             store = open_store((root / "store").as_uri())
             store.put_file(keys.bundle(bundle.digest), bundle.path)
             queue = Queue(database, actor="user:bench")
-            small = Resources(cpus=1, memory_mb=128, disk_mb=100)
-            yield lambda kind: queue.submit(
-                [
-                    JobSpec(
-                        name="no-op",
-                        owner="bench",
-                        command=COMMAND,
-                        resources=small,
-                        labels={"kind": kind},
-                        bundle_digest=bundle.digest,
-                    )
-                ],
-                any_owner=True,
+            yield (
+                queue,
+                lambda kind, command=COMMAND, resources=SMALL: queue.submit(
+                    [
+                        JobSpec(
+                            name="no-op",
+                            owner="bench",
+                            command=command,
+                            resources=resources,
+                            labels={"kind": kind},
+                            bundle_digest=bundle.digest,
+                        )
+                    ],
+                    any_owner=True,
+                ),
             )
     finally:
         server.stop()

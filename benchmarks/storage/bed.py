@@ -1,20 +1,27 @@
 """A queue, a store, and attempts that transfer files but run nothing, direct or over HTTP."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import psutil
+from forge_client.direct.backend import DirectBackend
+from forge_client.http.backend import HttpBackend
+from forge_client.http.server import Server
+from forge_client.settings import Connection
 from forge_client.up.postgres import Postgres
+from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database import migrate
 from forge_schema.database.pool import Database
 from forge_schema.http_client import tls_context
 from forge_schema.model.spec import JobSpec
+from forge_schema.model.states import Role
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import open_store
@@ -33,9 +40,12 @@ PLENTY = Capacity(1000, 1 << 20, 1 << 20)
 LIMIT_MB = 1 << 20
 
 
+Connect = Callable[[], DirectBackend | HttpBackend]
+
+
 @dataclass
 class Way:
-    """A worker's connection, and the server that it goes through, if any."""
+    """A worker's connection, a client's, and the server that both go through, if any."""
 
     gateway: Gateway
     http: HttpStore | None
@@ -43,11 +53,13 @@ class Way:
     root: Path
     queue: Queue
     server: psutil.Process | None
+    client: Connect
 
-    def attempt(self) -> tuple[Attempt, Objects]:
+    def attempt(self, bundle: str | None = None) -> tuple[Attempt, Objects]:
         """Claim a job, submitted now unless one is ready."""
         if not (grants := self.gateway.finish_and_claim([], PLENTY, 1)[1]):
-            self.queue.submit([JobSpec(name="j", owner="ann", command=["true"])])
+            spec = JobSpec(name="j", owner="ann", command=["true"], bundle_digest=bundle)
+            self.queue.submit([spec])
             self.gateway.new_work()
             grants = self.gateway.finish_and_claim([], PLENTY, 1)[1]
         attempt = Attempt(grants[0], Folders(self.root / str(grants[0].fence.token)))
@@ -71,7 +83,9 @@ def way(root: Path, *, over_http: bool, store_url: str | None = None) -> Iterato
         if not over_http:
             direct = SqlGateway(database, name="w", ttl=timedelta(hours=9), store=open_store(url))
             direct.register(machine)
-            yield Way(direct, None, url, root, queue, None)
+            reach = Connection(postgres.url, url)
+            client: Connect = partial(DirectBackend, reach, owner="ann")
+            yield Way(direct, None, url, root, queue, None, client)
             return
         os.environ |= {"FORGE_LEASE_TTL_S": "36000", "FORGE_HEARTBEAT_S": "3600"}
         address, server = held.enter_context(forge_server(postgres.url, root, url))
@@ -82,4 +96,6 @@ def way(root: Path, *, over_http: bool, store_url: str | None = None) -> Iterato
         held.callback(http.close)
         gateway = HttpGateway(session)
         gateway.register(machine)
-        yield Way(gateway, http, url, root, queue, server)
+        key = Keys(database, actor="user:root").create("ann", Role.SUBMITTER)[1]
+        client = partial(HttpBackend, Server(address, key))
+        yield Way(gateway, http, url, root, queue, server, client)

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 PIECE = 1 << 20
 ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else "/nonexistent")
+METADATA = "x-amz-meta-"
+metadata: dict[Path, dict[str, str]] = {}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -35,6 +37,7 @@ class Handler(BaseHTTPRequestHandler):
                 left -= len(piece)
             file.flush()
             os.fsync(file.fileno())
+        metadata[path] = {k: v for k, v in self.headers.items() if k.lower().startswith(METADATA)}
         self._answer(ETag='"x"')
 
     def do_POST(self) -> None:
@@ -61,6 +64,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if found else 200)
         self.send_header("Content-Length", str(end - begin))
         self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{sum(sizes)}")
+        for name, value in metadata.get(path, {}).items():
+            self.send_header(name, value)
         self.send_header("ETag", '"x"')
         self.end_headers()
         for part, size in zip(parts, sizes, strict=True):

@@ -78,11 +78,12 @@ def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> No
         file.truncate(artifact.bytes)
         after = -1
         while chunks := page(after):
-            _at_once(partial(_place, file.fileno(), artifact, fetch), chunks)
+            at_once(partial(_place, file.fileno(), artifact, fetch), chunks)
             after = chunks[-1].offset
 
 
-def _at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
+def at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call a function for each item, several at a time; the first error ends it."""
     threads = ThreadPoolExecutor(AT_ONCE)
     try:
         for _ in threads.map(act, items):
@@ -98,12 +99,19 @@ def _place(file: int, artifact: Artifact, fetch: Fetch, chunk: ArtifactChunk) ->
         nonlocal came
         if came + len(piece) <= chunk.bytes:
             digest.update(piece)
-            os.pwrite(file, piece, chunk.offset + came)
+            _write(file, piece, chunk.offset + came)
         came += len(piece)
 
     fetch(chunk, write)
     if came != chunk.bytes or digest.hexdigest() != chunk.sha256:
         raise corrupt(f"the artifact {artifact.path}")
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(file, left, offset)
+        left, offset = left[written:], offset + written
 
 
 def corrupt(what: str) -> ClientError:
@@ -130,7 +138,7 @@ def download_all(
     def download(artifact: Artifact) -> Path:
         return _download(backend, artifact, folder, progress)
 
-    _at_once(download, [artifact for artifact in artifacts if not in_chunks(artifact.key)])
+    at_once(download, [artifact for artifact in artifacts if not in_chunks(artifact.key)])
     # The chunks of one file are fetched at once.
     for artifact in artifacts:
         if in_chunks(artifact.key):

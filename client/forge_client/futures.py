@@ -4,6 +4,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from forge_schema.model.quantities import counted
+
 from forge_client.backend import Backend
 from forge_client.job import Job
 
@@ -39,7 +41,7 @@ def as_completed(jobs: Iterable[Job], timeout: float | None = None) -> Iterator[
         if not pending:
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError(f"{len(pending)} jobs have not ended after {timeout:g} s")
+            raise TimeoutError(f"{counted(len(pending), 'job')} did not end within {timeout:g} s")
         pause = QUICK_POLL_S if ended else min(pause * 1.3, POLL_S)
         time.sleep(pause)
 

@@ -1,9 +1,9 @@
-"""Job requests: complete jobs, or templates with changes."""
+"""Job requests: complete jobs, or job configs with changes."""
 
 from typing import Annotated, Any
 
 from forge_schema.model.spec import JobSpec
-from forge_schema.service.submission import OWN
+from forge_schema.service.submitting import OWN
 from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -21,7 +21,7 @@ class _AsJob:
 
 
 class _AsTemplate:
-    """Documents a dict as a template: the allowed fields of JobSpec, all optional."""
+    """Documents a dict as a job config: the allowed fields of JobSpec, all optional."""
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler

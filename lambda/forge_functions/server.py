@@ -50,6 +50,8 @@ from forge_functions.services import Services
 from forge_functions.settings import ServerSettings
 
 ROUTERS = (
+    # First, since each request tries one after the other, and jobs may store thousands of files.
+    objects.router,
     health.router,
     token.router,
     submission.router,
@@ -72,7 +74,6 @@ ROUTERS = (
     enrol.router,
     workers.router,
     worker_records.router,
-    objects.router,
 )
 EXIT_USAGE = 2
 # Seconds for requests in progress to finish when the server stops.

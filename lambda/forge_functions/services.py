@@ -178,7 +178,8 @@ class Services:
             self._opened.clear()
 
 
-def services(request: Request) -> Services:
+# Not a plain function, for which FastAPI would use a thread.
+async def services(request: Request) -> Services:
     """Return the shared services. A FastAPI dependency."""
     found: Services = request.app.state.services
     return found

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psycopg
-from chaos.check.history import History
 from chaos.clients.job_mix import OWNERS
 from chaos.clients.over_http import HttpSubmitter
 from chaos.dice import dice_of
+from chaos.evidence.history import History
 from chaos.migration import migrated
 from chaos.parts import own_containers
 from chaos.parts.door import Door, Doors, doors

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psycopg
-from chaos.check.witness import install
 from chaos.clients.job_mix import MARK, SMALL
+from chaos.evidence.witness import install
 from chaos.parts.fleet import Worker, worker
 from forge_schema.database.migrate import upgrade
 from support.waiting import eventually

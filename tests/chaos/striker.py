@@ -12,7 +12,7 @@ from chaos.dice import dice_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from chaos.check.history import History
+    from chaos.evidence.history import History
     from chaos.faults.fault import Fault
     from chaos.schedule import Blow
 

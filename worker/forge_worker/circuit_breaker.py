@@ -106,7 +106,7 @@ class CircuitBreaker:
             CircuitOpen: it is backing off.
         """
         if self.rests:
-            raise CircuitOpen(f"left alone for a moment: {self.why}")
+            raise CircuitOpen(f"not asked again yet: {self.why}")
 
     @contextmanager
     def guard(self) -> Iterator[None]:

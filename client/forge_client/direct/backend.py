@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any, Self
 
 from forge_schema.database.pool import Database
+from forge_schema.model.bundles import Segment, SegmentList
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 from forge_schema.read.audit import Audit
@@ -21,7 +22,7 @@ from forge_client.checks import Check
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import raising_client_errors, translated
-from forge_client.downloads import put_together, unpacked, verified_file
+from forge_client.downloads import at_once, put_together, unpacked, verified_file
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
@@ -91,6 +92,24 @@ class DirectBackend(Service):
         """Store a packed folder."""
         self._upload(keys.bundle(bundle.digest), bundle, progress)
 
+    def missing_bytes(self, bundle: Bundle) -> int:
+        """Return the size of a bundle's segments that are not stored; 0 if it is stored."""
+        missing = self.missing_segments(SegmentList(segments=list(bundle.segments)))
+        return sum(one.bytes for one in missing)
+
+    def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        """Store a packed folder, of which only missing segments are sent."""
+
+        def put(one: Segment) -> None:
+            # As one request: nothing is left behind if this process dies.
+            self._store.put(keys.segment(one.sha256), (bundle.path / one.sha256).read_bytes())
+            if progress:
+                progress(one.bytes)
+
+        listed = SegmentList(segments=list(bundle.segments))
+        at_once(put, self.missing_segments(listed))
+        self.missing_segments(listed)
+
     def has_image(self, image: ImageTar) -> bool:
         """Tell whether a saved image with this content is stored."""
         return self.is_stored(keys.image(image.digest), image.digest)
@@ -151,9 +170,8 @@ class DirectBackend(Service):
                 return Database(checked_url(self._connection.database_url)).open()
         except ClientError as error:
             if error.code == "database_unreachable" and self._connection.up_dir:
-                error.hint = (
-                    f"was the `forge up` of {self._connection.up_dir} killed? Start it again"
-                )
+                folder = self._connection.up_dir
+                error.hint = f"if the `forge up` of {folder} was killed, start it again"
             raise
 
     @cached_property

@@ -68,7 +68,7 @@ def _tables(url: str) -> Check:
     if row is None:
         return _tables_wrong("the database has no Forge tables")
     if row != (wanted,):
-        return _tables_wrong(f"the tables are at revision {row[0]}, this Forge wants {wanted}")
+        return _tables_wrong(f"the tables are at revision {row[0]}; this Forge needs {wanted}")
     return Check(name="tables", standing=Standing.OK, detail=f"revision {wanted}")
 
 

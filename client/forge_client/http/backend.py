@@ -9,6 +9,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from forge_schema.model.admin import Myself
+from forge_schema.model.bundles import BundleOffer, SegmentList, SegmentUpload
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
     Attempt,
@@ -35,10 +36,10 @@ from forge_schema.model.worker import WorkerInfo
 
 from forge_client.backend import Progress
 from forge_client.checks import Check
-from forge_client.downloads import put_together, unpacked, verified_file
+from forge_client.downloads import at_once, put_together, unpacked, verified_file
 from forge_client.errors import ClientError, as_client_error
 from forge_client.http.admin import HttpAdmin
-from forge_client.http.errors import UNKNOWN_REQUEST, rejected_job
+from forge_client.http.errors import NOT_FORGE, UNKNOWN_REQUEST, rejected_job
 from forge_client.http.findings import JOBS, HttpFindings, job_path
 from forge_client.http.health import checks
 from forge_client.http.objects import Objects, Offer, UrlRefused
@@ -116,6 +117,38 @@ class HttpBackend:
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
         self._upload(bundle, progress)
+
+    def missing_bytes(self, bundle: Bundle) -> int | None:
+        """Return the size of a bundle's missing segments; None if the server takes none."""
+        try:
+            return self._segments_offer(bundle).missing_bytes
+        except ClientError as error:
+            # An older server takes only whole bundles, and an older API gateway leads nowhere.
+            if error.code not in {UNKNOWN_REQUEST, NOT_FORGE}:
+                raise
+            return None
+
+    def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        tries, left = 0, -1
+        while not (offer := self._segments_offer(bundle)).stored and tries < UPLOADS:
+            tries = tries + 1 if offer.missing_bytes == left else 1
+            left = offer.missing_bytes
+            try:
+                at_once(partial(self._put_segment, bundle, progress or _ignore), offer.uploads)
+            except UrlRefused:
+                # It may have expired while others were sent.
+                if tries == UPLOADS:
+                    raise
+
+    def _put_segment(self, bundle: Bundle, progress: Progress, offer: SegmentUpload) -> None:
+        path = bundle.path / offer.sha256
+        act = partial(self._objects.put, offer, path, progress)
+        retried(act, patience_s=self._transport.patience_s)
+
+    def _segments_offer(self, bundle: Bundle) -> BundleOffer:
+        said = SegmentList(segments=list(bundle.segments)).model_dump()
+        answer = self._transport.send("POST", "/api/bundles/segments", said, again=True)
+        return self._transport.record(BundleOffer, answer)
 
     def has_image(self, image: ImageTar) -> bool:
         return self._offer(image).stored

@@ -123,6 +123,7 @@ INVALID = "invalid"
 LOCKED_OUT = "too_many_failures"
 UNKNOWN_PATH = {"not_found", "method_not_allowed"}
 UNKNOWN_REQUEST = "path_unknown"
+NOT_FORGE = "not_forge"
 
 
 def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
@@ -156,9 +157,9 @@ def not_forge(answer: httpx.Response, place: str) -> ClientError:
     """Return the error for a response that is not from a Forge server."""
     kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing to read"
     return ClientError(
-        f"{place} does not answer as a Forge server does: HTTP {answer.status_code}, {kind}",
+        f"{place} does not answer like a Forge server: HTTP {answer.status_code}, {kind}",
         hint="check the URL, its port and the path in it",
-        code="not_forge",
+        code=NOT_FORGE,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from forge_schema.model.stored import SignedUrl
 from pydantic import BaseModel
 
 from forge_client.backend import Progress
@@ -42,7 +43,7 @@ class Objects:
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
-    def put(self, offer: Offer, path: Path, progress: Progress) -> None:
+    def put(self, offer: Offer | SignedUrl, path: Path, progress: Progress) -> None:
         """Store a file; success if the object already exists.
 
         Raises:

@@ -163,7 +163,7 @@ class Transport:
 
     def _strange(self) -> ClientError:
         return ClientError(
-            f"the answer of {self.server.url} is not understood by this version of `forge`",
+            f"this version of `forge` does not understand the answer of {self.server.url}",
             hint="check the URL; `forge --version` and the server's version should be close",
             code="not_forge",
         )

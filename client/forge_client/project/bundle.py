@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import zstandard
+from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
 
 from forge_client.project.listing import BundleError, Entry, Listing, readable, scan
@@ -28,13 +29,18 @@ BIGGEST_SHOWN = 5
 
 @dataclass(frozen=True)
 class Bundle:
-    """A packed folder: `digest` is the SHA-256 of the file at `path`; sizes in bytes."""
+    """A packed folder; sizes in bytes.
+
+    It is the file at `path`, whose SHA-256 is the `digest`. A large one is in `segments`: files in
+    the folder `path`, each named by its SHA-256; the `digest` is that of their list.
+    """
 
     digest: str
     path: Path
     size: int
     unpacked_size: int
     files: int
+    segments: tuple[Segment, ...] = ()
 
 
 def pack(folder: Path, out: Path, *, limit_bytes: int, progress: Progress | None = None) -> Bundle:
@@ -56,7 +62,7 @@ def pack_listing(
     Raises:
         BundleError: it is too large, or a file has changed since it was listed.
     """
-    _refuse_too_large(listing, limit_bytes)
+    refuse_too_large(listing, limit_bytes)
     with _partial(out) as file:
         digest = _Digest(file)
         with (
@@ -69,11 +75,16 @@ def pack_listing(
             ) as tar,
         ):
             for entry in listing.entries:
-                _add(tar, entry, progress)
+                add(tar, entry, progress)
     return Bundle(digest.hex(), out, digest.written, listing.total_bytes, len(listing.files))
 
 
-def _refuse_too_large(listing: Listing, limit_bytes: int) -> None:
+def refuse_too_large(listing: Listing, limit_bytes: int) -> None:
+    """Check the size of the files.
+
+    Raises:
+        BundleError: they are too large.
+    """
     total = listing.total_bytes
     biggest = heapq.nlargest(BIGGEST_SHOWN, listing.files, key=lambda entry: entry.size)
     if total <= limit_bytes and all(entry.size <= LARGEST_FILE for entry in biggest):
@@ -87,7 +98,12 @@ def _refuse_too_large(listing: Listing, limit_bytes: int) -> None:
     )
 
 
-def _add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
+def add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
+    """Add an entry to an archive.
+
+    Raises:
+        BundleError: the file has changed since it was listed, or cannot be read.
+    """
     info = tarfile.TarInfo(entry.name)  # its defaults are mtime 0, uid 0, gid 0 and no names
     info.mode = 0o755 if entry.folder or entry.executable else 0o644
     if entry.folder:

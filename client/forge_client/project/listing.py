@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forge_schema.model import bundle_names
+from forge_schema.model.bundles import folded_name, name_fault
 
 from forge_client.errors import ClientError
 from forge_client.project.ignore import ALWAYS, Guard, Ignore, LeftOut, is_always_out
 
 MOST_ENTRIES = 100_000
-IGNORE_HINT = "List it in .forgeignore if the job does not need it."
+IGNORE_HINT = "list it in .forgeignore if the job does not need it"
 
 
 class BundleError(ClientError):
@@ -144,9 +144,9 @@ class _Scan:
         return why is not None
 
     def _admit(self, name: str) -> None:
-        if fault := bundle_names.fault(name):
+        if fault := name_fault(name):
             raise BundleError(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
-        twin = self.seen.setdefault(bundle_names.folded(name), name)
+        twin = self.seen.setdefault(folded_name(name), name)
         if twin != name:
             raise BundleError(
                 f"{twin} and {name} are the same name on some file systems",
@@ -166,7 +166,7 @@ class _Scan:
             raise BundleError(
                 f"{name} is a link to {target}, outside {self.root}",
                 code="link_leaves_folder",
-                hint=f"Replace it with a copy. {IGNORE_HINT}",
+                hint=f"replace it with a copy, or {IGNORE_HINT}",
             )
         if not target.exists():
             raise BundleError(f"{name} is a broken link", code="link_broken", hint=IGNORE_HINT)
@@ -223,5 +223,5 @@ def readable(name: str) -> Iterator[None]:
         raise BundleError(
             f"{name} cannot be read: {error.strerror}",
             code="file_unreadable",
-            hint=f"Give yourself permission to read it. {IGNORE_HINT}",
+            hint=f"give yourself permission to read it, or {IGNORE_HINT}",
         ) from error

@@ -160,6 +160,7 @@ class Request(BaseModel):
     checkpoint_interval: Duration | None = None
     grace: Duration | None = None
     preempt_signal: str | None = None
+    checkpoint_dir: str | None = None
     keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None
@@ -248,7 +249,8 @@ class Request(BaseModel):
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
-        same |= {"preempt_signal", "keep_checkpoints", "after", "after_ok", "after_any"}
+        same |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints"}
+        same |= {"after", "after_ok", "after_any"}
         same |= {"parallel", "launcher", "same", "mixed"}
         nodes = zip(("nodes", "max_nodes"), self.nodes or (), strict=False)
         tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.job import Template
 
 from forge_client.backend import Backend, Progress
@@ -16,6 +17,7 @@ from forge_client.project.bundle import Bundle, Listing, pack_listing
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
 from forge_client.project.request import Request, no_command
+from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
 LISTED, PROJECT = "requirements.txt", "pyproject.toml"
@@ -31,16 +33,16 @@ def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A bundle in the store; `anew` is False if it was already there."""
+    """A bundle in the store, of which `sent` bytes were not there before."""
 
     bundle: Bundle
-    anew: bool
+    sent: int
 
 
 def upload(
     backend: Backend, listing: Listing, *, limit: int = LIMIT, bar: Bar = no_bar
 ) -> Uploaded:
-    """Pack the result of `scan`, and upload it unless the store already has it.
+    """Pack the result of `scan`, and upload what the store does not have of it.
 
     Args:
         backend: the backend to store it with.
@@ -52,15 +54,27 @@ def upload(
         ClientError: the folder cannot be packed, or the store refuses it.
     """
     with tempfile.TemporaryDirectory(prefix="forge-bundle-") as folder:
+        if listing.total_bytes > SEGMENT_BYTES:
+            with bar("packing", listing.total_bytes) as progress:
+                bundle = pack_segments(listing, Path(folder), limit_bytes=limit, progress=progress)
+            missing = backend.missing_bytes(bundle)
+            if missing is not None:
+                return _upload(backend.upload_segments, bundle, missing, bar)
         with bar("packing", listing.total_bytes) as progress:
             bundle = pack_listing(
                 listing, Path(folder) / "bundle.tar.zst", limit_bytes=limit, progress=progress
             )
-        if backend.has_bundle(bundle):
-            return Uploaded(bundle, anew=False)
-        with bar("uploading", bundle.size) as progress:
-            backend.upload_bundle(bundle, progress)
-        return Uploaded(bundle, anew=True)
+        missing = 0 if backend.has_bundle(bundle) else bundle.size
+        return _upload(backend.upload_bundle, bundle, missing, bar)
+
+
+def _upload(
+    store: Callable[[Bundle, Progress], None], bundle: Bundle, missing: int, bar: Bar
+) -> Uploaded:
+    if missing:
+        with bar("uploading", missing) as progress:
+            store(bundle, progress)
+    return Uploaded(bundle, missing)
 
 
 def with_images(

@@ -63,7 +63,7 @@ def locked(folder: Path) -> Iterator[None]:
 def already_running(folder: Path, pid: int) -> ClientError:
     """Return the error for a folder that another process holds."""
     return ClientError(
-        f"a `forge up` runs on {folder} already" + (f", process {pid}" * bool(pid)),
+        f"a `forge up` is already running in {folder}" + (f", process {pid}" * bool(pid)),
         hint="use it as it is, end it with `forge down`, or name another --dir",
         code="already_running",
     )
@@ -170,7 +170,7 @@ def _stop_leftovers(folder: Path, *, drain: bool) -> None:
                     running.find(folder).withdraw()
                 return
     raise ClientError(
-        f"no `forge up` runs in {folder}",
+        f"no `forge up` is running in {folder}",
         hint="name its folder with --dir",
         code="not_running",
     )

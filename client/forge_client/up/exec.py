@@ -116,7 +116,7 @@ def _process(labels: set[str]) -> Process | None:
                 return next((_entered(child) for child in shim.children() if _leads(child)), None)
             except psutil.AccessDenied as error:
                 raise ClientError(
-                    "the job runs here as another user, who alone may look into it",
+                    "the job runs here as another user, and only that user may enter it",
                     hint=f"run this as {shim.username()}, or as root",
                     code="not_allowed",
                 ) from error

@@ -50,7 +50,7 @@ def find(folder: Path | None = None) -> Running:
         return Running.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
         raise ClientError(
-            f"no `forge up` runs in {folder}, and no server or database is named",
+            f"no `forge up` is running in {folder}, and no server or database is named",
             hint="start `forge up` in another terminal, or set FORGE_URL and FORGE_API_KEY, or"
             " FORGE_DATABASE_URL and FORGE_STORE_URL",
             code="not_running",

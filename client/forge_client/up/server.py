@@ -37,7 +37,7 @@ class Server:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if port and _taken(port):
             raise ClientError(
-                f"something else answers on port {port} of this machine already",
+                f"something else already answers on port {port} of this machine",
                 hint="use another --port, or omit it to get a free one",
                 code="port_taken",
             )
@@ -85,7 +85,7 @@ class Server:
         status = self._child.look_after() if self._child else None
         if self._child and status is not None:
             self._say(
-                f"the server fell over with status {status}, is started again in"
+                f"the server exited with status {status}; restarting it in"
                 f" {self._child.rest_s:.0f} s; {self._log} says why"
             )
 

@@ -79,7 +79,7 @@ def installed(data: Path) -> tuple[Path, pwd.struct_passwd | None]:
         ) from error
     except RuntimeError as error:
         raise ClientError(
-            f"{data} is of another Postgres version: {error}",
+            f"{data} was made by another Postgres version: {error}",
             hint="dump it with the Forge that made it, or name another --dir",
             code="embedded_postgres_version",
         ) from error

@@ -61,7 +61,7 @@ class Workers:
                 self._say(f"worker {process.name} drained and left")
             elif status is not None:
                 self._say(
-                    f"worker {process.name} fell over with status {status}, is started again in"
+                    f"worker {process.name} exited with status {status}; restarting it in"
                     f" {process.rest_s:.0f} s; {process.log} says why"
                 )
         if self._left and time.monotonic() >= self._next_look:

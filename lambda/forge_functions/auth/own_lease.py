@@ -39,7 +39,7 @@ def lost() -> Refused:
         HTTPStatus.NOT_FOUND,
         "lease_unknown",
         "this worker holds no such lease",
-        hint="it expired, or the job was given to another worker",
+        hint="end its job here: the lease has expired, or another worker has the job",
     )
 
 
@@ -49,5 +49,5 @@ def absent() -> Refused:
         HTTPStatus.NOT_FOUND,
         "object_unknown",
         "this lease has no such object",
-        hint="a lease gives access only to its job's inputs, and to keys below its own prefix",
+        hint="ask for an input of the lease's job, or for a key below the lease's own prefix",
     )

@@ -13,6 +13,7 @@ OPTIONS = {
     "image": "--image",
     "max_failures": "--max-failures",
     "nodes": "--nodes",
+    "checkpoint_dir": "--checkpoint-dir",
     "launcher": "--launcher",
     "same": "--same",
 }

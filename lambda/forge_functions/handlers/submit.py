@@ -1,4 +1,4 @@
-"""The function for users: jobs, templates, schedules, bundles, reports, the overview, tokens."""
+"""The function for users: jobs, configs, schedules, bundles, reports, the overview, tokens."""
 
 from forge_functions.handlers.lambda_handler import LambdaHandler
 from forge_functions.routes import (

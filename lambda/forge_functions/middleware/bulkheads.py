@@ -108,5 +108,5 @@ def _who(request: Request) -> str:
 
 
 def _refused(status: HTTPStatus, code: str, message: str) -> Refused:
-    hint = "wait until some have ended; bound reports with `since` to make them faster"
+    hint = "wait until some have ended; narrow reports with `since` to make them faster"
     return Refused(status, code, message, hint=hint, headers={"Retry-After": RETRY_AFTER_S})

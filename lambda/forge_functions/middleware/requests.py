@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 # Their bodies are objects, which the route itself limits to the signed size.
 OBJECTS = "/api/objects/"
 # The paths of the API whose bodies may be as large as the server's limit.
-LARGE = ("/api/queue/", "/api/workers/")
+LARGE = ("/api/queue/", "/api/workers/", "/api/bundles/segments")
 SHORT = {"/api/workers/claim", "/api/workers/disconnect"}
 SHORT_BYTES = 64 << 10
 # Seconds between two pieces of a body: a slow one occupies a connection.

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Request
+from forge_schema.model.bundles import BundleOffer, SegmentList, SegmentUpload, list_digest
 from forge_schema.model.fields import NUMERIC, Digest
 from forge_schema.model.stored import SignedUrl
 from forge_schema.service.service import Service
@@ -18,6 +19,8 @@ from forge_functions.services import Services, Shared
 router = Router(prefix="/api", tags=["bundles"], responses=problems(401, 403))
 # The limit of one upload to S3.
 LARGEST = 5 << 30
+# URLs for so many segments are signed at once: slow clients must use them before they expire.
+SEGMENTS = 32
 EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 
@@ -46,6 +49,33 @@ def bundle(
 ) -> Stored | Upload:
     """Tell whether the owner's bundle is stored, or how to upload it."""
     return _offer(keys.bundle(said.digest), service, shared, request, said)
+
+
+@router.post("/bundles/segments")
+def segments(
+    service: AsSubmitter, shared: Shared, request: Request, bundle: SegmentList
+) -> BundleOffer:
+    """Store a large bundle, if the owner has uploaded its segments, or tell how to upload them.
+
+    To be repeated after each upload until it is stored. A job names the answer's `digest`.
+    """
+    digest, missing = list_digest(bundle.dumped()), service.missing_segments(bundle)
+    signer, owner = shared.signer(str(request.base_url)), service.caller.owner
+    uploads = [
+        SegmentUpload(
+            sha256=one.sha256,
+            **signer.put(
+                keys.segment(one.sha256), size=one.bytes, sha256=one.sha256, owner=owner
+            ).model_dump(),
+        )
+        for one in missing[:SEGMENTS]
+    ]
+    return BundleOffer(
+        digest=digest,
+        stored=not missing,
+        missing_bytes=sum(one.bytes for one in missing),
+        uploads=uploads,
+    )
 
 
 @router.post("/images")

@@ -23,8 +23,8 @@ EXAMPLE = {
 }
 
 
-class Submission(Body):
-    """Jobs, each complete or a template with changes. Only an admin may set an owner."""
+class NewJobs(Body):
+    """Jobs, each complete or a config with changes. Only an admin may set an owner."""
 
     jobs: Annotated[
         list[JobRequest],
@@ -43,16 +43,16 @@ class Submitted(BaseModel):
 
 
 @router.post("/submit", responses=problems(409))
-def submit(service: AsSubmitter, submission: Submission) -> Submitted:
+def submit(service: AsSubmitter, new: NewJobs) -> Submitted:
     """Submit jobs, all of them or none.
 
     A repeat with the same idempotency keys returns the same ids and submits nothing.
     """
-    return Submitted(job_ids=service.submit(submission.jobs))
+    return Submitted(job_ids=service.submit(new.jobs))
 
 
 @router.post("/check")
-def check(service: AsSubmitter, submission: Submission) -> Done:
+def check(service: AsSubmitter, new: NewJobs) -> Done:
     """Reject what submit would reject, without storing it. Uploads may come later."""
-    service.check(submission.jobs)
+    service.check(new.jobs)
     return Done()

@@ -278,7 +278,7 @@ class Database:
                 raise
             raise ReportTooSlow(
                 "the report took too long and was stopped",
-                hint="bound it: `since` reads less than the whole history",
+                hint="narrow it with `since`, so that it does not read the whole history",
             ) from error
 
     @contextmanager

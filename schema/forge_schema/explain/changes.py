@@ -10,7 +10,7 @@ from forge_schema.database.pool import Row
 from forge_schema.explain.fit import Kind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
-from forge_schema.model.quantities import MIB, size_text
+from forge_schema.model.quantities import MIB, counted, size_text
 from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
@@ -109,7 +109,7 @@ def _thing(name: str, value: JsonValue) -> str:
     if name in SIZES:
         return f"{amount} of {SIZES[name]}"
     if name in COUNTS:
-        return f"{amount} {COUNTS[name]}{'' if value == 1 else 's'}"
+        return counted(value, COUNTS[name]) if isinstance(value, int | float) else str(value)
     return f"{name.replace('_', ' ')} {value}"
 
 

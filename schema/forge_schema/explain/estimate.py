@@ -9,10 +9,9 @@ from statistics import median
 from forge_schema.database.pool import Database, Row, run
 from forge_schema.explain.fit import Room, devices, room
 from forge_schema.explain.fleet import Candidate, Fleet
-from forge_schema.explain.text import times
 from forge_schema.model.explanation import Estimate
 from forge_schema.model.lease import array
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import counted, duration_text
 from forge_schema.queue.lane import read
 
 # The shortest window with enough ended jobs is used; at most so many of them are read.
@@ -74,7 +73,7 @@ def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
     basis = f"{ended} jobs competing for these workers succeeded within {period}"
     return Estimate(
         wait_s=(ahead + 1) * past.seconds / ended,
-        basis=f"{basis}; {times(ahead, 'job')} ahead",
+        basis=f"{basis}; {counted(ahead, 'job')} ahead",
     )
 
 

@@ -9,9 +9,9 @@ from forge_schema.explain.gang import Machines, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import limits
 from forge_schema.explain.remedies import of_limits, remedies
-from forge_schema.explain.text import times
 from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
-from forge_schema.model.job import Firing
+from forge_schema.model.job import Firing, job_unknown
+from forge_schema.model.quantities import counted
 from forge_schema.model.states import State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
@@ -45,7 +45,9 @@ def explain(
     """
     status = Jobs(database).job(job_id)
     job = database.one("explain_job", again=True, job_id=job_id)
-    assert job is not None  # noqa: S101 - a job is never deleted
+    if job is None:
+        # Retention has removed it since.
+        raise job_unknown(job_id)
     if State(status["state"]).terminal:
         return _ended(database, job, status)
     if status["state"] == State.RUNNING:
@@ -156,7 +158,7 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
 
 
 def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) -> str:
-    before = f"{times(ahead or 0, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
+    before = f"{counted(ahead or 0, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
     first = found.chances[0].worker if found.chances else ""
     holding = "it waits: " + "; ".join(limit.text for limit in held)
     kept = "it waits: room is reserved for another job"
@@ -166,7 +168,7 @@ def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) 
         Outlook.STARTS: f"it would start now: {first} takes it with its next claim",
         Outlook.BEHIND: f"it waits its turn: {before}" if ahead else kept,
         Outlook.BUSY: f"it waits for room{f': {before}' if ahead else ', and is next'}",
-        Outlook.UNAVAILABLE: "no worker that could run it takes jobs now",
+        Outlook.UNAVAILABLE: "no worker that could run it is taking jobs now",
         Outlook.UNFIT: f"no worker can run it ({found.in_all} checked)",
         Outlook.NO_WORKER: "no worker is registered",
     }[outlook]

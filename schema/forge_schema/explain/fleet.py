@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fit import Room, devices, offered, requirements, room
 from forge_schema.explain.front import Before, Front
-from forge_schema.explain.text import SIZES, lack, times, wish
+from forge_schema.explain.text import SIZES, lack, wish
 from forge_schema.model.explanation import Chance, Requirement, WorkerChance
-from forge_schema.model.quantities import MIB, duration_text, size_text
+from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 from forge_schema.queue.lane import Lane, read
 
@@ -167,7 +167,7 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.STARTS: "is free for it"
         if one.wants["nodes"] > 1
         else f"takes it with its next claim{_preferred(one)}",
-        Chance.BEHIND: f"takes {times(ahead, 'other job')} first",
+        Chance.BEHIND: f"takes {counted(ahead, 'other job')} first",
         Chance.RESERVED: f"reserves its free resources for a job ahead of this one{_lets(one)}",
         Chance.BUSY: _too_little(one),
         Chance.CONSTRAINED: _constrained(one.row),
@@ -225,7 +225,7 @@ def _too_little(one: Candidate) -> str:
         and isinstance(asked.wanted, int | float)
         and asked.free < asked.wanted
     ]
-    runs = times(one.room.leases, "job")
+    runs = counted(one.room.leases, "job")
     # With several kinds of GPU, no single number may explain why the job does not fit.
     return f"is busy with {runs}: wanted " + "; ".join(short) if short else f"is busy with {runs}"
 

@@ -8,10 +8,10 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.explain.changes import for_idle, in_words
 from forge_schema.explain.fleet import SERVES, Fleet
 from forge_schema.explain.remedies import back, to_name
-from forge_schema.explain.text import LABEL, times, wish
+from forge_schema.explain.text import LABEL, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
 from forge_schema.model.lease import Member
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.states import Phase
 
 # The most members that are named.
@@ -56,11 +56,12 @@ class Machines:
     def text(self) -> str:
         """Return the same as a sentence."""
         many = f"the {_range(self.needed, self.most)} machines that it needs"
+        are = "is" if self.able == 1 else "are"
         return {
             Outlook.NO_WORKER: "no worker is registered",
             Outlook.STARTS: f"it would start now: {self._free()}{many} are free",
             Outlook.BUSY: f"it waits for machines: {self.free} of {many} are free{self._kept()}",
-            Outlook.UNAVAILABLE: f"only {self.able} of {many} take jobs now",
+            Outlook.UNAVAILABLE: f"only {self.able} of {many} {are} taking jobs now",
             Outlook.UNFIT: self._unfit(many),
         }[self.outlook()]
 
@@ -70,7 +71,7 @@ class Machines:
             alike = f"only {self.known} of {many} have one model of GPU"
             return f"{alike}; --mixed allows others {checked}"
         if not self.same:
-            could = f"only {times(self.known, 'worker')}" if self.known else "no worker"
+            could = f"only {counted(self.known, 'worker')}" if self.known else "no worker"
             needs = f"it needs {_range(self.needed, self.most)} machines"
             return f"{needs}, and {could} could run it {checked}"
         if not self.labelled:
@@ -84,7 +85,7 @@ class Machines:
         if not self.kept:
             return ""
         verb = "keeps" if self.kept == 1 else "keep"
-        workers = times(self.kept, "worker")
+        workers = counted(self.kept, "worker")
         short = " (short jobs may pass)" if self.short_s > 0 else ""
         return f"; {workers} {verb} room for it, for up to {duration_text(self.kept_s)}{short}"
 
@@ -114,7 +115,7 @@ def _gathering(members: list[Member], nodes: int) -> str:
     if not late or min(one.step for one in late) >= REACHABLE:
         return ""
     named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late]
-    return f"its {nodes} machines gather: {_some(named)}"
+    return f"its {nodes} machines are gathering: {_some(named)}"
 
 
 def _some(named: list[str]) -> str:
@@ -173,7 +174,7 @@ def _more(job: Row, found: Machines, fleet: Fleet) -> Remedy:
     same = found.same and f"the same value of the label {found.same}"
     named = [asked for asked in to_name(job, fleet) if asked.name != f"{LABEL}{found.same}"]
     wanted = ", ".join([*map(wish, named), *filter(None, [same])])
-    text = f"start {missing} more {'worker' if missing == 1 else 'workers'} with {wanted}"
+    text = f"start {counted(missing, 'more worker')} with {wanted}"
     return Remedy(code="add_worker", text=text)
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from forge_schema.database.pool import Row
-from forge_schema.explain.text import times
 from forge_schema.model.explanation import Limit
 from forge_schema.model.job import Approval
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.states import DependencyKind
 
 # Seconds without a tick after which the sweeper counts as missing.
@@ -43,7 +42,7 @@ def _times(job: Row) -> Iterator[Limit]:
 
 def _retrying(job: Row, left_s: float) -> str:
     left = job["max_failures"] - job["failures"]
-    retries = f" ({left} {'retry' if left == 1 else 'retries'} left)" if job["failures"] else ""
+    retries = f" ({counted(left, 'retry', 'retries')} left)" if job["failures"] else ""
     return f"attempt {job['attempt']} failed; retrying in {duration_text(left_s)}{retries}"
 
 
@@ -132,6 +131,6 @@ def _concurrency(job: Row) -> Iterator[Limit]:
 def _concurrency_text(whose: str, name: str, what: str, numbers: tuple[int, int, int]) -> str:
     used, wanted, limit = numbers
     noun = "job" if what == "jobs" else "GPU"
-    verb = "run" if what == "jobs" else "are in use"
+    doing = "running" if what == "jobs" else "in use"
     more = f", and the job needs {wanted}" if what == "gpus" else ""
-    return f"the {whose} {name} may have {times(limit, noun)} at once: {used} {verb}{more}"
+    return f"the {whose} {name} may have {counted(limit, noun)} at once: {used} {doing}{more}"

@@ -2,9 +2,8 @@
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
-from forge_schema.explain.text import times
 from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
-from forge_schema.model.quantities import duration_text, names_text
+from forge_schema.model.quantities import counted, duration_text, names_text
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
@@ -119,7 +118,7 @@ def ended_text(status: Row, spent: list[Spending]) -> str:
     if status["detail"] and (status["reason"] == Reason.DEPENDENCY_FAILED or not status["attempt"]):
         return f"it was cancelled before it began: {status['detail']}"
     why = f": {_why(status)}" if status["reason"] != status["state"] else ""
-    said = f"it {_was(status['state'])} after {times(status['attempt'], 'attempt')}{why}"
+    said = f"it {_was(status['state'])} after {counted(status['attempt'], 'attempt')}{why}"
     return "; ".join(filter(None, [said, _not_again(status, spent)]))
 
 
@@ -137,7 +136,7 @@ def _not_again(status: Row, spent: list[Spending]) -> str:
     if over is None or status["state"] != State.DEAD:
         return ""
     one, many, ended = SPENT[over.budget]
-    used = times(over.used, ended)
+    used = counted(over.used, ended)
     if not over.granted:
         return f"no {many} were allowed ({used})"
     if over.granted == 1:

@@ -9,9 +9,9 @@ from forge_schema.explain.changes import Changes, for_free, for_idle, free_now, 
 from forge_schema.explain.fit import wishes
 from forge_schema.explain.fleet import SERVES, Candidate, Fleet
 from forge_schema.explain.limits import sweeper_missing
-from forge_schema.explain.text import LABEL, times, wish
+from forge_schema.explain.text import LABEL, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, Requirement, WorkerChance
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.spec import MOST_PARALLEL, RUNS, RUNS_IMAGES, RUNS_PROJECTS
 
 # Maximum number of alternatives, and of workers (best first) examined for them.
@@ -79,7 +79,7 @@ def _of_concurrency(job: Row, limit: Limit) -> Remedy:
     whose, what = limit.code.split("_")
     name = job[whose]
     room = (limit.used or 0) + (limit.wanted or 0)
-    noun = times(room, "job" if what == "jobs" else "GPU")
+    noun = counted(room, "job" if what == "jobs" else "GPU")
     place = quote(name) if whose == "queue" else f"--owner {quote(name)}"
     text = f"allow the {whose} {name} {noun} at once, or wait for one of its jobs to end"
     if not limit.used:

@@ -1,20 +1,15 @@
-"""Format counts and requirements for explanations."""
+"""Format requirements for explanations."""
 
 from pydantic import JsonValue
 
 from forge_schema.model.explanation import Requirement
-from forge_schema.model.quantities import MIB, size_text
+from forge_schema.model.quantities import MIB, counted, size_text
 from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
 
 LABEL = "label:"
 COUNTS = {"cpus": "CPU", "gpus": "GPU"}
 WORDS = {"gpu_model": "GPUs like"}
 SIZES = {"memory_mb": "memory", "disk_mb": "disk", "vram_mb": "VRAM per GPU"}
-
-
-def times(count: int, what: str) -> str:
-    """Format a count with its noun."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def lack(requirement: Requirement) -> str:
@@ -30,17 +25,12 @@ def wish(requirement: Requirement) -> str:
     if name in SIZES:
         return f"{size_text(_number(wanted) * MIB)} of {SIZES[name]}"
     if name in COUNTS:
-        return times_of(_number(wanted), COUNTS[name])
+        return counted(_number(wanted), COUNTS[name])
     if name == "target":
         return "the submitter's machine" if wanted == "local" else "a worker of the fleet"
     if name == "address":
         return "an address for gangs (--gang-network host)"
     return f"{WORDS.get(name, name)} {wanted}"
-
-
-def times_of(count: float, what: str) -> str:
-    """Format a count with its noun, where the count may be a fraction."""
-    return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
 def _label(name: str, pattern: str) -> str:

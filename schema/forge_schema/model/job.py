@@ -270,6 +270,6 @@ def job_states(words: Sequence[str]) -> list[State]:
     """
     if unknown := set(words) - set(State):
         raise StateUnknown(
-            f"{min(unknown)!r} is not a job state", hint=f"states are {', '.join(State)}"
+            f"{min(unknown)!r} is not a job state", hint=f"choose one of {', '.join(State)}"
         )
     return [State(word) for word in words]

@@ -135,7 +135,7 @@ class Member:
             return "has not fetched its lease"
         if self.step < 1:
             return "has not prepared yet"
-        return "is not through the check of the network"
+        return "has not passed the network check"
 
 
 @dataclass(frozen=True, slots=True)

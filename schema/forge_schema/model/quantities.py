@@ -110,6 +110,12 @@ Size = Annotated[int, BeforeValidator(size)]
 """Bytes, from text such as `512MiB`."""
 
 
+def counted(count: float, one: str, many: str = "") -> str:
+    """Format a count with its noun: `1 file`, `2 files`, `0.5 CPUs`."""
+    number = count if isinstance(count, int) else f"{count:g}"
+    return f"{number} {one if count == 1 else many or f'{one}s'}"
+
+
 def names_text(names: Sequence[str], most: int = 3) -> str:
     """Format names: `a, b and c`, or of more than `most`, `a, b, c and 5 more`."""
     shown = [*names[:most]]

@@ -32,7 +32,7 @@ MOST_NODES = 1000
 # Fields left out of the payload if they have the default; workers read them with `.get`.
 OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
 OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
-OPTIONAL |= {"preempt_signal", "keep_checkpoints", "stall"}
+OPTIONAL |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
 OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"}
 # The same, of those in which the jobs of a sweep differ.
@@ -259,6 +259,7 @@ class JobSpec(KnownFields, BaseModel):
     starts its program, by default `none`. All machines have the same value of the label `same`,
     and the same model of GPU unless they may be `mixed`.
     With `max_nodes`, each run has as many machines as are free then, from `nodes` up to so many.
+    `checkpoint_dir` is a folder of the project that is the checkpoint folder as well.
     """
 
     model_config = ConfigDict(json_schema_extra=_kinds_of_job())
@@ -303,6 +304,7 @@ class JobSpec(KnownFields, BaseModel):
     checkpoint_interval_s: Annotated[Number, Field(gt=0, le=YEAR_S)] = 30.0
     grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
     preempt_signal: SignalName = "SIGTERM"
+    checkpoint_dir: RelativePath | None = None
     keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
     from_checkpoint: CheckpointSource | None = None
     stall: Stall | None = None

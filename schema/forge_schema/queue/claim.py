@@ -11,6 +11,7 @@ from forge_schema.database.pool import Database, Row, Statement
 from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
+from forge_schema.queue.fair_peeks import fair_peeks
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.reservation import Reservation
@@ -156,6 +157,9 @@ def _places(
     ranges = lanes.ranges(shown)
     lasts = [last for _, _, last in ranges]
     any_nices = [last_of(lane) for lane, _, _ in ranges]
+    peeks = {lane.id: most + look for lane in shown}
+    if lanes.many and look == LOOK_PAST and short_s is None:
+        peeks = fair_peeks(shown, most, look)
     return {
         "lanes": array([lane.id for lane, _, _ in ranges]),
         "shares": array([lane.share for lane, _, _ in ranges]),
@@ -167,6 +171,7 @@ def _places(
         "short_s": short_s,
         "count": most,
         "peek": most and most + look,
+        "peeks": array([most and peeks[lane.id] for lane, _, _ in ranges]),
         "many": lanes.many,
     }
 

@@ -40,7 +40,7 @@ class LaneBook:
         self._failed: tuple[float, DatabaseUnreachable] | None = None
 
     def edition(self, after: float, besides: Collection[int] = ()) -> Edition:
-        """Return the lanes as read after a moment, and some `besides` though they have no jobs.
+        """Return the lanes as read after a moment, plus those in `besides`, even without jobs.
 
         Raises:
             DatabaseUnreachable: the database does not answer, or did not while this call waited.

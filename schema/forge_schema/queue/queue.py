@@ -32,7 +32,7 @@ from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
 from forge_schema.queue.lanes import Lanes
-from forge_schema.queue.submission import LaneIds, Submission
+from forge_schema.queue.submission import Submission
 
 LEASE_TTL = timedelta(seconds=120)
 MEMBER = tuple(field.name for field in fields(Member))
@@ -58,23 +58,15 @@ class Queue:
         database: an open database.
         actor: the acting party, for the audit trail: `user:ann`, `worker:7`, `sweeper`.
         ttl: how long a lease lasts unless it is renewed.
-        lane_ids: the lanes found so far, where several queues of one process share them.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        actor: str,
-        ttl: timedelta = LEASE_TTL,
-        lane_ids: LaneIds | None = None,
-    ) -> None:
+    def __init__(self, database: Database, *, actor: str, ttl: timedelta = LEASE_TTL) -> None:
         self.database = database
         self.actor = actor
         self.ttl = ttl
         self.runs = Runs(database)
         self._acts = JobActs(database, owner=None, actor=actor)
-        self._submission = Submission(database, actor, {} if lane_ids is None else lane_ids)
+        self._submission = Submission(database, actor, {})
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool = False) -> list[int]:
         """Submit jobs in one statement and return their ids, in order.

@@ -118,7 +118,7 @@ def parse(text: str) -> Filter:
     """
     if len(text) > LENGTH:
         raise FilterInvalid(
-            f"it has more than {LENGTH} characters", hint="say less", start=LENGTH, end=len(text)
+            f"it has more than {LENGTH} characters", hint="shorten it", start=LENGTH, end=len(text)
         )
     words: list[str] = []
     found: dict[str, tuple[str, ...]] = {}
@@ -153,7 +153,7 @@ def _checked(said: Said) -> tuple[str, ...]:
         words = [word.value for word in kinds]
         if unknown := next((v for v in values if v not in words), None):
             raise _wrong(
-                said, f"{unknown!r} is not a valid {said.key}", f"one of {', '.join(words)}"
+                said, f"{unknown!r} is not a valid {said.key}", f"choose one of {', '.join(words)}"
             )
     if said.key == "since" and (len(values) > 1 or not _is_span(values[0])):
         raise _wrong(said, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")

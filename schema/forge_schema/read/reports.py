@@ -57,7 +57,9 @@ def report(name: str) -> Report:
         ReportUnknown: there is no such report.
     """
     if name not in REPORTS:
-        raise ReportUnknown(f"there is no report {name!r}", hint=f"one of {', '.join(REPORTS)}")
+        raise ReportUnknown(
+            f"there is no report {name!r}", hint=f"choose one of {', '.join(REPORTS)}"
+        )
     return REPORTS[name]
 
 
@@ -108,11 +110,11 @@ def _check(
         if column not in chosen.keys:
             raise ReportColumnUnknown(
                 f"the report {name} cannot be grouped by {column!r}",
-                hint=f"one or more of {', '.join(chosen.keys)}",
+                hint=f"group by one or more of {', '.join(chosen.keys)}",
             )
     if since is not None and chosen.time is None:
         raise ReportColumnUnknown(
-            f"the report {name} shows the current state", hint="leave since out"
+            f"the report {name} shows the current state", hint="leave out `since`"
         )
     if owner is not None and not chosen.owned:
         raise ReportColumnUnknown(f"the report {name} is not divided by owner")

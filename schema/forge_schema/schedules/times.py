@@ -1,4 +1,4 @@
-"""The times of a cron expression, by the clock on the wall of a time zone."""
+"""The times of a cron expression, in a time zone's local time."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

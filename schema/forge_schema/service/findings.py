@@ -117,5 +117,7 @@ def _verdict(word: str) -> Verdict:
         return Verdict(word)
     except ValueError:
         raise ForgeError(
-            f"{word!r} is not a verdict", hint=f"one of {', '.join(Verdict)}", code="option_invalid"
+            f"{word!r} is not a verdict",
+            hint=f"choose one of {', '.join(Verdict)}",
+            code="option_invalid",
         ) from None

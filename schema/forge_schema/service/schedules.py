@@ -11,7 +11,7 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import Sources, Uploads, check_needs, named, not_uploaded
 from forge_schema.schedules.schedules import Schedules, first_time, listed
-from forge_schema.service.submission import OWN, Fields, Submission, checked
+from forge_schema.service.submitting import OWN, Fields, Submitting, checked
 
 # It is part of its jobs' idempotency keys.
 ScheduleName = Annotated[Word, Field(max_length=100)]
@@ -25,7 +25,7 @@ class Naming(BaseModel):
     timezone: Word
 
 
-class Scheduling(Submission):
+class Scheduling(Submitting):
     """Keeps schedules; the owner is the caller unless an admin names another."""
 
     def schedules(self, *, owner: str | None = None) -> list[Schedule]:

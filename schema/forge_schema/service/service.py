@@ -32,6 +32,7 @@ from forge_schema.model.stored import (
 )
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.queue.cancel_retry import JobActs
+from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
 from forge_schema.read.jobs import CHUNKS
@@ -225,6 +226,10 @@ class Service(Scheduling):
         return reports.Reports(self._database).rows(
             name, since=since, by=by, owner=self.caller.scope, count=count
         )
+
+    @property
+    def _queue(self) -> Queue:
+        return Queue(self._database, actor=self.caller.actor)
 
     @property
     def _acts(self) -> JobActs:

@@ -133,7 +133,7 @@ class FileStore:
         except OSError as error:
             raise StoreUnreachable(
                 f"the store's folder {self.root} cannot be written to: {error.strerror}",
-                hint="Create or mount the folder, or give this user write access to it.",
+                hint="create or mount the folder, or give this user write access to it",
             ) from error
 
     def tidy(self, older_than_s: float) -> int:
@@ -239,8 +239,8 @@ def _entries(folder: Path) -> Iterator[tuple[str, Path, int | None]]:
 
 def _failed(what: str, error: OSError) -> StoreError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StoreError(f"{what}: the store's disk is full", hint="Free space on that disk.")
+        return StoreError(f"{what}: the store's disk is full", hint="free space on that disk")
     return StoreUnreachable(
         f"{what}: {error.strerror or error}",
-        hint="Check that the store's folder is mounted and that this user has access to it.",
+        hint="check that the store's folder is mounted and that this user has access to it",
     )

@@ -9,6 +9,8 @@ from forge_schema.storage.store import KeyInvalid
 
 KEY_BYTES = 900  # S3 allows 1024, including the store's prefix
 SEGMENT_BYTES = 255  # the limit of file systems
+UNNAMEABLE = "unnameable"  # the folder of artifacts whose names no key can hold, by a digest
+SEGMENTS = "bundles/segments/"  # the folder of the segments of large bundles
 RESERVED = ".forge-tmp"  # the file store's folder for unfinished objects
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -62,20 +64,30 @@ def _segment_fault(segment: str) -> str | None:
     return None
 
 
+def is_digest(text: str) -> bool:
+    """Tell whether `checked_digest` accepts the text."""
+    return _DIGEST.match(text) is not None
+
+
 def checked_digest(digest: str) -> str:
     """Return the digest if it is a SHA-256 in lower-case hexadecimal.
 
     Raises:
         KeyInvalid: it is anything else.
     """
-    if not _DIGEST.match(digest):
+    if not is_digest(digest):
         raise KeyInvalid(f"{digest!r} is not a SHA-256 in lower-case hexadecimal")
     return digest
 
 
 def bundle(digest: str) -> str:
-    """Return the key of the bundle with this SHA-256."""
+    """Return the key of the bundle with this digest: an archive, or a list of segments."""
     return f"bundles/{checked_digest(digest)}.tar.zst"
+
+
+def segment(digest: str) -> str:
+    """Return the key of the segment of bundles with this SHA-256."""
+    return f"{SEGMENTS}{checked_digest(digest)}.zst"
 
 
 def image(digest: str) -> str:

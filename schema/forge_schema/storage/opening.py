@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.store import Store, StoreUrlInvalid
 
-EXAMPLES = "Write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
+EXAMPLES = "write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
 S3_OPTIONS = {"endpoint_url", "region"}
 
 
@@ -45,7 +45,7 @@ def split(url: str) -> SplitResult:
     if parts.fragment or parts.username or parts.password:
         raise StoreUrlInvalid(
             f"a store's URL must not contain '#' or credentials: {_without_secrets(parts)}",
-            hint="Give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            hint="give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
     if parts.scheme not in {"file", "s3"}:
         raise StoreUrlInvalid(f"{url!r} has an unknown scheme: {parts.scheme!r}", hint=EXAMPLES)
@@ -74,7 +74,7 @@ def _open_file(url: str, parts: SplitResult) -> Store:
     if parts.netloc not in {"", "localhost"} or parts.query:
         raise StoreUrlInvalid(
             f"{url!r} has more than a path on this machine",
-            hint="The URL of a file store has three slashes: file:///path/to/folder",
+            hint="write the URL of a file store with three slashes: file:///path/to/folder",
         )
     if not folder.is_absolute() or folder == Path("/") or "\0" in str(folder):
         raise StoreUrlInvalid(f"{url!r} names no folder", hint=EXAMPLES)

@@ -1,4 +1,4 @@
-"""Retention: jobs leave some time after their end, with everything that is theirs."""
+"""Retention: removes jobs, and everything they stored, some time after they end."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ class Retention:
         actor: the acting party, for the audit trail.
         store: the store of the jobs' objects; None if no jobs are removed.
         jobs_days: days after its end at which a job leaves; 0 means never.
-        audit_months: months after which one of the audit trail is dropped; 0 means never.
+        audit_months: months after which a month of the audit trail is dropped; 0 means never.
         clock: returns the time in seconds.
     """
 

@@ -66,7 +66,7 @@ class SweeperSettings(BaseSettings):
         0, description="days after its end at which a job is removed; 0 means never"
     )
     audit_months: NonNegativeInt = Field(
-        0, description="months after which one of the audit trail is dropped; 0 means never"
+        0, description="months after which a month of the audit trail is dropped; 0 means never"
     )
     sweep_s: PositiveFloat = Field(10.0, description="seconds between ticks")
 

@@ -155,11 +155,11 @@ def test_an_owner_is_limited(admin: Command) -> None:
     [
         (["limit"], "a queue or an owner"),
         (["limit", "q", "--owner", "bob", "--jobs", "1"], "a queue or an owner"),
-        (["limit", "q"], "nothing is to be changed"),
+        (["limit", "q"], "there is nothing to change"),
         (["limit", "q", "--jobs", "-1"], "--jobs '-1' is not a limit"),
         (["limit", "q", "--gpus", "99999999999"], "is not a limit"),
         (["limit", "q", "--weight", "2"], "no weight"),
-        (["limit", "q", "--approve-cost", "2"], "of owners"),
+        (["limit", "q", "--approve-cost", "2"], "no approvals"),
         (["limit", "--owner", "x", "--approve-cost", "-1"], "'-1' is not an amount"),
         (["worker", "create", "w", "--label", "zone"], "--label 'zone' is not a label"),
         (["worker", "create", "w", "--expires", "soon"], "--expires: 'soon' is not a duration"),

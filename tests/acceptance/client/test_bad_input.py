@@ -130,12 +130,12 @@ def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
 
 def test_no_forge_up_runs(forge: Command) -> None:
     for arguments in (["ps"], ["show", "1"], ["logs", "-f", "1"], ["workers"], ["report"]):
-        told(forge(*arguments), 5, "no `forge up` runs", "FORGE_DATABASE_URL")
+        told(forge(*arguments), 5, "no `forge up` is running", "FORGE_DATABASE_URL")
 
 
 def test_no_forge_up_to_stop(forge: Command, tmp_path: Path) -> None:
-    told(forge("down"), 5, "no `forge up` runs in")
-    told(forge("down", "--dir", tmp_path), 5, f"no `forge up` runs in {tmp_path}")
+    told(forge("down"), 5, "no `forge up` is running in")
+    told(forge("down", "--dir", tmp_path), 5, f"no `forge up` is running in {tmp_path}")
 
 
 def test_an_unreachable_database(forge: Command) -> None:
@@ -200,7 +200,7 @@ def test_an_unknown_worker_report_and_state(connected: Command) -> None:
 def test_what_a_jobs_state_forbids(connected: Command, project: Path) -> None:
     job = connected("submit", project, "--", "ls").stdout.strip()
     told(connected("retry", job), 4, f"job {job} is ready")
-    told(connected("preempt", job), 4, f"job {job} does not run")
+    told(connected("preempt", job), 4, f"job {job} is not running")
     assert connected("cancel", job).returncode == 0
     assert connected("cancel", job).returncode == 0
     told(connected("retry", job), 4, "cancelled")

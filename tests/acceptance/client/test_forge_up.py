@@ -305,8 +305,8 @@ def test_a_worker_that_falls_over_is_started_again(
     assert status(forge, job).state == "succeeded"
     assert noted(pid_file) != first
     assert running.stderr is not None
-    # Earlier lines may report that the server fell over.
-    fell = f"worker {pid_file.parent.name} fell over with status -9"
+    # Earlier lines may report that the server exited.
+    fell = f"worker {pid_file.parent.name} exited with status -9"
     assert any(fell in line for line in running.stderr)
 
 

@@ -63,9 +63,9 @@ def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: s
     kept = json.loads(ann("schedule", "show", "nightly", "-o", "json").stdout)
     assert len(kept["next_times"]) == 3
     assert (kept["spec"]["env"], kept["spec"]["labels"]) == ({"A": "b"}, {"zone": "eu*"})
-    shows(ann("schedule", "pause", "nightly"), "is paused")
+    shows(ann("schedule", "pause", "nightly"), "nightly paused")
     shows(ann("schedule", "list"), "paused")
-    shows(ann("schedule", "resume", "nightly"), "is resumed")
+    shows(ann("schedule", "resume", "nightly"), "nightly resumed")
     job = _fire(database_url)
     shows(ann("show", job), "schedule nightly, due ", "schedule:nightly")
     shows(ann("explain", job), "submitted by", "schedule nightly, due ")

@@ -58,7 +58,7 @@ def test_logs_are_followed_from_the_queue_to_the_end(tmp_path: Path, database_ur
         last = forge("logs", str(job), "--tail", "2", "--since", "1h")
         assert (last.stdout, last.stderr.count("attempt 2")) == ("noise\nline end", 1)
         refused = forge("logs", str(job), "--grep", "(")
-        assert (refused.returncode, "no regular expression" in refused.stderr) == (2, True)
+        assert (refused.returncode, "not a regular expression" in refused.stderr) == (2, True)
 
 
 class Terminal:

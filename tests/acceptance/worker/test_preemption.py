@@ -129,7 +129,7 @@ def test_training_loses_no_epoch_to_a_notice_of_aws(
         attempts = made.jobs.attempts(job)
         assert [row["worker"] for row in attempts] == [first.name, second.name]
         assert attempts[0]["finished_at"] < deadline
-        assert attempts[0]["detail"] == "aws takes the machine"
+        assert attempts[0]["detail"] == "aws is taking the machine back"
         done = epochs_of(made, job, 1)
         # Every epoch was trained once: the last checkpoint was stored within the notice.
         assert done + epochs_of(made, job, 2) == list(range(1, 25))

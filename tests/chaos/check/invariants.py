@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from chaos.check.cron import CRON
 from chaos.check.ends import ENDS_OF_JOBS
-from chaos.check.evidence import evidence
 from chaos.check.leases import LEASES
 from chaos.check.limits import LIMITS
 from chaos.check.objects import OBJECTS
@@ -21,7 +20,8 @@ from chaos.check.rest import REST
 from chaos.check.runs import RUNS
 from chaos.check.sums import SUMS
 from chaos.check.violation import Invariant, Violation
-from chaos.check.witness import install
+from chaos.evidence.evidence import evidence
+from chaos.evidence.witness import install
 
 if TYPE_CHECKING:
     from pathlib import Path

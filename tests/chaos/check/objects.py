@@ -14,7 +14,7 @@ from forge_schema.storage import ObjectMissing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chaos.check.evidence import Evidence, Row
+    from chaos.evidence.evidence import Evidence, Row
     from forge_schema.storage import Store
 
 READERS = 8

@@ -10,7 +10,7 @@ from support.past.report_sums import SINGLE, VIEWS, Sums, computed, difference
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chaos.check.evidence import Evidence, Row
+    from chaos.evidence.evidence import Evidence, Row
 
 
 def _told(evidence: Evidence) -> Iterator[tuple[str, Row]]:

@@ -15,7 +15,7 @@ from support.workers.worker import processes_below
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chaos.check.evidence import Evidence, Row
+    from chaos.evidence.evidence import Evidence, Row
 
 NO_LEASE = by_sql(
     "at rest there is no lease",

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from chaos.check.history import read
+from chaos.evidence.history import read
 from psycopg.rows import dict_row
 
 if TYPE_CHECKING:

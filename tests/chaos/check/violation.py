@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chaos.check.evidence import Evidence, Row
+    from chaos.evidence.evidence import Evidence, Row
 
 
 @dataclass(frozen=True)

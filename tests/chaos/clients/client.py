@@ -27,8 +27,8 @@ from forge_schema.read.jobs import Jobs
 from psycopg_pool import PoolTimeout
 
 if TYPE_CHECKING:
-    from chaos.check.history import History
     from chaos.clients.over_http import HttpSubmitter
+    from chaos.evidence.history import History
     from chaos.options import Options
 
 T = TypeVar("T")

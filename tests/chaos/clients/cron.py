@@ -10,7 +10,7 @@ from chaos.dice import dice_of
 from forge_schema.schedules.schedules import Schedules, listed
 
 if TYPE_CHECKING:
-    from chaos.check.history import History
+    from chaos.evidence.history import History
     from forge_schema.database.pool import Database
     from forge_schema.model.job import Schedule
 

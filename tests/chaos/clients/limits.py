@@ -10,7 +10,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.queue.limits import Limits
 
 if TYPE_CHECKING:
-    from chaos.check.history import History
+    from chaos.evidence.history import History
     from forge_schema.database.pool import Database
 
 MOST = 2

@@ -175,6 +175,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("patch", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
     ("delete", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
     ("post", "/api/bundles"): (WRITES, fixed("/api/bundles", {"digest": DIGEST, "bytes": 6})),
+    ("post", "/api/bundles/segments"): (
+        WRITES,
+        fixed("/api/bundles/segments", {"segments": [{"sha256": DIGEST, "bytes": 6}]}),
+    ),
     ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
     ("get", "/api/reports"): (READS, fixed("/api/reports")),
     ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/queue_demand")),

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.bundles import Segment, SegmentList
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Role
 from forge_schema.queue.queue import NotRetryable
@@ -30,6 +31,9 @@ CHANGES: dict[str, Act] = {
     "submit": lambda s, _: s.submit([SPEC]),
     "check": lambda s, _: s.check([SPEC]),
     "is_stored": lambda s, _: s.is_stored(keys.bundle(DIGEST), DIGEST),
+    "missing_segments": lambda s, _: s.missing_segments(
+        SegmentList(segments=[Segment(sha256=DIGEST, bytes=1)])
+    ),
     "cancel": lambda s, job: s.cancel(job),
     "retry": lambda s, job: s.retry(job),
     "preempt": lambda s, job: s.preempt(job),

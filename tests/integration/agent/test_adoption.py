@@ -193,10 +193,11 @@ def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_
         let_go(first, job)
         eventually(lambda: made.job(job)["phase"] == "finishing")
         first.kill()
-        eventually(lambda: not containers_of(made.token))
         store.unlink()
         away.rename(store)
         made.worker(**LASTS)
+        # The container is still there, and no longer needed.
+        assert not containers_of(made.token)
         assert (made.ended(job)["reason"], made.job(job)["exit_code"]) == ("exit_code", 7)
         assert printed(made, job) == b"up\n" + b"x" * 60_000 + b"last"
 

@@ -105,7 +105,7 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
             made.leaving.stop()
             works.join(60)
         assert not works.is_alive()
-        said = UNSAFE if notice.kind is Kind.REBALANCE else "aws takes the machine"
+        said = UNSAFE if notice.kind is Kind.REBALANCE else "aws is taking the machine back"
         assert [(row["reason"], row["detail"]) for row in ends] == [("drained", said)]
         assert jobs.attempts(job)[:1] == ends
         state = "succeeded" if notice.kind is Kind.REBALANCE else "ready"
@@ -189,7 +189,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         over.request_stop(Stop(Reason.TIMEOUT, "over 7 s"))
         for attempt in (late, settled, later, over):
             attempt.request_stop(
-                Stop(Reason.PREEMPTED, "aws takes the machine", window=Window(0, 30))
+                Stop(Reason.PREEMPTED, "aws is taking the machine back", window=Window(0, 30))
             )
         later.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 40)))
         assert settled.settle()

@@ -8,7 +8,9 @@ from traceback import extract_stack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.database.pool import Connection
 from forge_schema.database.prepared import Prepared
+from forge_schema.model.lease import array
 from forge_schema.model.spec import JobSpec
 from forge_worker.agent.agent import Agent
 from forge_worker.connect import connect
@@ -17,29 +19,35 @@ from forge_worker.settings.settings import WorkerSettings
 from support.workers.worker import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.waiting import Eventually
 
 MOST = 8
+NONE = array([])
 OURS = ("/forge_worker/", "/forge_schema/")
 
 
 @pytest.fixture
 def stacks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Record the stack of each statement that ends a lease."""
+    """Record the stack of each call of the driver that ends a lease."""
     kept: list[list[str]] = []
-    run = Prepared.run
 
-    def looked_at(self: Prepared, params: Mapping[str, Any]) -> Any:  # noqa: ANN401  as it is
-        names = [frame.name for frame in extract_stack() if any(s in frame.filename for s in OURS)]
-        if params.get("tokens") and "_run_job" in names:
-            # The last frame would be `Prepared.run`, which this function replaces.
-            kept.append([*names[names.index("_run_job") :], "run"])
-        return run(self, params)
+    def watch(kind: type, name: str, ends: Callable[[Any], bool]) -> None:
+        run = getattr(kind, name)
 
-    monkeypatch.setattr(Prepared, "run", looked_at)
+        def watched(self: object, given: Any) -> Any:  # noqa: ANN401  as it is
+            called = [f.name for f in extract_stack() if any(s in f.filename for s in OURS)]
+            if "_run_job" in called and ends(given):
+                # The last frame would be the method that this function replaces.
+                kept.append([*called[called.index("_run_job") :], name])
+            return run(self, given)
+
+        monkeypatch.setattr(kind, name, watched)
+
+    watch(Prepared, "run", lambda params: params.get("tokens", NONE) != NONE)
+    watch(Connection, "together", lambda statements: statements[0][0] == "finish")
     return kept
 
 
@@ -78,4 +86,5 @@ def test_from_the_end_of_a_job_to_sql_are_few_frames(
             agent.leaving.stop()
             works.join(60)
     assert not works.is_alive()
-    assert max(map(len, stacks)) <= MOST, stacks
+    assert [stack[-1] for stack in stacks] == ["run" if command == "true" else "together"]
+    assert len(stacks[0]) <= MOST, stacks

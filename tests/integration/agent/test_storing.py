@@ -15,7 +15,7 @@ from forge_schema.model.spec import Resources
 from support.store.storage import CREDENTIALS, moto_server, new_bucket, proxy, use_credentials
 from support.workers.asked import asked
 from support.workers.http_bed import http_bed
-from support.workers.worker import Bed, Worker, bed
+from support.workers.worker import Bed, Worker, bed, containers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,6 +210,21 @@ def test_agent_killed_while_it_stores_lends_nothing_twice(
             assert made.reasons(job) == ["succeeded"]
         assert made.artifacts(first) == {"name": b"output of first"}
         assert made.artifacts(second) == {"name": b"output of second"}
+
+
+def test_container_is_removed_after_the_report(
+    tmp_path: Path, database_url: str, eventually: Eventually
+) -> None:
+    with desk("docker", tmp_path, database_url, {}) as here:
+        made = here.made
+        made.worker()
+        job = here.submit("first")
+        assert here.held.came("first")
+        # Its end waits for what must be stored, and not for the engine.
+        assert len(containers_of(made.token)) == 1
+        here.held.let_go()
+        made.succeeds(job)
+        eventually(lambda: containers_of(made.token) == [])
 
 
 def test_later_agent_stores_the_rest_while_the_gpu_serves_another(

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.database.statements import statement
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Command
 from forge_schema.queue.lane import SHOWN
@@ -104,6 +105,19 @@ def test_jobs_that_do_not_fit_hide_no_others(rig: Rig) -> None:
     worker.lanes = Lanes(rig.database, worker.id, refresh_s=LONG_S, patience_s=LONG_S)
     worker.free = replace(worker.free, cpus=4)
     assert worker.claim_one().job_id == job
+
+
+def test_reading_many_lanes_sorts_them_in_memory(rig: Rig) -> None:
+    owners = [f"o{n}" for n in range(1000)]
+    submit(rig, owners, 1)
+    with rig.database.connection() as connection:
+        connection.execute("ANALYZE")
+        explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement("match")
+        row = connection.execute(explain, {"few": FEW, "besides": "{}"}).fetchone()
+    assert row is not None
+    plan = row["QUERY PLAN"][0]["Plan"]
+    assert plan["Actual Rows"] == len(owners)
+    assert plan["Temp Written Blocks"] == 0
 
 
 def test_what_a_lost_answer_granted_is_found_though_its_lane_is_empty(rig: Rig) -> None:

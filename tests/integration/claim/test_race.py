@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from itertools import product
 from typing import TYPE_CHECKING
 
-from chaos.check.history import History
 from chaos.check.invariants import violations
-from chaos.check.witness import install
 from chaos.clients.limits import Changing
+from chaos.evidence.history import History
+from chaos.evidence.witness import install
 from forge_schema.database.pool import Database
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.queue.limits import Limits

@@ -89,4 +89,4 @@ def test_the_command_says_who_waits_and_approves_jobs_or_a_sweep(rig: Rig, tmp_p
     assert "1 approved" in forge("approve", job).stderr
     assert forge("approve").stdout.count("\n") <= 1
     other = forge("approve", str(rig.submit()), "999")
-    assert (other.returncode, "1 did not wait for approval" in other.stderr) == (3, True)
+    assert (other.returncode, "1 was not waiting for approval" in other.stderr) == (3, True)

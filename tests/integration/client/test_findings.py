@@ -13,9 +13,9 @@ from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.states import Reason, State, Verdict
 from forge_schema.read.benchmarks import Benchmarks
 from support.client.reaching import WAYS, reaching
+from support.gangs.runs import running as running_gang
 from support.http.api import SPEC
 from support.queue.rig import spec
-from support.queue.runs import running as running_gang
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,9 +128,9 @@ def test_why_there_are_no_tests_to_list_is_told(client: Client, rig: Rig) -> Non
     job_id = rig.submit(kind="test")
     attempt = rig.worker().claim_one()
     backend = client.backend
-    assert "is kept yet: it is running" in why_none(backend, job_id)
+    assert "is stored yet: it is running" in why_none(backend, job_id)
     rig.finish(attempt)
-    assert f"no report of job {job_id} was kept; it ended as suc" in why_none(backend, job_id)
+    assert f"no report of job {job_id} was stored; it ended as suc" in why_none(backend, job_id)
     assert f"no report of attempt 2 of job {job_id} was" in why_none(backend, job_id, attempt=2)
     assert why_none(backend, with_a_report(rig)) == "none of its tests failed"
 

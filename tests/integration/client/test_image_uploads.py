@@ -89,7 +89,8 @@ def test_two_ways_at_once_are_refused(backend: Backend) -> None:
         backend.check([{**spec, "image": "debian", "image_tar": TAR}])
 
 
-def test_holder_of_a_lease_reads_its_jobs_image_and_no_other(rig: Rig) -> None:
+def test_holder_of_a_lease_reads_its_jobs_image_and_no_other(rig: Rig, tmp_path: Path) -> None:
+    store = open_store((tmp_path / "store").as_uri())
     rig.submit(image_tar=TAR)
     rig.submit(name="plain")
     worker = rig.worker()
@@ -98,7 +99,7 @@ def test_holder_of_a_lease_reads_its_jobs_image_and_no_other(rig: Rig) -> None:
     )
     assert isinstance(with_tar, OwnLease)
     assert isinstance(without, OwnLease)
-    assert may_get(with_tar, keys.image(TAR))
-    assert not may_get(with_tar, keys.image("ab" * 32))
-    assert not may_get(without, keys.image(TAR))
+    assert may_get(with_tar, keys.image(TAR), store)
+    assert not may_get(with_tar, keys.image("ab" * 32), store)
+    assert not may_get(without, keys.image(TAR), store)
     assert not may_put(with_tar, keys.image(TAR))

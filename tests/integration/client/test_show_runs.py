@@ -11,7 +11,7 @@ from forge_schema.model.states import Phase, Reason
 from forge_schema.read.job_filter import parse
 from forge_schema.read.job_pages import page
 from forge_schema.read.overview import Overview
-from support.queue.runs import ended, formed, gang, running, stop
+from support.gangs.runs import ended, formed, gang, running, stop
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

@@ -17,8 +17,8 @@ from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Role, State
 from forge_schema.read import job_story
 from forge_schema.storage.keys import AttemptKeys
+from support.gangs.runs import ended, formed, gang, running, stop
 from support.http.guest import Guest
-from support.queue.runs import ended, formed, gang, running, stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Phase, Reason, Role
 from forge_schema.model.worker import Speed
+from support.gangs.gang_workers import gang_worker
+from support.gangs.runs import running
 from support.http.pages import Reader
-from support.queue.gang_workers import gang_worker
-from support.queue.runs import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Speed
-from support.queue.explained_cases import A100, CASES, T4, Case, behind, busy
+from support.explain.explained_cases import A100, CASES, T4, Case, behind, busy
 from support.queue.scene import Scene, Scenes
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def test_a_limit_is_told_with_its_numbers(scene: Scene) -> None:
     scene.admin.limit_queue("default", max_jobs=None, max_gpus=3)
     (limit,) = scene.explain(scene.submit(gpus=2)).limits
     assert (limit.code, limit.used, limit.wanted, limit.limit) == ("queue_gpus", 2, 2, 3)
+    said = "the queue default may have 3 GPUs at once: 2 in use, and the job needs 2"
+    assert limit.text == said
 
 
 def test_each_requirement_says_what_is_wanted_there_and_free(scene: Scene) -> None:

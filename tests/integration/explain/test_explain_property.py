@@ -15,7 +15,7 @@ from forge_schema.model.explanation import Chance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
-from support.queue.explained_world import KINDS, WORLDS, ExplainedWorld, Worlds
+from support.explain.explained_world import KINDS, WORLDS, ExplainedWorld, Worlds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

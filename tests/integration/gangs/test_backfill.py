@@ -15,10 +15,10 @@ from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.sweeper.tick import TURN
 from forge_schema.wake.hint import Hint
 from forge_worker.queue.gateway import SqlGateway
-from support.queue.drafts import drafted, fresh, late, pass_time, turn_over
+from support.gangs.drafts import drafted, fresh, late, pass_time, turn_over
 
 if TYPE_CHECKING:
-    from support.queue.gang_workers import GangWorker
+    from support.gangs.gang_workers import GangWorker
     from support.queue.rig import Rig
 
 # A time limit, the grace period of `spec`, and half a minute for its preparation.

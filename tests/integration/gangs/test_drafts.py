@@ -8,10 +8,10 @@ import pytest
 from forge_schema.model.states import Command
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.sweeper.tick import TURN
-from support.queue.drafts import drafted, fresh, late, pass_time, turn_over
+from support.gangs.drafts import drafted, fresh, late, pass_time, turn_over
 
 if TYPE_CHECKING:
-    from support.queue.gang_workers import GangWorker
+    from support.gangs.gang_workers import GangWorker
     from support.queue.rig import Rig
 
 TURN_S = TURN.total_seconds()

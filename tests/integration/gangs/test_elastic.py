@@ -9,8 +9,8 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, State
 from forge_schema.model.worker import Gpu
-from support.queue.elastic import end_run, formed, members, pass_time, spent
-from support.queue.gang_workers import asleep, gang_worker
+from support.gangs.elastic import end_run, formed, members, pass_time, spent
+from support.gangs.gang_workers import asleep, gang_worker
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

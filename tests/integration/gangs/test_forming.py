@@ -13,9 +13,9 @@ from forge_schema.model.worker import Gpu
 from forge_schema.wake.hint import ANY, Hint
 from forge_worker.queue.gateway import SqlGateway
 from support.at_once import at_once
-from support.queue.gang_workers import MEMBERS, GangWorker, asleep, gang_worker
+from support.gangs.gang_workers import MEMBERS, GangWorker, asleep, gang_worker
+from support.gangs.runs import running
 from support.queue.rig import spec
-from support.queue.runs import running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.client.command import command
-from support.queue.elastic import members
-from support.queue.gang_workers import asleep, gang_worker
-from support.queue.runs import running
+from support.gangs.elastic import members
+from support.gangs.gang_workers import asleep, gang_worker
+from support.gangs.runs import running
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Gpu
 from forge_schema.read.overview import Overview
 from forge_schema.read.queue_pages import demand
-from support.queue.gang_workers import asleep, gang_worker
-from support.queue.runs import running
+from support.gangs.gang_workers import asleep, gang_worker
+from support.gangs.runs import running
 
 if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
@@ -72,7 +72,7 @@ def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:
     rig.registry.command(workers[0].id, Command.DRAIN)
     found = said(rig, rig.submit(nodes=2))
     assert found.outlook is Outlook.UNAVAILABLE
-    assert found.text == "only 1 of the 2 machines that it needs take jobs now"
+    assert found.text == "only 1 of the 2 machines that it needs is taking jobs now"
     assert found.remedies[0].command == "forge drain g0 --undo"
 
 
@@ -210,17 +210,17 @@ def test_a_gang_that_gathers_is_told_whom_the_others_wait_for(rig: Rig) -> None:
 
     for rank in (0, 1):
         rig.queue.report(run.fences[rank], Phase.PREPARING)
-    assert waits() == "its 3 machines gather: rank 2 on gpu-2 has not fetched its lease"
+    assert waits() == "its 3 machines are gathering: rank 2 on gpu-2 has not fetched its lease"
     rig.queue.report(run.fences[2], Phase.PREPARING)
     rig.queue.gather(run.fences[1], 1, {})
     assert waits() == (
-        "its 3 machines gather: rank 0 on gpu-0 has not prepared yet,"
+        "its 3 machines are gathering: rank 0 on gpu-0 has not prepared yet,"
         " rank 2 on gpu-2 has not prepared yet"
     )
     for rank, step in ((0, 1), (1, 2), (2, 2)):
         rig.queue.gather(run.fences[rank], step, {})
     assert waits() == (
-        "its 3 machines gather: rank 0 on gpu-0 is not through the check of the network"
+        "its 3 machines are gathering: rank 0 on gpu-0 has not passed the network check"
     )
     rig.queue.gather(run.fences[0], 2, {})
     assert waits() == ""

@@ -16,7 +16,7 @@ from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lanes import LaneBook, Lanes
 from forge_schema.queue.reservation import PATIENCE_S
-from support.queue.gang_workers import gang_machine
+from support.gangs.gang_workers import gang_machine
 from support.queue.rig import spec
 
 if TYPE_CHECKING:

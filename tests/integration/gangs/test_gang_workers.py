@@ -16,8 +16,8 @@ from forge_schema.wake.hint import Hint
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from support.at_once import at_once
+from support.gangs.gang_workers import MEMBERS, GangWorker, asleep, gang_machine, gang_worker
 from support.http.http_worker import session
-from support.queue.gang_workers import MEMBERS, GangWorker, asleep, gang_machine, gang_worker
 from support.waiting import eventually
 
 if TYPE_CHECKING:

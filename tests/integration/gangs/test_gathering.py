@@ -22,7 +22,7 @@ from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.gang.shares import pace_of
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
-from support.queue.runs import Run, running
+from support.gangs.runs import Run, running
 from support.waiting import eventually
 from support.workers.attempts import attempt_of, some_grant
 

@@ -12,9 +12,9 @@ from forge_schema.queue.lanes import Lanes
 from forge_schema.sweeper.tick import SETTLED, SPARE, TURN
 from forge_schema.wake.hint import Hint
 from forge_worker.queue.gateway import SqlGateway
-from support.queue.drafts import drafted
-from support.queue.elastic import begin, end_run, fences, formed, members, pass_time, spent
-from support.queue.gang_workers import GangWorker, asleep, gang_worker
+from support.gangs.drafts import drafted
+from support.gangs.elastic import begin, end_run, fences, formed, members, pass_time, spent
+from support.gangs.gang_workers import GangWorker, asleep, gang_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,11 +9,11 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.spec import GANG_NETWORK
 from forge_schema.model.states import Launcher, State
-from support.queue.elastic import members, pass_time
-from support.queue.gang_workers import asleep, gang_worker
+from support.gangs.elastic import members, pass_time
+from support.gangs.gang_workers import asleep, gang_worker
 
 if TYPE_CHECKING:
-    from support.queue.gang_workers import GangWorker
+    from support.gangs.gang_workers import GangWorker
     from support.queue.rig import Rig
 
 NARROW = (

@@ -9,8 +9,8 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, Standing, State, WorkerStatus
-from support.queue.gang_workers import MEMBERS, asleep
-from support.queue.runs import budgets
+from support.gangs.gang_workers import MEMBERS, asleep
+from support.gangs.runs import budgets
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

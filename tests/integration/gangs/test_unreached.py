@@ -15,8 +15,8 @@ from forge_schema.model.worker import WorkerInfo
 from forge_worker.agent.registration import Registration
 from forge_worker.gang.policy import GangPolicy
 from structlog.testing import capture_logs
-from support.queue.gang_workers import MEMBERS, GangWorker, asleep, gang_machine, gang_worker
-from support.queue.runs import Run, formed, gang, running
+from support.gangs.gang_workers import MEMBERS, GangWorker, asleep, gang_machine, gang_worker
+from support.gangs.runs import Run, formed, gang, running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -225,7 +225,7 @@ def test_explain_and_the_list_of_workers_tell_of_it(rig: Rig) -> None:
     workers = asleep(rig, 3)
     _leave_out(rig, workers[0])
     found = explain(rig.database, rig.submit(nodes=3))
-    assert found.text == "only 2 of the 3 machines that it needs take jobs now"
+    assert found.text == "only 2 of the 3 machines that it needs are taking jobs now"
     (told,) = (one for one in found.workers if one.worker_id == workers[0].id)
     assert (told.chance, told.available) == (Chance.CONSTRAINED, False)
     assert told.text == (

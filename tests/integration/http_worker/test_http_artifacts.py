@@ -17,11 +17,13 @@ from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
 from forge_client.settings import Connection
 from forge_schema.http_client import tls_context
+from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.states import Role
 from forge_schema.storage import ObjectTooLarge, Store, open_store
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.queue.http.gateway import HttpGateway
+from forge_worker.queue.http.session import ServerRefused
 from forge_worker.queue.http.store import HttpObjects, HttpStore
 from support.client.reaching import key
 from support.http.api import opened
@@ -121,6 +123,43 @@ def test_a_large_artifact_is_put_together_by_every_reader(shop: Shop, tmp_path: 
     # A client of an earlier version, and a browser, follow the URL.
     for file in shop.over_http.artifacts(shop.job_id):
         assert httpx.get(file.url).content == (folder / file.path).read_bytes()
+
+
+def test_a_large_artifact_is_whole_on_a_disk_that_writes_little_at_a_time(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.keep(model=os.urandom(5 * CHUNK))
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:300], at))
+    for backend in (shop.over_http, shop.direct):
+        (path,) = download_all(backend, backend.artifacts(shop.job_id), tmp_path / "to")
+        assert path.read_bytes() == (shop.attempt.folders.output / "model").read_bytes()
+        path.unlink()
+
+
+def test_artifacts_whose_names_no_key_can_hold_are_kept(shop: Shop, tmp_path: Path) -> None:
+    sizes = {b"\xff.bin": 10, b"new\nline": 3 * CHUNK, b"a\\b": 20}
+    sizes[b"/".join([b"z" * 200] * 5)] = 4 * CHUNK
+    for name, size in sizes.items():
+        path = shop.attempt.folders.output / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+    shop.keep()
+    found = shop.over_http.artifacts(shop.job_id)
+    assert sorted(file.bytes for file in found) == sorted(sizes.values())
+    for number, file in enumerate(found):
+        shop.over_http.download(file, tmp_path / str(number))
+        assert (tmp_path / str(number)).stat().st_size == file.bytes
+
+
+@pytest.mark.parametrize("path", ["model", "a\\b"])
+def test_an_artifact_names_no_key_but_its_own(shop: Shop, path: str) -> None:
+    names = ["other", "unnameable/other", f"unnameable/{'ab' * 32}/x"]
+    names += [f"unnameable/{'ab' * 32}"] if path == "model" else []
+    for name in names:
+        lie = Artifact(path, shop.attempt.keys.artifact(name), 1, "ab" * 32)
+        with pytest.raises(ServerRefused):
+            shop.gateway.add_artifacts(shop.attempt.fence, [lie])
 
 
 def test_an_upload_of_artifacts_goes_on_where_an_agent_was_killed(shop: Shop) -> None:

@@ -27,9 +27,9 @@ from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused, TokenRefused
+from support.gangs.runs import formed, gang
 from support.http.api import opened
 from support.http.http_worker import DIGEST, PLENTY, claimed, machine, session
-from support.queue.runs import formed, gang
 from support.store.storage import proxy
 
 if TYPE_CHECKING:

@@ -362,7 +362,7 @@ def test_why_nothing_is_stored_is_said_once_in_the_jobs_log(
                 sync.step()
             assert said(attempt, "could not be stored: gone fishing (wait)") == (turn > 0)
     sync.step()
-    assert said(attempt, "checkpoints are stored again") == 1
+    assert said(attempt, "checkpoints are being stored again") == 1
     assert stored(here, attempt) == {"model": "m"}
 
 

@@ -178,6 +178,21 @@ def test_project_is_where_the_job_starts(both: Bed, tmp_path: Path) -> None:
         assert both.log(job) == b"7\n"
 
 
+def test_a_folder_of_the_project_is_the_checkpoint_folder(both: Bed, tmp_path: Path) -> None:
+    (tmp_path / "project" / "runs").mkdir(parents=True)
+    (tmp_path / "project" / "runs" / "count").write_text("1")
+    counts = "n=$(($(cat runs/count) + 1)); echo $n > runs/new; mv runs/new runs/count; echo $n"
+    both.worker()
+    job = both.submit(
+        *("sh", "-c", f"{counts}; test $n = 3"),
+        folder=tmp_path / "project",
+        checkpoint_dir="runs",
+        max_failures=1,
+    )
+    both.succeeds(job)
+    assert both.log(job) == b"2\n3\n"
+
+
 def test_job_waits_for_a_store_that_is_away_at_its_end(
     process: Bed, eventually: Eventually
 ) -> None:

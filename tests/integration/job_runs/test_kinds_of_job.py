@@ -165,7 +165,7 @@ def test_the_operators_handlers_run_without_leave_for_processes(
     assert b"no such luck" in process.log(breaks)
     assert b"Traceback" in process.log(breaks)
     assert process.ended(odd)["exit_code"] == 1
-    assert b"returns a dict or None" in process.log(odd)
+    assert b"must return a dict or None" in process.log(odd)
     process.says(waits, "waiting")
     process.queue.cancel(waits)
     assert process.ended(waits)["state"] == "cancelled"

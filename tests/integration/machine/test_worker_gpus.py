@@ -168,7 +168,7 @@ def test_without_a_driver_a_worker_has_no_gpu_and_says_so_when_one_is_named(
     refused = made.begin("refused", gpus="GPU-a")
     eventually(lambda: not refused.running)
     assert refused.process.returncode == 1
-    assert "--gpus names 'GPU-a', which is not here" in refused.output
+    assert "--gpus names 'GPU-a', which is not on this machine" in refused.output
     assert "no GPU is found on this machine" in refused.output
     made.worker("plain")
     job = floor.submit("plain", 0)

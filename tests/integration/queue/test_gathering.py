@@ -9,7 +9,7 @@ from uuid import uuid4
 from forge_schema.model.lease import Fence, Gathering, Member
 from forge_schema.model.states import Phase, Reason, Standing
 from support.at_once import at_once
-from support.queue.runs import formed, running
+from support.gangs.runs import formed, running
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

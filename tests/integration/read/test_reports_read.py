@@ -148,7 +148,7 @@ def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(
     ("arguments", "code", "words"),
     [
         (["nothing"], 3, "no report 'nothing'"),
-        (["cost", "--by", "owner,price"], 2, "one or more of owner, queue, job_id"),
+        (["cost", "--by", "owner,price"], 2, "group by one or more of owner, queue, job_id"),
         (["cost", "--since", "lately"], 2, "2026-11-01"),
         (["queue_demand", "--since", "7d"], 2, "shows the current state"),
     ],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from chaos.check.history import History
 from chaos.check.invariants import violations
 from chaos.check.leases import ENDED_BY_HOLDER, EXPIRED_FIRST, RENEWED_BY_HOLDER
 from chaos.check.objects import ACCEPTED_WROTE, OWN_PREFIX
 from chaos.check.promises import ONE_PER_KEY
 from chaos.check.story import story
+from chaos.evidence.history import History
 from forge_schema.database import pool as database_module
 from forge_schema.database.statements import statement
 from support.queue.chaos_script import Script

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 from chaos.check import cron, ends, leases, limits, objects, promises, reports, rest, runs, sums
-from chaos.check.history import History
 from chaos.check.invariants import INVARIANTS, violations
+from chaos.evidence.history import History
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Reason, State
 from forge_worker.agent.spool import FILE, Spool
 from support.engine.images import BASE_IMAGE
+from support.gangs.runs import formed, gang, running, settled, stop
 from support.queue.chaos_script import Script
-from support.queue.runs import formed, gang, running, settled, stop
 from support.store.storage import use_credentials
 from support.workers.runners import require_docker
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.runners.process.runner import ProcessRunner, _leftover
+from forge_worker.runners.process.shim import BLANK
 from forge_worker.runners.runner import StartFailed
+from support.waiting import eventually
 from support.workers.runners import Bench, abandoned, make_spec, processes_with
 
 if TYPE_CHECKING:
@@ -134,6 +137,57 @@ def test_agents_secrets_are_not_in_the_shims_environment(
     job = bench.python(STUBBORN, grace_s=0.1)
     job.expect(b"ready")
     assert "hush" not in psutil.Process(shim_of(job.spec.name)).environ().values()
+
+
+@pytest.fixture
+def early(tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose next job's shim has been started."""
+    early = Bench(ProcessRunner(ahead=True), tmp_path)
+    assert early.run("true").result().code == 0
+    yield early
+    early.close()
+
+
+def test_shim_that_was_started_early_is_the_next_jobs_own(early: Bench) -> None:
+    spare = waiting_shim()
+    job = early.python(STUBBORN, labels={"forge.worker": "desk", "forge.folder": "its own"})
+    job.expect(b"ready")
+    assert shim_of(job.spec.name) == spare
+    command = psutil.Process(spare).cmdline()
+    (found,) = filter(None, [_leftover({"pid": spare, "create_time": 1.5, "cmdline": command})])
+    assert (found.name, found.labels) == (job.spec.name, job.spec.labels)
+    assert waiting_shim() != spare
+
+
+def test_shim_that_died_before_its_job_is_replaced(early: Bench, eventually: Eventually) -> None:
+    spare = waiting_shim()
+    os.kill(spare, signal.SIGKILL)
+    eventually(lambda: psutil.Process(spare).status() == psutil.STATUS_ZOMBIE)
+    assert early.run("true").result().code == 0
+    assert waiting_shim() != spare
+
+
+def test_job_whose_labels_are_too_long_has_a_shim_of_its_own(early: Bench) -> None:
+    spare, labels = waiting_shim(), {"forge.folder": "x" * 4000}
+    job = early.python(STUBBORN, labels=labels)
+    job.expect(b"ready")
+    assert shim_of(job.spec.name) != spare == waiting_shim()
+
+
+def test_shim_without_a_job_leaves_with_its_agent(tmp_path: Path, eventually: Eventually) -> None:
+    runner = ProcessRunner(ahead=True)
+    Bench(runner, tmp_path).run("true").result()
+    spare = psutil.Process(waiting_shim())
+    del runner
+    gc.collect()
+    eventually(lambda: not spare.is_running())
+
+
+def waiting_shim() -> int:
+    """Wait for a shim without a job, and return its process id."""
+    children = psutil.Process().children
+    (pid,) = eventually(lambda: [one.pid for one in children() if one.cmdline()[7:] == [BLANK]])
+    return pid
 
 
 def shim_of(name: str) -> int:

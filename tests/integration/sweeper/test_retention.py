@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.explain.explain import explain
 from forge_schema.model import attempt_records as made
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.spec import CheckpointSource
@@ -112,6 +113,15 @@ def test_an_old_job_leaves_with_everything_and_the_others_stay(rig: Rig, store: 
     with pytest.raises((JobUnknown, CheckpointUnknown)):
         rig.submit(from_checkpoint=CheckpointSource(job_id=old))
     assert retention(rig, store).run() == Removed()
+
+
+def test_a_job_that_is_removed_while_it_is_explained_is_unknown(rig: Rig, store: FileStore) -> None:
+    job = ended(rig, store)
+    rig.clock.advance(31 * DAY)
+    rig.database.meanwhile["job"] = retention(rig, store).remove_jobs
+    with pytest.raises(JobUnknown):
+        explain(rig.database, job)
+    assert there(rig) == set()
 
 
 def test_a_key_belongs_to_its_job_for_as_long_as_that_stays(rig: Rig, store: FileStore) -> None:

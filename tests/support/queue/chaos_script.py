@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import stamina
 import zstandard
-from chaos.check.witness import install
+from chaos.evidence.witness import install
 from forge_schema.database.pool import Database
 from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.lease import End, Grant
@@ -25,7 +25,7 @@ from forge_schema.storage.keys import AttemptKeys
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
-    from chaos.check.history import History
+    from chaos.evidence.history import History
     from forge_schema.storage import Store
     from support.queue.rig import Rig
 

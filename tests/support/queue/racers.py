@@ -27,8 +27,8 @@ from support.queue.rig import spec
 if TYPE_CHECKING:
     from random import Random
 
-    from chaos.check.history import History
     from chaos.clients.limits import Changing
+    from chaos.evidence.history import History
 
 TTL, EVERY = timedelta(seconds=0.3), timedelta(seconds=0.05)
 ROOM = Capacity(100, 1000, 1000, 0)

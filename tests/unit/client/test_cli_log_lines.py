@@ -137,7 +137,7 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
 
 
 def test_what_is_no_pattern_is_refused_in_words() -> None:
-    with pytest.raises(ClientError, match="no regular expression") as refused:
+    with pytest.raises(ClientError, match="not a regular expression") as refused:
         pattern("(a")
     assert refused.value.exit_code == 2
     assert refused.value.hint.endswith(r"write '\(a'")
@@ -208,7 +208,7 @@ def test_each_rank_has_a_colour_on_a_terminal() -> None:
 @pytest.mark.parametrize(
     ("nodes", "hint"),
     [
-        (1, "it is for one machine, which is rank 0"),
+        (1, "it runs on one machine, which is rank 0"),
         (2, "its ranks are 0 to 1, one for each machine"),
     ],
 )

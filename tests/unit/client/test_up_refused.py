@@ -68,9 +68,14 @@ def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
     log.write_text("all is well")
     with process(HOLD, tmp_path) as other:
         assert holder(tmp_path) == other.pid
-        with pytest.raises(ClientError, match=f"already, process {other.pid}") as caught:
+        with pytest.raises(
+            ClientError, match=f"already running in .*, process {other.pid}"
+        ) as caught:
             detached(Plan(tmp_path))
-        with pytest.raises(ClientError, match=f"already, process {other.pid}"), locked(tmp_path):
+        with (
+            pytest.raises(ClientError, match=f"already running in .*, process {other.pid}"),
+            locked(tmp_path),
+        ):
             pass
     assert "forge down" in caught.value.hint
     assert log.read_text() == "all is well"
@@ -92,7 +97,7 @@ def test_a_child_that_outlives_it_does_not_hold_the_folder(tmp_path: Path) -> No
 
 
 def test_where_none_runs_there_is_nothing_to_stop(tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match="no `forge up` runs"):
+    with pytest.raises(ClientError, match="no `forge up` is running"):
         stop(tmp_path, drain=False)
     assert list(tmp_path.iterdir()) == []
 

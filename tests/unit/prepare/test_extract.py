@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from forge_worker.prepare.archive import Limits, extract
+from forge_worker.prepare.archive import Limits, extract, extract_files
 from forge_worker.prepare.tar_stream import FEED, BundleRefused
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -301,6 +301,46 @@ class TestAccepted:
     def test_any_length_of_the_last_record(self, into: Path, blocks: int) -> None:
         content = bytes(blocks * 512)
         assert unpack(archive(member("a", content)), into) == {"a": content}
+
+
+def unpack_files(pieces: list[bytes], into: Path, limits: Limits = LIMITS) -> trees.Tree:
+    """Unpack a tar whose pieces are files of a frame each."""
+    extract_files(map(io.BytesIO, pieces), into, limits=limits)
+    return trees.read(into)
+
+
+class TestSegments:
+    @pytest.mark.parametrize("cut", [1, 511, 512, 515, 700, 1024, 1536, 2048, len(PLAIN) - 1])
+    def test_a_tar_may_be_cut_anywhere(self, into: Path, cut: int) -> None:
+        pieces = [compressed(PLAIN[:cut]), compressed(b""), compressed(PLAIN[cut:])]
+        assert unpack_files(pieces, into) == {"a": b"content"}
+
+    @pytest.mark.parametrize("cut", [512, 1030])
+    @pytest.mark.parametrize("name", TARS)
+    def test_tars_are_refused_in_pieces_too(self, into: Path, name: str, cut: int) -> None:
+        data = TARS[name]
+        with pytest.raises(BundleRefused):
+            unpack_files([compressed(data[:cut]), compressed(data[cut:])], into)
+        assert list(into.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [
+            [],
+            [compressed(BODY)],
+            [compressed(END)[:-5], compressed(BODY)],
+            [compressed(BODY)[:-4], compressed(END)],
+            [compressed(BODY) + b"x", compressed(END)],
+            [compressed(BODY), compressed(END), compressed(b"x")],
+            [compressed(BODY), compressed(END), compressed(PLAIN)],
+            [compressed(BODY), b"", compressed(END)],
+            [compressed(BODY) + compressed(END)],
+        ],
+    )
+    def test_pieces_that_are_no_frames_of_one_tar(self, into: Path, pieces: list[bytes]) -> None:
+        with pytest.raises(BundleRefused):
+            unpack_files(pieces, into)
+        assert list(into.iterdir()) == []
 
 
 class TestInto:

@@ -143,10 +143,10 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
     sweeps = {"s": [point(1, 2.5, batch=4), point(2, 3, batch=8)]}
     with pytest.raises(ClientError, match="no job has a parameter bach") as refused:
         compare(sweeps, "x.y", ["batch", "bach"])
-    assert (refused.value.exit_code, refused.value.hint) == (2, "there is: batch")
-    with pytest.raises(ClientError, match=r"no job says a number x\.z") as refused:
+    assert (refused.value.exit_code, refused.value.hint) == (2, "choose one of batch")
+    with pytest.raises(ClientError, match=r"no job reports a number named x\.z") as refused:
         compare(sweeps, "x.z")
-    assert refused.value.hint == "there is: x.y, seconds, gpu_seconds, energy_j"
+    assert refused.value.hint == "choose one of x.y, seconds, gpu_seconds, energy_j"
     # Nobody can tell yet what jobs will say that have said nothing.
     quiet = SweepPoint(job_id=1, name="n", state=State.READY, parameters={"batch": 1})
     assert compare({"s": [quiet]}, "x.z", ["batch"]).without == 1

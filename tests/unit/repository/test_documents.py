@@ -14,12 +14,18 @@ CODE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 STEP = re.compile(r"^## \d+\. \[[^]]*\]\(([^)]*)\): `?([\w. ]+)`?$", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+WIDTH = 100
 
 
 @cache
 def _documents() -> tuple[Path, ...]:
     below = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")]
     return (*sorted(ROOT.glob("*.md")), *sorted(below))
+
+
+each_document = pytest.mark.parametrize(
+    "path", _documents(), ids=lambda path: str(path.relative_to(ROOT))
+)
 
 
 @cache
@@ -41,7 +47,17 @@ def _leads_nowhere(path: Path, target: str, anchor: str) -> bool:
     return bool(anchor) and found.suffix == ".md" and anchor not in _anchors(found)
 
 
-@pytest.mark.parametrize("path", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def _too_long(line: str) -> bool:
+    """Tell whether a line should be wrapped: the rows of a table and a single word cannot be."""
+    return len(line) > WIDTH and not line.startswith("|") and " " in line.strip()
+
+
+@each_document
+def test_lines_fit_on_a_screen(path: Path) -> None:
+    assert [line for line in _prose(path).splitlines() if _too_long(line)] == []
+
+
+@each_document
 def test_every_relative_link_of_a_document_resolves(path: Path) -> None:
     links = LINK.findall(_prose(path))
     assert [link for link in links if _leads_nowhere(path, *link)] == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +34,10 @@ SLEEP = re.compile(r"\btime\.sleep\(|from time import .*\bsleep\b")
 SQL_COMMENT_OR_QUOTED = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|\$(\w*)\$.*?\$\1\$", re.DOTALL
 )
+
+
+# FORGE_URL=…, but no word of a sentence.
+BEGINS_LARGE = re.compile(r"[A-Z][a-z]")
 
 
 @cache
@@ -100,6 +106,37 @@ def test_every_pin_has_its_hash() -> None:
         entries = re.split(r"\n(?=\w)", path.read_text(encoding="utf-8"))[1:]
         assert entries
         assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def _hints(source: str) -> Iterator[str]:
+    """Yield the texts given as `hint`, or to a constant whose name ends with it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.keyword) and node.arg == "hint":
+            yield from _texts(node.value)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).lower().endswith("hint"):
+            yield from _texts(node.value)
+
+
+def _texts(value: ast.expr) -> Iterator[str]:
+    match value:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.JoinedStr():
+            yield ast.unparse(value)[2:-1]
+        case ast.IfExp():
+            yield from _texts(value.body)
+            yield from _texts(value.orelse)
+
+
+def test_hints_begin_small_and_end_without_a_full_stop() -> None:
+    hints = [
+        (path.name, hint)
+        for path in _files(".py")
+        if path.relative_to(ROOT).parts[0] in {"schema", "lambda", "worker", "client"}
+        for hint in _hints(path.read_text(encoding="utf-8"))
+    ]
+    assert len(hints) > 100
+    assert [one for one in hints if BEGINS_LARGE.match(one[1]) or one[1].endswith(".")] == []
 
 
 def test_every_query_is_one_statement() -> None:

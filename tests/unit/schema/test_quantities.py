@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from forge_schema.model.quantities import capacity, duration_text, seconds, size, size_text
+from forge_schema.model.quantities import (
+    capacity,
+    counted,
+    duration_text,
+    seconds,
+    size,
+    size_text,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,3 +90,18 @@ def test_durations_are_shown_by_their_two_largest_units(count: float, shown: str
 @given(st.integers(min_value=10, max_value=10**9))
 def test_a_duration_shown_reads_back_within_its_second_unit(count: int) -> None:
     assert 0 <= count - seconds(duration_text(count)) < 3600
+
+
+@pytest.mark.parametrize(
+    ("count", "one", "many", "shown"),
+    [
+        (0, "file", "", "0 files"),
+        (1, "file", "", "1 file"),
+        (1_234_567, "file", "", "1234567 files"),
+        (1.0, "CPU", "", "1 CPU"),
+        (0.5, "CPU", "", "0.5 CPUs"),
+        (2, "retry", "retries", "2 retries"),
+    ],
+)
+def test_a_count_is_shown_with_its_noun(count: float, one: str, many: str, shown: str) -> None:
+    assert counted(count, one, many) == shown

@@ -1,8 +1,8 @@
 """The claim loop: claims jobs for the machine's free resources.
 
-A job that ends also claims: its end is sent together with the claim for the next job, which starts
-at once in the same thread. That saves a round trip for each job. See `jobs`. Ends that arrive while
-a round trip is under way share the next one: sixty small jobs cost little more than one.
+A job that ends also claims: its end is sent together with the claim for the next job, which another
+thread starts at once. That saves a round trip for each job. See `jobs`. Ends that arrive while a
+round trip is under way share the next one: sixty small jobs cost little more than one.
 """
 
 from collections import deque

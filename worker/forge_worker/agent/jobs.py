@@ -14,7 +14,6 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 
 from forge_worker.agent.claim_loop import Claims, Granted
-from forge_worker.agent.job_threads import JobThreads
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.reaper import Reaper
@@ -27,6 +26,7 @@ from forge_worker.job_runs.services import JobServices
 from forge_worker.machine.gpu_health import Faults
 from forge_worker.machine.slots import Slot, Slots
 from forge_worker.runners.choice import Runners
+from forge_worker.spare_threads import SpareThreads
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +71,7 @@ class Jobs:
         self._reaper = reaper
         self._faults = faults
         self._leaving = leaving
-        self._threads = JobThreads()
+        self._threads = SpareThreads()
 
     def start(self, granted: Sequence[Granted]) -> None:
         """Start granted jobs, or give them back."""

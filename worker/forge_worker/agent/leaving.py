@@ -76,7 +76,7 @@ class Leaving:
         if notice.kind is not Kind.INTERRUPTION:
             self._recommended(leave=notice.kind is Kind.REBALANCE)
             return
-        why = own_why or f"{notice.by} takes the machine"
+        why = own_why or f"{notice.by} is taking the machine back"
         self._shutdown.announce(opening(notice.left_s), why)
         for attempt in self._running.attempts():
             attempt.request_stop(self._stop(Reason.PREEMPTED))

@@ -55,6 +55,7 @@ class Reaper(Loop):
 
     def let_go(self, attempt: Attempt) -> None:
         """Free the slot and the folders of an ended job, now or once its container is gone."""
+        attempt.clear_away()
         if not self.may_live(attempt):
             self._free(attempt)
             return

@@ -1,6 +1,6 @@
 """One attempt, shared by its loops: the lease, the folders, and the first reason to stop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds
 from forge_worker.files.locks import held
 from forge_worker.files.safe_files import weight
+from forge_worker.loop import Alarm
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class Attempt:
     # Wall-clock time, for display only.
     since: float = field(default_factory=time)
     settled: bool = False
-    checkpoint_asked: Event = field(default_factory=Event)
+    checkpoint_asked: Alarm = field(default_factory=Alarm)
+    # Removes what an ended job leaves in an engine; called once its end was reported.
+    clear_away: Callable[[], None] = lambda: None
     _stop: Stop | None = None
     _window: Window | None = None
     _lock: Lock = field(default_factory=Lock)

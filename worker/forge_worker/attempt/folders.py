@@ -59,6 +59,10 @@ class Folders:
         return self.root / "foreign"
 
     @property
+    def stored_artifacts(self) -> Path:
+        return self.root / "stored-artifacts"
+
+    @property
     def preempt(self) -> Path:
         return self.control / "preempt"
 

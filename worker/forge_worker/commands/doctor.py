@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from forge_worker.runners.docker.engine import DEFAULT_HOST, engine_answers, knock
 from forge_worker.runners.docker.network import EXPOSED_HINT, not_blockable
 from forge_worker.runners.process.confinement import WANTED, parents
-from forge_worker.runners.process.runner import base_environment
+from forge_worker.runners.process.shims import base_environment
 from forge_worker.settings.settings import WorkerSettings
 
 

@@ -28,7 +28,9 @@ def chosen(gpus: Sequence[Gpu], words: Sequence[str]) -> list[Gpu]:
     wanted = {word.casefold() for word in words}
     for word in words:
         if not any(word.casefold() in _names(gpu) for gpu in gpus):
-            raise GpuMissing(f"--gpus names {word!r}, which is not here", hint=_listing(gpus))
+            raise GpuMissing(
+                f"--gpus names {word!r}, which is not on this machine", hint=_listing(gpus)
+            )
     return [gpu for gpu in gpus if wanted & _names(gpu)]
 
 

@@ -5,7 +5,8 @@ A sparse file can claim far more than it occupies, and a file can have many name
 checked first.
 
 A copy is whole if the file did not change during the copy, and nobody has it open for writing or
-has written to it recently. A file that is still being written is accepted if it has only grown, so
+has written to it recently, and if it is not half of a model file: its program may have been killed
+while it was writing. A file that is still being written is accepted if it has only grown, so
 that the part stored before is its beginning.
 
 A large file that nobody writes to is not copied, but held open: whoever replaces it leaves the open
@@ -27,6 +28,7 @@ from typing import BinaryIO
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage.chunks import tree_digest
 
+from forge_worker.files.formats import is_half
 from forge_worker.files.safe_files import Listing, Status, opened, status_in
 
 PIECE = 1 << 16
@@ -54,7 +56,7 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
     if size > limit_mb << 20:
         raise DiskFull(
             f"{what} would be {size >> 20} MiB, with the holes of sparse files and with each name"
-            f" of a file, and {limit_mb} MiB of disk were asked for",
+            f" of a file, but the job asked for {limit_mb} MiB of disk",
             hint="ask for more with --disk, or write less there",
         )
 
@@ -158,7 +160,11 @@ def held_open(root: Path, relative: str, files: ExitStack, *, ended: bool) -> Co
     with ExitStack() as opening:
         source = opening.enter_context(opened(root, relative))
         status, clear = _after_its_tick(source)
-        if not clear or not (ended or _rests(source, status)):
+        if (
+            not clear
+            or not (ended or _rests(source, status))
+            or is_half(source, relative, status[0])
+        ):
             return None
         files.push(opening.pop_all())
         return Copy(status, status[0], Shape.WHOLE, held=source)
@@ -185,6 +191,7 @@ def steady_copy(
         copy(source, into, status[0], go_on)
         unchanged = clear and status_in(source) == status
         whole = unchanged and (ended or _rests(source, status))
+        whole = whole and not is_half(source, relative, status[0])
     if whole:
         return Copy(status, into.stat().st_size, Shape.WHOLE, into)
     return _grown(into, status, known)

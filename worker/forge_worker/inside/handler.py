@@ -83,7 +83,7 @@ def _load(name: str) -> Handler:
 
 def _write(result: object) -> None:
     if not isinstance(result, dict):
-        raise TypeError(f"a handler returns a dict or None, and not {type(result).__name__}")
+        raise TypeError(f"a handler must return a dict or None, not {type(result).__name__}")
     path = Path(os.environ["FORGE_RESULT_FILE"])
     path.write_text(json.dumps(result), encoding="utf-8")
 

@@ -11,6 +11,7 @@ from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
 from forge_schema.storage.chunks import CHUNK_BYTES
+from forge_schema.storage.keys import UNNAMEABLE
 from forge_schema.storage.manifest import Entry, Manifest, sha256
 
 from forge_worker.attempt.attempt import Attempt, with_advice
@@ -38,7 +39,7 @@ class ArtifactKeeper:
         self._gateway = gateway
         self._limit_mb = limit_mb
         self._chunk_bytes = chunk_bytes
-        self._chunks = StoredChunks(attempt.folders.root / "stored-artifacts")
+        self._chunks = StoredChunks(attempt.folders.stored_artifacts)
         # What an earlier agent has stored.
         self._chunks.resume({}, "")
         self._done: dict[str, Artifact | None] = {}
@@ -153,7 +154,7 @@ class ArtifactKeeper:
         try:
             return named(listed)
         except KeyInvalid:
-            return named(f"unnameable/{hashlib.sha256(os.fsencode(listed)).hexdigest()}")
+            return named(f"{UNNAMEABLE}/{hashlib.sha256(os.fsencode(listed)).hexdigest()}")
 
 
 def readable(path: str) -> str:

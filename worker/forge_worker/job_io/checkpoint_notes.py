@@ -42,7 +42,7 @@ class CheckpointNotes:
         if self._failures >= FAILURES:
             self._said.clear()
             with suppress(OSError):
-                self._attempt.note("checkpoints are stored again")
+                self._attempt.note("checkpoints are being stored again")
         self._failures = 0
 
     def busy(self, paths: Collection[str], kept: Collection[str]) -> None:

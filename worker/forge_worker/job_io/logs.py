@@ -1,22 +1,30 @@
 """The log shipper: upload a job's output in numbered, checksummed chunks."""
 
 import hashlib
-from io import BufferedReader
+import os
+from contextlib import suppress
+from io import BufferedRandom
 from threading import Lock
 
 import zstandard
 from forge_schema.model.attempt_records import LogChunk
 
 from forge_worker.attempt.attempt import Attempt
+from forge_worker.files.holes import punch
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 
 CHUNK_BYTES = 4 << 20
+# Stored output that stays on disk as well: the end of a job quotes its last lines.
+KEPT_BYTES = 1 << 20
 
 
 class LogShipper(Loop):
-    """Reads the attempt's log file from where it stopped; stores each object before its row."""
+    """Reads the attempt's log file from where it stopped; stores each object before its row.
+
+    The disk space of what is stored is given back, except for the last of it.
+    """
 
     name = "logs"
 
@@ -28,12 +36,18 @@ class LogShipper(Loop):
         self._store = store
         self._gateway = gateway
         self._cursors = attempt.cursors
+        self._file = str(attempt.folders.log)
         self._number = self._cursors["log_number"]
         self._start = self._cursors["log_start"]
         # The length of a chunk that may be stored already: a repeat must have the same content.
         self._promised = self._cursors["log_promised"]
+        self._punched = 0
         # On failure, the last output is shipped by another thread while the loop may be in a step.
         self._turn = Lock()
+
+    def idle(self) -> bool:
+        # Once a second for each job, and building a path would take longer than this.
+        return os.stat(self._file).st_size <= self._start  # noqa: PTH116
 
     def step(self) -> None:
         """Upload everything written so far, chunk by chunk.
@@ -41,11 +55,12 @@ class LogShipper(Loop):
         Bytes that may be the beginning of a secret wait for the next step, or for the end of the
         loop.
         """
-        with self._turn, self._attempt.folders.log.open("rb") as log:
+        with self._turn, self._attempt.folders.log.open("r+b") as log:
             while not self._attempt.lost and (piece := self._next(log)):
                 self._ship(piece)
+                self._free(log)
 
-    def _next(self, log: BufferedReader) -> bytes:
+    def _next(self, log: BufferedRandom) -> bytes:
         """Return the next bytes, with secrets redacted, also those that cross their edges."""
         redactor, count = self._attempt.redactor, self._promised or CHUNK_BYTES
         before = min(self._start, redactor.reach)
@@ -68,3 +83,10 @@ class LogShipper(Loop):
         self._start += len(piece)
         self._promised = 0
         self._cursors.keep(log_number=self._number, log_start=self._start, log_promised=0)
+
+    def _free(self, log: BufferedRandom) -> None:
+        stored = self._start - KEPT_BYTES - self._attempt.redactor.reach
+        if stored >= self._punched + CHUNK_BYTES:
+            self._punched = stored
+            with suppress(OSError):
+                punch(log, stored)

@@ -1,6 +1,7 @@
 """The metrics tail: turn JSON lines written by a job into metrics and progress."""
 
 import json
+import os
 from contextlib import suppress
 from math import isfinite
 from typing import Any
@@ -34,10 +35,17 @@ class MetricsTail(Loop):
         self._attempt = attempt
         self._gateway = gateway
         self._cursors = attempt.cursors
+        self._file = str(attempt.folders.metrics)
         # Lines sent, but not yet recorded here as sent, get the same numbers again.
         self._place = self._cursors["metrics_place"]
         self._number = self._cursors["metrics_number"]
         self.skipped = 0
+
+    def idle(self) -> bool:
+        try:
+            return os.lstat(self._file).st_size <= self._place
+        except FileNotFoundError:
+            return True
 
     def step(self) -> None:
         """Send the lines written since the last step."""

@@ -14,6 +14,7 @@ import structlog
 from forge_schema.model.attempt_records import Tested
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import DOCUMENT_BYTES, Document
+from forge_schema.model.quantities import counted
 from forge_schema.model.states import JobKind
 from pydantic import TypeAdapter, ValidationError
 
@@ -89,7 +90,8 @@ class Findings:
             if named or spec.get("kind") == JobKind.TEST:
                 fault = f"there is no file {named or '$FORGE_JUNIT_FILE'}"
         if fault:
-            self._attempt.note(f"{len(tests)} tests of the test report were stored: {fault}")
+            stored = f"{counted(len(tests), 'test')} {'was' if len(tests) == 1 else 'were'} stored"
+            self._attempt.note(f"test report: {stored}: {fault}")
         return [
             replace(
                 test,

@@ -54,7 +54,7 @@ def run(
         How it ended, or None if its lease was lost.
     """
     parts = Parts(attempt, slot, runner, services)
-    parts.phases.start()
+    parts.phases.share()
     try:
         return _steps(parts, adopted)
     except Stopped:

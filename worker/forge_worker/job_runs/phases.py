@@ -32,6 +32,9 @@ class PhaseReporter(Loop):
         self._untold.append(phase)
         self.wake()
 
+    def idle(self) -> bool:
+        return not self._untold
+
     def step(self) -> None:
         """Report the phases not reported yet, and act on the answers."""
         with self._lock:

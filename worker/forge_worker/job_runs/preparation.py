@@ -12,6 +12,7 @@ from forge_worker.gang.launch import launched
 from forge_worker.job_runs.job_environment import run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
+from forge_worker.job_runs.project_checkpoint import link_checkpoint
 from forge_worker.prepare.bundle import BundleCache, archive
 from forge_worker.prepare.python_env import ENV
 from forge_worker.runners.runner import Handle, RunSpec
@@ -38,8 +39,8 @@ def started(parts: Parts) -> Handle:
 
 def taken_up(parts: Parts, adopted: Handle) -> Handle:
     """Continue a job that an earlier agent started."""
-    parts.logs.start()
-    parts.disk.start()
+    parts.logs.share()
+    parts.disk.share()
     parts.stopped_for = kept_stop(parts.attempt.folders.root)
     if parts.stopped_for is not None:
         parts.attempt.request_stop(parts.stopped_for)
@@ -66,8 +67,8 @@ def _prepare(parts: Parts) -> RunSpec:
     attempt, runner, services = parts.attempt, parts.runner, parts.services
     parts.phases.enter(Phase.PREPARING)
     attempt.folders.make(attempt.fence)
-    parts.logs.start()
-    parts.disk.start()
+    parts.logs.share()
+    parts.disk.share()
     parts.patiently(partial(_unpack, parts))
     spec = run_spec(attempt, parts.slot, runner, services.host)
     record_of(attempt, parts.slot, runner.kind, spec.name).write()
@@ -75,6 +76,9 @@ def _prepare(parts: Parts) -> RunSpec:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
     _note_warm(parts, spec)
     parts.patiently(parts.checkpoints.restore)
+    if name := attempt.grant.spec.get("checkpoint_dir"):
+        inside = runner.paths(spec).checkpoint_dir
+        link_checkpoint(attempt.folders.work, name, attempt.folders.checkpoint, inside)
     return spec
 
 

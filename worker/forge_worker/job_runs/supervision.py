@@ -25,20 +25,29 @@ WATCH_S = 0.5
 
 
 def supervise(parts: Parts, handle: Handle) -> Exit:
-    """Wait for the job, remove it, and return how it ended; the loops around it end as well."""
+    """Wait for the job, and return how it ended; the loops around it end as well.
+
+    What it leaves in an engine is removed after the report of its end, which need not wait for it.
+    """
     parts.phases.enter(Phase.RUNNING)
     stored = parts.checkpoints
-    loops: list[Loop] = [parts.metrics, stored.thinner, parts.checkpoint_request]
+    loops: list[Loop] = [parts.metrics, stored.thinner]
     loops += stall_watches(parts.attempt, parts.usage, len(parts.slot.gpu_uuids))
     for loop in (stored, *loops):
-        loop.start()
+        loop.share()
+    parts.checkpoint_request.share(quick=True)
+    loops.append(parts.checkpoint_request)
     good = False
     try:
         exited = _wait(parts, handle)
         stored.job_ended = True
         good = succeeded(parts, exited)
         parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
-        handle.remove()
+        if exited.code is None:
+            # The engine may not know its end, so some of it may live.
+            handle.remove()
+        else:
+            parts.attempt.clear_away = handle.remove
         _free(parts, exited)
         return exited
     finally:

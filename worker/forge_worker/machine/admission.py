@@ -31,7 +31,7 @@ class Observation:
     gpus: Mapping[str, GpuLook] = field(default_factory=dict)
 
     def reported(self) -> dict[str, object]:
-        """Return it as JSON takes it."""
+        """Return it as JSON-compatible values."""
         return {
             "cpu_percent": round(self.cpu_percent, 1),
             "memory_percent": round(self.memory_percent, 1),

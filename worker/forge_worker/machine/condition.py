@@ -7,12 +7,12 @@ from forge_worker.machine.admission import Admission
 from forge_worker.machine.gpu_health import Faults
 from forge_worker.machine.health import Health
 
-UNSAFE = "the cloud recommends to leave this machine"
+UNSAFE = "the cloud recommends leaving this machine"
 
 
 @dataclass
 class Condition:
-    """What the machine's watches say; `unsafe` is the cloud's word, and `leaving` the worker's."""
+    """What the watches say; `unsafe` is set by a cloud notice, `leaving` by the worker."""
 
     admission: Admission
     faults: Faults
@@ -29,7 +29,7 @@ class Condition:
         return self.health.room(self.preparing())
 
     def reported(self) -> dict[str, object]:
-        """Return it as JSON takes it."""
+        """Return it as JSON-compatible values."""
         reported = {**self.admission.condition(), **self.faults.condition()}
         why = (reported.get("constrained"), self.health.reason, UNSAFE if self.unsafe else "")
         reported["constrained"] = "; ".join(str(one) for one in why if one)

@@ -3,12 +3,13 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-from forge_schema.model import bundle_names
+from forge_schema.model.bundles import folded_name, name_fault
 
 from forge_worker.prepare.tar_stream import BundleRefused, Header, TarStream
 
@@ -30,9 +31,26 @@ class Limits:
 def extract(
     archive: Path, into: Path, *, limits: Limits, progress: Callable[[int], None] | None = None
 ) -> None:
-    """Unpack a tar.zst into `into`, which must be empty or absent, and is empty after a failure.
+    """Unpack a tar.zst as `extract_files` does.
 
-    `progress` gets the bytes written since its last call; what it raises ends the unpacking.
+    Raises:
+        BundleRefused, OSError: as `extract_files`.
+    """
+    with archive.open("rb") as file:
+        extract_files([file], into, limits=limits, progress=progress)
+
+
+def extract_files(
+    files: Iterable[IO[bytes]],
+    into: Path,
+    *,
+    limits: Limits,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Unpack a tar in files of a zstd frame each, one after the other.
+
+    `into` must be empty or absent, and is empty after a failure. `progress` gets the bytes written
+    since its last call; what it raises ends the unpacking.
 
     Raises:
         BundleRefused: the archive breaks one of the rules.
@@ -43,8 +61,8 @@ def extract(
     try:
         if os.listdir(root):  # noqa: PTH208  a descriptor has no pathlib
             raise FileExistsError(errno.ENOTEMPTY, "the bundle's folder is not empty", into)
-        with archive.open("rb") as file, _emptied_on_failure(root):
-            _Unpacking(root, limits, progress).run(TarStream(file))
+        with _emptied_on_failure(root):
+            _Unpacking(root, limits, progress).run(TarStream(files))
     finally:
         os.close(root)
 
@@ -85,7 +103,7 @@ class _Unpacking:
                     self._write(folder, name, header, stream)
 
     def _admit(self, header: Header) -> None:
-        if found := bundle_names.fault(header.name):
+        if found := name_fault(header.name):
             raise BundleRefused(f"{header.name!r} {found}")
         if header.size > self.limits.file_bytes:
             raise BundleRefused(f"{header.name!r} is larger than {self.limits.file_bytes} bytes")
@@ -96,19 +114,19 @@ class _Unpacking:
         above, name = "", ""
         for name in filter(None, path.split("/")):
             header = Header(f"{above}/{name}" if above else name, True, True, 0)  # noqa: FBT003
-            if self.seen.get(bundle_names.folded(header.name)) != header:
+            if self.seen.get(folded_name(header.name)) != header:
                 self._claim(header)
                 with self._opened(above) as folder:
                     _make_folder(folder, name)
             above = header.name
 
     def _claim(self, header: Header) -> None:
-        twin = self.seen.get(bundle_names.folded(header.name))
+        twin = self.seen.get(folded_name(header.name))
         if twin:
             raise BundleRefused(f"{header.name!r} appears twice, first as {twin.name!r}")
         if len(self.seen) >= self.limits.entries:
             raise BundleRefused(f"it has more than {self.limits.entries} files and folders")
-        self.seen[bundle_names.folded(header.name)] = header
+        self.seen[folded_name(header.name)] = header
 
     def _write(self, folder: int, name: str, header: Header, stream: TarStream) -> None:
         mode = 0o755 if header.executable else 0o644

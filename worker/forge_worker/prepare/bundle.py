@@ -1,27 +1,34 @@
-"""Bundles on this machine: fetched once, verified before each use, dropped to make room."""
+"""Bundles on this machine: fetched once, verified before each use, dropped to make room.
+
+So are the segments of a large bundle, each for itself.
+"""
 
 import fcntl
 import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
 import structlog
+from forge_schema.model.bundles import MOST_LIST_BYTES, Segment, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
 from forge_worker.files.locks import try_lock
-from forge_worker.prepare.archive import Limits, extract
+from forge_worker.prepare.archive import Limits, extract, extract_files
 from forge_worker.prepare.tar_stream import BundleRefused
 from forge_worker.queue.objects import Objects
+from forge_worker.transfers.threads import TRANSFERS
 
 __all__ = ["BundleCache", "BundleCorrupt", "BundleRefused", "archive"]
 
 DOWNLOADS = 2  # a second try if the content does not match its digest
+SEGMENTS = 32  # so many are expected at once: a signed URL is to be used before it expires
 LOCK_FILES = 64  # bundles that share a lock file are fetched one after the other
 LOCK_SECONDS = 900.0
 LOCK_POLL_SECONDS = 0.05
@@ -37,10 +44,10 @@ class BundleCorrupt(ForgeError):
 
 
 class BundleCache:
-    """Archives by digest in one folder, shared between threads and processes.
+    """Archives, lists of segments and segments by digest in one folder.
 
-    A user of an archive holds a shared lock on its file; evicting it needs the exclusive lock.
-    The kernel releases both when a process dies.
+    It is shared between threads and processes. A user of a file holds a shared lock on it;
+    evicting it needs the exclusive lock. The kernel releases both when a process dies.
     """
 
     def __init__(self, store: Objects, root: Path, max_bytes: int) -> None:
@@ -76,39 +83,82 @@ class BundleCache:
             BundleRefused: the archive breaks one of the rules.
             StoreError: as `fetch`.
         """
+        limits = limits or Limits()
         with self.holding(digest, progress=progress) as path:
-            extract(path, into, limits=limits or Limits(), progress=progress)
+            with path.open("rb") as file:
+                segments = _segments(file, digest)
+            if not segments:
+                extract(path, into, limits=limits, progress=progress)
+                return
+            self._fetch_segments(segments, progress)
+            with closing(self._opened(segments, progress)) as files:
+                extract_files(files, into, limits=limits, progress=progress)
+
+    def _fetch_segments(self, segments: Sequence[Segment], progress: Progress | None) -> None:
+        """Fetch the segments that are not cached, several at once."""
+        digests = dict.fromkeys(one.sha256 for one in segments)
+        missing = [one for one in digests if not archive(self.root, one).exists()]
+        for start in range(0, len(missing), SEGMENTS):
+            some = missing[start : start + SEGMENTS]
+            self.store.expect(gets=[keys.segment(one) for one in some])
+            for _ in TRANSFERS.each(partial(self._fetch_segment, one, progress) for one in some):
+                pass
+            # Not after each of them: the cache may have thousands of files.
+            self._make_room()
+
+    def _fetch_segment(self, digest: str, progress: Progress | None) -> None:
+        with self._held(digest, keys.segment(digest), progress):
+            pass
+
+    def _opened(
+        self, segments: Sequence[Segment], progress: Progress | None
+    ) -> Generator[BufferedReader, None, None]:
+        # One after the other: a job may have more segments than files that it may open.
+        for one in segments:
+            evicted = not archive(self.root, one.sha256).exists()
+            key = keys.segment(one.sha256)
+            with self._held(one.sha256, key, progress) as path, path.open("rb") as file:
+                if evicted:
+                    self._make_room()
+                yield file
 
     @contextmanager
     def holding(self, digest: str, *, progress: Progress | None = None) -> Iterator[Path]:
         """Keep the verified archive from being evicted while the block runs; raises as `fetch`."""
+        with self._held(digest, keys.bundle(digest), progress) as path:
+            self._make_room()
+            yield path
+
+    @contextmanager
+    def _held(self, digest: str, key: str, progress: Progress | None) -> Iterator[Path]:
         path = archive(self.root, digest)
         with ExitStack() as held:
             with self._locked(digest, progress):
-                file = self._cached(path, digest) or self._download(path, digest, progress)
+                file = self._cached(path, digest) or self._download(path, digest, key, progress)
                 held.enter_context(file)
             os.utime(file.fileno())  # the order of eviction is the order of use
-            self._make_room()
             yield path
 
     def _cached(self, path: Path, digest: str) -> BufferedReader | None:
         file = _opened_shared(path)
         if file is None:
             return None
-        if _sha256(file) == digest:
+        if _is_sound(file, digest):
             return file
         file.close()
         log.warning("bundle_damaged", note="fetching it again", bundle=digest[:12])
         path.unlink(missing_ok=True)
         return None
 
-    def _download(self, path: Path, digest: str, progress: Progress | None) -> BufferedReader:
+    def _download(
+        self, path: Path, digest: str, key: str, progress: Progress | None
+    ) -> BufferedReader:
         arriving = self._arriving / f"{digest}-{secrets.token_hex(6)}"
         try:
             for _ in range(DOWNLOADS):
-                self.store.get_file(keys.bundle(digest), arriving, progress=progress)
+                self.store.get_file(key, arriving, progress=progress)
                 file = _opened_shared(arriving)
-                if file and _sha256(file) == digest:
+                if file and _is_sound(file, digest):
                     arriving.replace(path)
                     return file
                 if file:
@@ -116,8 +166,8 @@ class BundleCache:
         finally:
             arriving.unlink(missing_ok=True)
         raise BundleCorrupt(
-            f"the store's copy of bundle {digest[:12]} is damaged",
-            hint=f"Delete the object {keys.bundle(digest)} and submit the project again.",
+            f"the store's copy of {key} is damaged",
+            hint="delete that object and submit the project again",
         )
 
     @contextmanager
@@ -184,5 +234,13 @@ def _removed(path: Path) -> bool:
     return False
 
 
-def _sha256(file: BufferedReader) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+def _is_sound(file: BufferedReader, digest: str) -> bool:
+    """Return whether a file has this digest, or is the list of segments that has it."""
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256 == digest or bool(_segments(file, digest))
+
+
+def _segments(file: BufferedReader, digest: str) -> tuple[Segment, ...]:
+    """Return the segments of a bundle; none if the file is an archive."""
+    file.seek(0)
+    return segments_in(file.read(MOST_LIST_BYTES + 1), digest)

@@ -5,8 +5,9 @@ headers into memory, recurses through chains of them, and skips what it does not
 """
 
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import IO
 
 import zstandard
@@ -42,11 +43,16 @@ class Header:
 
 
 class TarStream:
-    """A single zstd frame that contains a single tar archive, with nothing after either."""
+    """Files of a single zstd frame each that together contain a single tar archive, nothing more.
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._frame = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+    The next file is asked for when the one before it was read to its end.
+    """
+
+    def __init__(self, files: Iterable[IO[bytes]]) -> None:
+        self._files = iter(files)
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        self._file: IO[bytes] = BytesIO()
+        self._frame: zstandard.ZstdDecompressionObj | None = None
         self._ready = bytearray()
 
     def headers(self) -> Iterator[Header]:
@@ -94,10 +100,8 @@ class TarStream:
             rest += self._taken(len(self._ready))
         if len(rest) > RECORD or any(rest):
             raise BundleRefused("there is data after the end of the archive")
-        if not self._frame.eof:
+        if self._frame is not None:
             raise BundleRefused("the archive is truncated")
-        if self._frame.unused_data or self._file.read(1):
-            raise BundleRefused("the file has data after the archive")
 
     def _exactly(self, size: int) -> bytes:
         if not self._fill(size):
@@ -110,18 +114,34 @@ class TarStream:
         return taken
 
     def _fill(self, size: int) -> bool:
-        """Decompress until `size` bytes are ready; False if the frame has no more."""
+        """Decompress until `size` bytes are ready; False if there are no more."""
         while len(self._ready) < size:
-            if self._frame.eof:
+            if self._frame is None and not self._next_file():
                 return False
             fed = self._file.read(FEED)
             if not fed:
                 return False
-            try:
-                self._ready += self._frame.decompress(fed)
-            except zstandard.ZstdError as error:
-                raise BundleRefused(f"the archive is not valid zstd: {error}") from error
+            self._feed(fed)
         return True
+
+    def _next_file(self) -> bool:
+        file = next(self._files, None)
+        if file is None:
+            return False
+        self._file, self._frame = file, self._decompressor.decompressobj()
+        return True
+
+    def _feed(self, fed: bytes) -> None:
+        assert self._frame is not None  # noqa: S101 - the caller has opened it
+        try:
+            self._ready += self._frame.decompress(fed)
+        except zstandard.ZstdError as error:
+            raise BundleRefused(f"the archive is not valid zstd: {error}") from error
+        if not self._frame.eof:
+            return
+        if self._frame.unused_data or self._file.read(1):
+            raise BundleRefused("the file has data after the archive")
+        self._frame = None
 
 
 def _plain_header(block: bytes, long_name: str | None) -> Header:

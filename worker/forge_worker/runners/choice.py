@@ -121,13 +121,13 @@ def available(settings: WorkerSettings) -> Runners:
         docker = DockerRunner(policy)
     if docker is None and settings.gang_network == "ports":
         raise NoRunner(
-            "no container engine answers here, whose containers would publish ports"
+            "no container engine answers here, and only containers can publish ports"
             " (--gang-network ports)",
             hint="start Docker, or set --gang-network host or none",
         )
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
-        process = ProcessRunner() if settings.allow_processes else None
-    handlers = ProcessRunner() if installed_handlers() else None
+        process = ProcessRunner(ahead=True) if settings.allow_processes else None
+    handlers = ProcessRunner(ahead=True) if installed_handlers() else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",

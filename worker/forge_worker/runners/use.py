@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
-
-from forge_worker.runners.process.descendants import descendants, memory_bytes
+from forge_worker.runners.process.descendants import cpu_seconds, descendants, memory_bytes
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
@@ -29,19 +27,10 @@ def use_below(shim: int) -> JobUse | None:
 
     Processes that have ended are included in the counts of the process that reaped them.
     """
-    try:
-        parent = psutil.Process(shim)
-        times = parent.cpu_times()
-    except psutil.Error:
+    if (times := cpu_seconds(shim)) is None:
         return None
     below = descendants(shim)
-    seconds = times.children_user + times.children_system + sum(map(_seconds, below))
+    # The shim itself is the worker's.
+    seconds = times[1] + sum(sum(cpu_seconds(pid) or ()) for pid in below)
     now_mb = memory_bytes(below, NO_LIMIT) / MIB
     return JobUse(seconds, now_mb, now_mb)
-
-
-def _seconds(pid: int) -> float:
-    try:
-        return sum(psutil.Process(pid).cpu_times()[:4])
-    except psutil.Error:
-        return 0.0

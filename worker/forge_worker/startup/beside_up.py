@@ -88,9 +88,7 @@ def running() -> Mapping[str, str]:
         if file.stat().st_uid != os.getuid():
             return {}
         told: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
-        if psutil.pid_exists(int(told["pid"])) and {"dir", "database_url", "store_url"} <= set(
-            told
-        ):
+        if psutil.pid_exists(int(told["pid"])) and told.keys() >= NEEDED:
             return told
     return {}
 

@@ -30,7 +30,7 @@ class Transfers:
         self.threads = threads
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = Lock()
-        self._started = self._idle = 0
+        self._started = self._calls = 0
 
     def each(self, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
         """Make calls, and yield their results in the order in which they end.
@@ -53,27 +53,26 @@ class Transfers:
         future: Future[T] = Future()
         with self._lock:
             self._queue.put(lambda: _resolve(future, call))
-            if self._idle < self._queue.qsize() and self._started < self.threads:
+            self._calls += 1
+            if self._started < min(self._calls, self.threads):
                 self._started += 1
                 Thread(target=self._serve, name="transfer", daemon=True).start()
         return future
 
     def _serve(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             try:
                 call = self._queue.get(timeout=IDLE_S)
             except Empty:
-                call = None
+                with self._lock:
+                    if self._queue.empty():
+                        self._started -= 1
+                        return
+                continue
+            call()
+            del call
             with self._lock:
-                self._idle -= 1
-                if call is None and self._queue.empty():
-                    self._started -= 1
-                    return
-            if call is not None:
-                call()
-                del call
+                self._calls -= 1
 
 
 def _resolve(future: Future[T], call: Callable[[], T]) -> None:

@@ -31,12 +31,14 @@ def approve(
         list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
     ] = None,
     sweep: Annotated[
-        str | None, typer.Option(help="Approve all jobs of this sweep that wait for it.")
+        str | None, typer.Option(help="Approve all jobs of this sweep that wait for approval.")
     ] = None,
-    owner: Annotated[str | None, typer.Option(help="The sweep's owner, or whom to list.")] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Owner of the sweep, or of the jobs to list.")
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Approve jobs that may spend more than their owner may. Without jobs, list them."""
+    """Approve jobs above what their owner may spend. Without jobs, list those that wait."""
     with backend_of(context) as backend:
         if not jobs and sweep is None:
             output.show(list(_waiting(backend, owner=owner)), COLUMNS, form)
@@ -53,7 +55,7 @@ def _approve_sweep(backend: Backend, sweep: str, owner: str | None) -> None:
     if len(owners) > 1:
         raise ClientError(
             f"{', '.join(owners)} have sweeps called {sweep!r}",
-            hint="say whose with --owner",
+            hint="name the owner with --owner",
             code="option_invalid",
         )
     for at in range(0, len(found), PAGE):
@@ -71,7 +73,8 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
             counts[name] += count
     narration.say(f"{counts['approved']} approved")
     if counts["unasked"]:
-        narration.say(f"{counts['unasked']} did not wait for approval", style="yellow")
+        were = "was" if counts["unasked"] == 1 else "were"
+        narration.say(f"{counts['unasked']} {were} not waiting for approval", style="yellow")
     if absent := counts["absent"]:
         raise ClientError(
             f"{absent} of these jobs {'does' if absent == 1 else 'do'} not exist",

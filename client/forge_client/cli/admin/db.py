@@ -30,6 +30,6 @@ def upgrade(
     narration.say(f"the database is at revision {revision}")
     if not migration.has_report_role(chosen):
         narration.say(
-            "this user may make no roles, so there is none that reads the reports alone: let one"
-            " who may run CREATE ROLE forge_report NOLOGIN, and upgrade again"
+            "this user may not create roles, so there is no role that can only read the reports:"
+            " let a user who may run CREATE ROLE forge_report NOLOGIN, and upgrade again"
         )

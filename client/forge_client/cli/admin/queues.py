@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 from forge_schema.model.admin import OwnerSettings
+from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
@@ -156,11 +157,11 @@ def _check(
     if (queue is None) == (owner is None):
         raise _wrong("name a queue or an owner", "as in `forge limit night --gpus 8`")
     if (jobs, gpus, weight, *asks) == (None,) * 5:
-        raise _wrong("nothing is to be changed", "say --jobs or --gpus, with a number or none")
+        raise _wrong("there is nothing to change", "give --jobs or --gpus a number, or none")
     if weight is not None and owner is None:
-        raise _wrong("a queue has no weight", "say --owner NAME")
+        raise _wrong("a queue has no weight", "name an owner with --owner")
     if any(asks) and owner is None:
-        raise _wrong("approvals are asked of owners, not of queues", "say --owner NAME")
+        raise _wrong("a queue has no approvals", "name an owner with --owner")
     _amount("--approve-gpu-hours", asks.gpu_hours, None)
     _amount("--approve-cost", asks.cost, None)
     _changed("--jobs", jobs, None)
@@ -211,7 +212,7 @@ def _limits(max_jobs: int | None, max_gpus: int | None) -> str:
 def _at_most(limit: int | None, what: str) -> str:
     if limit is None:
         return f"any number of {what}s"
-    return f"at most {limit} {what}{'' if limit == 1 else 's'}"
+    return f"at most {counted(limit, what)}"
 
 
 def _wrong(message: str, hint: str) -> ClientError:

@@ -36,7 +36,7 @@ def create(
 ) -> None:
     """Create a worker and print its token. It is shown once.
 
-    The worker is waited for until its token expires, or for good.
+    Forge waits for the worker until its token expires, or forever if it does not.
     """
     given, lasts = labels(label or []), lasting(expires)
     settings = settings_of(context)

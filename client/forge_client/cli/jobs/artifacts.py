@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from forge_schema.model.quantities import size_text
+from forge_schema.model.quantities import counted, size_text
 
 from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
@@ -34,5 +34,5 @@ def artifacts(
             total = sum(file.bytes for file in files)
             with narration.transfer("downloading", total) as progress:
                 download_all(backend, files, to, progress)
-            narration.say(f"{len(files)} files, {size_text(total)}, in {to}")
+            narration.say(f"{counted(len(files), 'file')}, {size_text(total)}, in {to}")
     output.show(files, COLUMNS, form)

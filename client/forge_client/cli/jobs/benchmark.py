@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.quantities import counted
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
 
@@ -24,9 +25,10 @@ from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import expanded, from_options, from_toml
 
 SWEEP_LENGTH = 150
-SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="Its name.")]
+SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's name.")]
 ParallelOption = Annotated[
-    int | None, typer.Option(help="The most jobs to run at once.", min=1, max=MOST_PARALLEL)
+    int | None,
+    typer.Option(help="Maximum number of jobs to run at once.", min=1, max=MOST_PARALLEL),
 ]
 OwnerOption = Annotated[str | None, typer.Option(help="Owner of the sweep; default: you.")]
 
@@ -67,9 +69,9 @@ def benchmark(
 ) -> None:
     """Submit one job per combination of parameters, all or none.
 
-    In the command, {name} stands for a parameter's value, {repeat} for which of several jobs of
-    the same point it is, and {{ for a brace. The sweep's name is printed on stdout; `forge sweep`
-    shows how it stands. A job writes what it measured as one JSON object to $FORGE_RESULT_FILE.
+    In the command, {name} stands for a parameter's value, {repeat} for the job's number among those
+    of the same point, and {{ for a brace. The sweep's name is printed on stdout; `forge sweep`
+    shows its progress. A job writes its results as one JSON object to $FORGE_RESULT_FILE.
     """
     project = Project.read(folder).including(include)
     base = project.request().changed({
@@ -94,7 +96,8 @@ def benchmark(
     settings = settings_of(context, project)
     with connect(settings) as backend:
         ids = send(backend, settings, project, requests, folder)
-    narration.say(f"{len(ids)} jobs, {ids[0]} to {ids[-1]}; `forge sweep {called}` shows them")
+    span = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else str(ids[0])
+    narration.say(f"{counted(len(ids), 'job')}, {span}; `forge sweep {called}` shows them")
     answer = {"sweep": called, "job_ids": ids}
     output.show_one(answer, form, lambda: print(called))  # noqa: T201 - the data
 
@@ -166,7 +169,7 @@ def compare(
 ) -> None:
     """Compare the results of one sweep or two; successful jobs only.
 
-    RATIO is to the mean of the first group, or with two sweeps of the same group in the first.
+    RATIO is to the mean of the first group or, with two sweeps, of the same group in the first.
     """
     with backend_of(context) as backend:
         found = {
@@ -187,4 +190,6 @@ def compare(
     rows = [vars(group) for group in comparison.groups]
     output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
     if comparison.without:
-        narration.say(f"{comparison.without} jobs did not succeed or say no {metric}")
+        narration.say(
+            f"{counted(comparison.without, 'job')} did not succeed or reported no {metric}"
+        )

@@ -53,7 +53,8 @@ def _cancel(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} had {state} already",
+            f"job {job} has already ended: it is {state}",
+            hint=f"`forge show {job}` shows how it ended",
             code="already_over",
         )
     narration.say(ANSWERS[state].format(job))
@@ -87,8 +88,8 @@ def preempt(context: typer.Context, job: JobId) -> None:
     with backend_of(context) as backend:
         if not backend.preempt(job):
             raise ClientError(
-                f"job {job} does not run, or is asked to end already",
-                hint=f"`forge show {job}` says where it is",
+                f"job {job} is not running, or has already been asked to end",
+                hint=f"`forge show {job}` shows its state",
                 code="not_running_job",
             )
         narration.say(f"job {job}: preemption requested")

@@ -34,7 +34,7 @@ def dashboard(
         link = f"{server.url}{asked.field(answer, 'path')}"
     print(link)  # noqa: T201 - the data
     if show and not webbrowser.open(link):
-        narration.say("no browser could be started here; open the link in one")
+        narration.say("no browser could be started here; open the link yourself")
 
 
 def _server(settings: Settings) -> Server:
@@ -42,7 +42,7 @@ def _server(settings: Settings) -> Server:
         return settings.server()
     if settings.database_url:
         raise ClientError(
-            "the dashboard is a server's, but a database is named",
+            "the dashboard needs a server, but a database is configured",
             hint="name the server with --url, or set FORGE_URL and FORGE_API_KEY",
             code="server_not_named",
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.explanation import Explanation, Remedy, Requirement
 from forge_schema.model.fields import Record
-from forge_schema.model.quantities import MIB, duration_text, size_text
+from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
 from forge_client.cli.jobs.ps import submitter
 from forge_client.cli.options.session import JobId, backend_of
@@ -73,7 +73,7 @@ def _print(found: Explanation) -> None:
     _section("", found.workers, WORKERS)
     if found.left_out:
         all_of_them = f"of all {found.workers_in_all}: {_counts(found)}"
-        narration.say(f"{found.left_out} more workers are not shown; {all_of_them}")
+        narration.say(f"not shown: {counted(found.left_out, 'worker')} {all_of_them}")
     if found.run:
         _section(f"requirements, and what {found.run.worker} has", found.run.requirements, NEEDS)
     elif found.workers:

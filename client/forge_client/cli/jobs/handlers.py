@@ -24,7 +24,7 @@ from forge_client.project.request import Request
 
 def run_handler(
     context: typer.Context,
-    handler: Annotated[str, typer.Argument(metavar="HANDLER", help="Its name.")],
+    handler: Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")],
     arg: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE; JSON values are parsed.")
     ] = None,
@@ -53,8 +53,8 @@ def run_handler(
 ) -> None:
     """Run a handler that an operator installed on a worker.
 
-    The job waits until there is a worker that has it; the label forge.handlers, which
-    `forge workers -o json` shows, names those that a worker has.
+    The job waits for a worker that has the handler. `forge workers -o json` shows each worker's
+    handlers in the label forge.handlers.
     """
     project = Project.read(folder) if folder else Project()
     request = Request().changed({
@@ -110,7 +110,7 @@ def arguments(texts: Sequence[str]) -> dict[str, Any]:
         key, sign, value = text.partition("=")
         if not (key and sign) or key in found:
             raise ClientError(
-                f"--arg {text!r}: " + ("it stands there twice" if key in found else "it is none"),
+                f"--arg {text!r}: " + ("given twice" if key in found else "not KEY=VALUE"),
                 hint="write KEY=VALUE once for each: --arg size=3 --arg 'shape=[2, 3]'",
                 code="option_invalid",
             )

@@ -47,8 +47,7 @@ def logs(
         str | None,
         typer.Option(
             metavar="AGE|TIME",
-            help="Only output stored since, e.g. 10m, 2h, 2026-11-01T12:00."
-            " Output is stored in chunks, and counted by them.",
+            help="Only output stored since then, e.g. 10m, 2h, 2026-11-01T12:00; whole chunks.",
         ),
     ] = None,
     tail: Annotated[
@@ -66,7 +65,7 @@ def logs(
 ) -> None:
     """Print a job's output: all attempts in order, byte for byte on stdout.
 
-    With --follow, from the queue to the end, on whichever worker. Lines of a job with several
+    With --follow, from the queue to the end, on any worker. Lines of a job with several
     ranks begin with the rank.
     """
     wanted = None if grep is None else pattern(grep)

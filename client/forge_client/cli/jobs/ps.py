@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, JobStatus
-from forge_schema.model.quantities import duration_text, names_text
+from forge_schema.model.quantities import counted, duration_text, names_text
 
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
@@ -149,7 +149,11 @@ def _next(job: JobDetail, attempts: list[Attempt]) -> str:
 
 
 def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None:
-    failures = f"{job.max_failures} failures"
+    budgets = (
+        counted(job.max_failures, "failure"),
+        counted(job.max_losses, "loss", "losses"),
+        counted(job.max_preemptions, "preemption"),
+    )
     output.fields([
         ("job", f"{job.job_id} {job.name}"),
         ("state", job.state),
@@ -165,7 +169,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("by", submitter(job.firing)),
         ("finished", ago(job.finished_at)),
         ("time limit", duration_text(job.timeout_s) if job.timeout_s else ""),
-        ("budgets", f"{failures}, {job.max_losses} losses, {job.max_preemptions} preemptions"),
+        ("budgets", ", ".join(budgets)),
         ("starts from", source(job)),
         ("resources", resources(job)),
         *((name, inline(value)) for name, value in job.spec.items() if name not in SAID),

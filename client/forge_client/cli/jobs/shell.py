@@ -22,7 +22,7 @@ def enter(
     """Run a command inside a running job, `sh` by default, with its exit code.
 
     It has the job's user, folder and variables, and this terminal if there is one. The job, or the
-    rank, must run on this machine; where it runs elsewhere, its worker is named.
+    rank, must run on this machine; otherwise the error names its worker.
     """
     command = command_of(context) or ["sh"]
     require_extra("psutil", "worker", "look into jobs")
@@ -43,14 +43,14 @@ def _running(backend: Backend, job: int, rank: int) -> JobDetail:
     require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
-            f"job {job} does not run: it is {status.state}",
-            hint=f"`forge show {job}` says where it is, `forge logs {job}` what it wrote",
+            f"job {job} is not running: it is {status.state}",
+            hint=f"`forge show {job}` shows its state, `forge logs {job}` its output",
             code="not_running_job",
         )
     member = _member(status, rank)
     if member.reason is not None:
         raise ClientError(
-            f"{_named(status, rank)} has ended on worker {member.worker}; others still run",
+            f"{_named(status, rank)} has ended on worker {member.worker}; others are still running",
             hint=f"`forge show {job}` lists them, `forge logs {job} --rank {rank}` has its output",
             code="not_running_job",
         )
@@ -79,9 +79,9 @@ def _elsewhere(status: JobDetail, rank: int) -> ClientError:
     ways = f"`forge exec {status.job_id}{chosen}`"
     ways += ", or `docker exec -it $(docker ps -qf label=forge.job="
     return ClientError(
-        f"{_named(status, rank)} runs on worker {_member(status, rank).worker}, and not on this"
-        " machine where this user could see it",
-        hint=f"on that worker's machine, through ssh say: {ways}{status.job_id}) sh`",
+        f"{_named(status, rank)} runs on worker {_member(status, rank).worker}, which is not"
+        " on this machine, or not visible to this user",
+        hint=f"on that worker's machine, for example over ssh, run {ways}{status.job_id}) sh`",
         code="not_on_this_machine",
     )
 

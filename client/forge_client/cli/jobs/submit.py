@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import size, size_text
+from forge_schema.model.quantities import counted, size, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
@@ -118,6 +118,7 @@ def submit(
     streams: o.StreamsOption = None,
     objective: o.ObjectiveOption = None,
     preempt_signal: o.PreemptSignalOption = None,
+    checkpoint_dir: o.CheckpointDirOption = None,
     keep_checkpoints: o.KeepOption = None,
     from_checkpoint: o.FromCheckpointOption = None,
     after: o.AfterOption = None,
@@ -219,8 +220,9 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
         *("name", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "image"),
         *("image_tar", "dockerfile", "priority", "queue", "max_failures", "timeout", "target"),
         *("idempotency_key", "checkpoint_interval", "grace", "delay", "share", "precision"),
-        *("streams", "objective", "preempt_signal", "keep_checkpoints", "from_checkpoint"),
-        *("after", "after_ok", "after_any", "nodes", "launcher", "same", "mixed"),
+        *("streams", "objective", "preempt_signal", "checkpoint_dir", "keep_checkpoints"),
+        *("from_checkpoint", "after", "after_ok", "after_any"),
+        *("nodes", "launcher", "same", "mixed"),
     )
     return {
         **{name: given.get(name) for name in same},
@@ -287,4 +289,4 @@ def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
     columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: size_text(e.size))]
     output.show(listing.files, columns, Format.TABLE)
     total = size_text(listing.total_bytes)
-    narration.say(f"{len(listing.files)} files, {total}; nothing was uploaded")
+    narration.say(f"{counted(len(listing.files), 'file')}, {total}; nothing was uploaded")

@@ -65,8 +65,8 @@ def run_tests(
 ) -> None:
     """Run a project's tests as a job, follow its log, and exit with its exit code.
 
-    What follows `--` goes to pytest. `forge tests JOB` lists how each test ended. Tests that fail
-    are not tried again, unless forge.toml says so.
+    What follows `--` goes to pytest. `forge tests JOB` lists how each test ended. Failed tests are
+    not retried, unless forge.toml says so.
     """
     project = Project.read(folder).including(include)
     request = project.request().changed({
@@ -113,9 +113,9 @@ def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
     state = backend.job(job)
     whose = f"job {job}" if attempt is None else f"attempt {attempt} of job {job}"
     if not state.terminal:
-        return f"no report of {whose} is kept yet: it is {state.state}, and one comes with its end"
+        return f"no report of {whose} is stored yet: it is {state.state}, and its end brings one"
     return (
-        f"no report of {whose} was kept; it ended as {state.state}. `forge test`, or `junit` in"
+        f"no report of {whose} was stored; it ended as {state.state}. `forge test`, or `junit` in"
         " forge.toml, says where the job writes one"
     )
 

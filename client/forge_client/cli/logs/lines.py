@@ -120,7 +120,7 @@ def pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise ClientError(
-            f"--grep {text!r} is no regular expression: {error}",
-            hint=f"to look for the text itself, write {quote(re.escape(text))}",
+            f"--grep {text!r} is not a regular expression: {error}",
+            hint=f"to search for the text itself, write {quote(re.escape(text))}",
             code="option_invalid",
         ) from error

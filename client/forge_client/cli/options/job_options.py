@@ -79,6 +79,14 @@ PreemptSignalOption = Annotated[
         help="Signal for preemption: SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2.",
     ),
 ]
+CheckpointDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint-dir",
+        metavar="FOLDER",
+        help="The project's folder that is stored as the checkpoint, e.g. trainer_output.",
+    ),
+]
 KeepOption = Annotated[
     int | None,
     typer.Option(
@@ -118,16 +126,20 @@ LauncherOption = Annotated[
     str | None,
     typer.Option(
         "--launcher",
-        help="Starts it on several machines: torchrun, accelerate, deepspeed, mpirun, ray or none.",
+        help="Launcher for several machines: torchrun, accelerate, deepspeed, mpirun, ray or none.",
     ),
 ]
 SameOption = Annotated[
     str | None,
-    typer.Option("--same", metavar="LABEL", help="Its machines have the same value of this label."),
+    typer.Option(
+        "--same",
+        metavar="LABEL",
+        help="Run only on machines with the same value of this label.",
+    ),
 ]
 MixedOption = Annotated[
     bool | None,
-    typer.Option("--mixed", help="Its machines may have GPUs of different models."),
+    typer.Option("--mixed", help="Allow machines with different GPU models."),
 ]
 NoProgressOption = Annotated[
     str | None,

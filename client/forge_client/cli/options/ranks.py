@@ -16,6 +16,6 @@ def require_rank(job: JobStatus, rank: int | None) -> None:
     several = f"its ranks are 0 to {job.nodes - 1}, one for each machine"
     raise ClientError(
         f"job {job.job_id} has no rank {rank}",
-        hint=several if job.nodes > 1 else "it is for one machine, which is rank 0",
+        hint=several if job.nodes > 1 else "it runs on one machine, which is rank 0",
         code="rank_unknown",
     )

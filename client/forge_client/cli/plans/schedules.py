@@ -104,7 +104,7 @@ def pause(context: typer.Context, name: Name) -> None:
     """Stop submitting a schedule's jobs. Submitted jobs continue."""
     with backend_of(context) as backend:
         backend.pause_schedule(name)
-    narration.say(f"schedule {name} is paused")
+    narration.say(f"schedule {name} paused")
 
 
 @app.command()
@@ -112,7 +112,7 @@ def resume(context: typer.Context, name: Name) -> None:
     """Submit a paused schedule's jobs again, from its next time on."""
     with backend_of(context) as backend:
         backend.pause_schedule(name, paused=False)
-    narration.say(f"schedule {name} is resumed")
+    narration.say(f"schedule {name} resumed")
 
 
 @app.command()

@@ -54,7 +54,7 @@ def keep(
 ) -> None:
     """Save the job of a folder's forge.toml under a name, replacing any before.
 
-    A command after `--` comes before the one in forge.toml. The folder itself is not kept.
+    A command after `--` overrides the one in forge.toml. The folder itself is not saved.
     """
     project = Project.read(folder)
     request = project.request().changed({"command": command_of(context)})

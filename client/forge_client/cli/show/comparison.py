@@ -99,7 +99,7 @@ def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None
         if value_of(point, path) is not None
     )
     if numbers and metric not in MEASURED and all(value_of(one, metric) is None for one in points):
-        raise _unknown(f"no job says a number {metric}", (*numbers, *MEASURED))
+        raise _unknown(f"no job reports a number named {metric}", (*numbers, *MEASURED))
 
 
 def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401 - any JSON value
@@ -113,7 +113,7 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
     more = f", and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return ClientError(
         message,
-        hint=f"there is: {', '.join(listed[:SHOWN])}{more}" if listed else "there is none at all",
+        hint=f"choose one of {', '.join(listed[:SHOWN])}{more}" if listed else "no job reports any",
         code="name_unknown",
     )
 

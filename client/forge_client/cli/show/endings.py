@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import counted, duration_text
 
 # Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
@@ -42,7 +42,7 @@ def ending(status: JobStatus) -> str:
     state = {"dead": "failed", "cancelled": "was cancelled"}.get(status.state, status.state)
     said = [f"job {status.job_id} {status.name!r} {state}"]
     if status.terminal and status.state not in ("succeeded", "cancelled"):
-        said[0] += f" after {_times(status.attempt, 'attempt')}"
+        said[0] += f" after {counted(status.attempt, 'attempt')}"
         said += [_why(status), first_line(status.detail)]
     elif status.reason == "dependency_failed" or not status.attempt:
         said.append(first_line(status.detail))
@@ -106,8 +106,4 @@ def what_follows(status: JobDetail, reason: str) -> str:
     if reason not in FAILURES or left is None:
         return f"retrying {when}"
     # Not counting the retry that this sentence announces.
-    return f"retrying {when} ({_times(left, 'retry', 'retries')} left)"
-
-
-def _times(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
+    return f"retrying {when} ({counted(left, 'retry', 'retries')} left)"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import MIB, size_text
+from forge_schema.model.quantities import MIB, counted, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show import narration
@@ -71,10 +71,10 @@ def tell_left_out(listing: Listing) -> None:
 def tell(stored: Uploaded) -> None:
     """Say what was packed, and whether an upload was necessary."""
     bundle = stored.bundle
-    files = f"{bundle.files} file" + "s" * (bundle.files != 1)
     sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
-    done = "uploaded" if stored.anew else "already there"
-    narration.say(f"packed {files}, {sizes}, {done}")
+    some = f"{size_text(stored.sent)} uploaded" if stored.sent else "already there"
+    done = "uploaded" if stored.sent == bundle.size else some
+    narration.say(f"packed {counted(bundle.files, 'file')}, {sizes}, {done}")
 
 
 def tell_images(stored: Mapping[ImageTar, bool]) -> None:
@@ -96,7 +96,7 @@ def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
 NOBODY = {
     "no_worker": "no online worker can run it",
     "unfit": "no online worker can run it",
-    "unavailable": "no worker that can run it takes jobs now",
+    "unavailable": "no worker that can run it is taking jobs now",
 }
 WORDS = {"ready": "queued"}
 
@@ -141,7 +141,7 @@ def _of_a_machine(asked: Mapping[str, Any]) -> str:
     memory, disk = asked.get("memory_mb"), asked.get("disk_mb")
     parts = [
         *_gpus(asked),
-        *([_count(asked["cpus"], "CPU")] if asked.get("cpus") else []),
+        *([counted(asked["cpus"], "CPU")] if asked.get("cpus") else []),
         *([f"{size_text(memory * MIB)} of memory"] if memory else []),
         *_shares(asked),
         *([f"{size_text(disk * MIB)} of disk"] if disk else []),
@@ -156,14 +156,10 @@ def _gpus(asked: Mapping[str, Any]) -> list[str]:
     kind = "" if model == "*" else f" like {model}"
     room = f" with {size_text(vram * MIB)}" if vram else ""
     device = "" if asked.get("accelerator") in {None, "any"} else f" ({asked['accelerator']})"
-    return [f"{_count(asked['gpus'], 'GPU')}{kind}{room}{device}"]
+    return [f"{counted(asked['gpus'], 'GPU')}{kind}{room}{device}"]
 
 
 def _shares(asked: Mapping[str, Any]) -> list[str]:
     names = {"cpus": "CPUs", "memory_mb": "memory"}
     shares = [word for name, word in names.items() if name in asked and asked[name] is None]
     return [f"a share of its worker's {' and '.join(shares)}"] if shares else []
-
-
-def _count(number: float, what: str) -> str:
-    return f"{number:g} {what}" if number == 1 else f"{number:g} {what}s"

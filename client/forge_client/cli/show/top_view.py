@@ -130,11 +130,11 @@ def _fleet(seen: Overview) -> str:
 def _sweeper(seen: Overview) -> Text:
     sweeper = seen.sweeper
     if sweeper.silent_s is None:
-        return Text("none has ever been here", style="red")
-    said = f"here {duration_text(sweeper.silent_s)} ago"
+        return Text("no sweeper has run yet", style="red")
+    said = f"last ran {duration_text(sweeper.silent_s)} ago"
     if not sweeper.healthy:
-        return Text(f"{said}: does one run?", style="red")
-    return Text(said + ", leaves leases alone after a start or outage" * sweeper.holds)
+        return Text(f"{said}: is one running?", style="red")
+    return Text(said + ", leaving leases alone after a start or outage" * sweeper.holds)
 
 
 def _table(

@@ -34,25 +34,25 @@ class Config(Body):
 
 @router.get("")
 def list_templates(service: AsViewer, owner: Owner = None) -> Items[Template]:
-    """List an owner's templates, by name."""
+    """List an owner's job configs, by name."""
     return Items(items=service.templates(owner=owner))
 
 
 @router.get("/{name:path}", responses=problems(404))
 def template(service: AsViewer, name: ConfigName, owner: Owner = None) -> Template:
-    """Return a template."""
+    """Return a job config."""
     return service.template(name, owner=owner)
 
 
 @router.put("/{name:path}", responses=problems(404))
 def keep(service: AsSubmitter, name: ConfigName, config: Config, owner: Owner = None) -> Done:
-    """Store a template under a name, replacing any previous one."""
+    """Store a job config under a name, replacing any previous one."""
     service.keep_template(name, config.spec, owner=owner)
     return Done()
 
 
 @router.delete("/{name:path}", responses=problems(404))
 def remove(service: AsSubmitter, name: ConfigName, owner: Owner = None) -> Done:
-    """Remove a template."""
+    """Remove a job config."""
     service.remove_template(name, owner=owner)
     return Done()

@@ -1,5 +1,7 @@
 """Reports of a lease's holder about its job: phase, end, stored objects."""
 
+from collections.abc import Callable
+
 from fastapi import Request
 from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.states import Standing
@@ -17,7 +19,7 @@ from forge_schema.protocol.answers import (
 from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.queue.thinning import Thinning
-from forge_schema.storage.keys import AttemptKeys
+from forge_schema.storage.keys import UNNAMEABLE, AttemptKeys, is_digest
 from forge_schema.storage.store import KeyInvalid
 
 from forge_functions.auth.own_lease import absent, lost, own, own_lease
@@ -169,7 +171,7 @@ def objects(
 ) -> SignedUrl:
     """Sign a URL for one object: to store below the lease's prefix, or to read the job's own."""
     lease = own_lease(shared, caller, body.fence(job_id))
-    return signed(lease, body, shared.signer(str(request.base_url)))
+    return signed(lease, body, shared.signer(str(request.base_url)), shared.store)
 
 
 @router.post("/objects/batch", responses=problems(413))
@@ -179,15 +181,20 @@ def objects_at_once(
     """Sign URLs for up to 100 objects, each as if it were requested alone."""
     lease = own_lease(shared, caller, body.fence(job_id))
     signer = shared.signer(str(request.base_url))
-    return SignedUrls(urls=[signed(lease, wanted, signer) for wanted in body.objects])
+    return SignedUrls(urls=[signed(lease, wanted, signer, shared.store) for wanted in body.objects])
 
 
 def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:
+    return any(_fits(named, artifact) for named in (keys.artifact, keys.chunked_artifact))
+
+
+def _fits(named: Callable[[str], str], artifact: Artifact) -> bool:
     try:
-        own = {keys.artifact(artifact.path), keys.chunked_artifact(artifact.path)}
+        return artifact.key == named(artifact.path)
     except KeyInvalid:
-        return False
-    return artifact.key in own
+        # The worker knows the name's bytes, of which the path is only a readable form.
+        folder, _, name = artifact.key.rpartition("/")
+        return folder == named(UNNAMEABLE) and is_digest(name)
 
 
 def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the call names the question

@@ -60,10 +60,11 @@ peeked AS MATERIALIZED (
             AND nice <= (%(last_nices)s::smallint[])[n]
         ORDER BY nice, job_id
         LIMIT CASE
-            WHEN NOT lane.limited THEN %(peek)s
+            WHEN NOT lane.limited THEN (%(peeks)s::integer[])[n]
             -- The first ones may take too long.
             ELSE least(
-                %(peek)s, forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
+                (%(peeks)s::integer[])[n],
+                forge_room(lane.id, %(peek)s, (SELECT count(*) FROM returned))
                     * CASE WHEN %(short_s)s::float8 IS NULL THEN 1 ELSE %(peek)s END
             )
         END

@@ -30,8 +30,8 @@ from forge_schema.storage.store import (
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or use a role."
-ENDPOINT = "Check endpoint_url and region in the store's URL, and the network."
+CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or use a role"
+ENDPOINT = "check endpoint_url and region in the store's URL, and the network"
 MISSING = {"404", "NoSuchKey"}
 FORBIDDEN = {401, 403}
 SERVER_FAULT = 500
@@ -141,14 +141,14 @@ def _refusal(error: ClientError, what: str, url: str) -> StoreError:
     if code == "NoSuchBucket":
         return StoreUrlInvalid(
             f"{url} names a bucket that does not exist",
-            hint="Create the bucket, or correct the store's URL.",
+            hint="create the bucket, or correct the store's URL",
         )
     if code in MISSING:
         return ObjectMissing(f"there is no object for {what} in {url}")
     if status in FORBIDDEN:
         return StoreUnreachable(f"{url} denies access ({code}): {what}", hint=CREDENTIALS)
     if status >= SERVER_FAULT or status == SLOW_DOWN:
-        return StoreUnreachable(f"{url} answers {status} {code}: {what}", hint="Try again later.")
+        return StoreUnreachable(f"{url} answers {status} {code}: {what}", hint="try again later")
     return StoreError(f"{url} refused {what}: {error}", hint=ENDPOINT)
 
 

@@ -211,7 +211,7 @@ def read(response: httpx.Response, answer: type[A]) -> A:
     try:
         return answer.model_validate_json(response.content)
     except ValidationError as error:
-        raise NotAnswered("what answers there is no forge-server", sent=True) from error
+        raise NotAnswered("the server that answers is not a forge-server", sent=True) from error
 
 
 def _problem(response: httpx.Response) -> Problem:

@@ -174,10 +174,12 @@ class ContainerHandle:
     def wait(self, timeout: float) -> Exit | None:
         """Return the exit, or None if the job still runs after `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        self._look()
-        while self._exit is None and (left := deadline - time.monotonic()) > 0:
-            self._await_change(min(left, SLICE_S))
+        if not self._runs(0.0):
             self._look()
+        while self._exit is None and (left := deadline - time.monotonic()) > 0:
+            if not self._runs(min(left, SLICE_S)):
+                self._await_change(min(left, SLICE_S))
+                self._look()
         return self._exit
 
     def signal(self, signum: int) -> None:
@@ -229,6 +231,19 @@ class ContainerHandle:
         finally:
             self._pipe.finish()
 
+    def _runs(self, seconds: float) -> bool:
+        """Return whether the kernel says that the job runs, having waited for its end.
+
+        Then the engine need not be asked. An engine whose process is not visible is asked all the
+        same: otherwise, its restart would go unnoticed.
+        """
+        if self._exit is not None or self._process is None or not self._since.process:
+            return False
+        if self._process.ended(seconds):
+            return False
+        self._answered = time.monotonic()
+        return True
+
     def _look(self) -> None:
         """Ask the engine for the container's state, the only reliable source."""
         if self._exit is not None:
@@ -243,6 +258,7 @@ class ContainerHandle:
             self._answered = time.monotonic()
             if self._process is None and (pid := found["State"]["Pid"]):
                 self._process = MainProcess.of(pid, found["Id"])
+                self._gauge.found(pid, found["Id"])
             self._judge(found["State"])
 
     def _judge(self, state: dict[str, Any]) -> None:
@@ -250,7 +266,7 @@ class ContainerHandle:
             self._doubtful = False
         elif state["FinishedAt"].startswith(NEVER):
             self._end(Exit(code=None, detail="the engine did not see how the job ended"))
-        elif self._doubtful and not self._vouched():
+        elif not self._vouched():
             # An engine that stops also stops its containers. A job that handles SIGTERM cleanly
             # then exits with 0 and would look successful.
             said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
@@ -260,6 +276,8 @@ class ContainerHandle:
 
     def _vouched(self) -> bool:
         """Return whether the job certainly ended by itself; False if the engine is unreachable."""
+        if not self._doubtful and (not self._since.process or self._since.lasts()):
+            return True
         with contextlib.suppress(*FAILED):
             return engine_run(self._engine).vouches(self._since)
         return False
@@ -317,14 +335,15 @@ def remove_container(engine: Engine, name: str, process: MainProcess | None = No
     deadline = time.monotonic() + REMOVE_PATIENCE_S
     while True:
         try:
-            engine.client.api.remove_container(name, v=True, force=True)
-        except NotFound:
-            return
+            with contextlib.suppress(NotFound):
+                engine.client.api.remove_container(name, v=True, force=True)
         except FAILED as error:  # already being removed, or the engine is unreachable
             dead = is_silence(error) and process is not None and killed(process)
             if dead or time.monotonic() > deadline:
                 raise EngineUnreachable(
                     f"the container {name} could not be removed: {error}",
-                    hint=f"When the engine answers again: docker rm -f {name}",
+                    hint=f"run `docker rm -f {name}` when the engine answers again",
                 ) from error
+        else:
+            return
         threading.Event().wait(PAUSE_S / 10)

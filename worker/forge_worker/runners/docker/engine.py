@@ -12,6 +12,7 @@ import struct
 import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import docker
@@ -34,6 +35,8 @@ UNREACHABLE = (requests.RequestException, urllib3.exceptions.HTTPError, Connecti
 PROGRAM = "dockerd"
 # With socket activation, init listens until the engine is started.
 MANAGER = 1
+# The place of `starttime` in /proc/<pid>/stat, after the program's name.
+BEGAN = 19
 CREDENTIALS = struct.Struct("iII")
 
 
@@ -42,6 +45,8 @@ class Engine:
 
     def __init__(self) -> None:
         self._threads = threading.local()
+        # The engine's process, and the version that it speaks.
+        self._known: tuple[str, str | None] = ("", None)
 
     @property
     def client(self) -> DockerClient:
@@ -54,12 +59,21 @@ class Engine:
             knock()
             client: DockerClient | None = getattr(self._threads, "client", None)
             if client is None:
-                client = self._threads.client = docker.from_env(timeout=CALL_TIMEOUT_S)
+                client = self._threads.client = self._made()
         except (DockerException, OSError) as error:
             raise EngineUnreachable(
                 f"the Docker engine does not answer: {error}",
-                hint="Start it, or check that this user may access its socket.",
+                hint="start it, or check that this user may access its socket",
             ) from error
+        return client
+
+    def _made(self) -> DockerClient:
+        """Make a client; the first of each run of the engine asks which version it speaks."""
+        process, (known, version) = _process(), self._known
+        if not process or process != known:
+            version = None
+        client: DockerClient = docker.from_env(timeout=CALL_TIMEOUT_S, version=version)
+        self._known = (process, client.api.api_version)
         return client
 
 
@@ -111,6 +125,13 @@ class EngineRun:
         same = self.process != "" and self.process == since.process
         return same or (self.keeps and since.keeps)
 
+    def lasts(self) -> bool:
+        """Return whether the engine's process is certainly still the same; asks only the kernel."""
+        pid, _, began = self.process.partition(":")
+        with suppress(OSError):
+            return _began(pid) == began
+        return False
+
     def label(self) -> str:
         """Return the run as a label's value, for `of_label`."""
         return f"{self.process} {'keeps' if self.keeps else 'ends'}"
@@ -135,12 +156,22 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
 
 
 def _process() -> str:
-    """Return the id and start time of the process behind the engine's socket."""
+    """Return the id of the process behind the engine's socket, and when it began."""
     with suppress(OSError, psutil.Error):
         found = psutil.Process(pid) if (pid := _listener()) != MANAGER else _only_one()
         if found is not None and found.name() == PROGRAM:
-            return f"{found.pid}:{found.create_time()}"
+            return f"{found.pid}:{_began(found.pid)}"
     return ""
+
+
+def _began(pid: int | str) -> str:
+    """Return when a process began, in ticks since the boot: wall-clock time may be set anew.
+
+    Raises:
+        OSError: it is not there.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return stat.rpartition(")")[2].split()[BEGAN]
 
 
 def _listener() -> int:

@@ -32,30 +32,59 @@ MADE_BY_ROOT = Path("/run/forge-metadata")
 NOT_THERE = "iptables is not installed"
 EXPOSED = "containers could take the machine's credentials from the cloud's metadata addresses"
 EXPOSED_HINT = (
-    "Install infra/forge-metadata.service, run the worker as root, set --network none, or accept it"
-    " with --allow-metadata."
+    "install infra/forge-metadata.service, run the worker as root, set --network none, or accept it"
+    " with --allow-metadata"
 )
+INTERFACES = Path("/sys/class/net")
 SYSTEM_PATH = "/usr/sbin:/sbin"
 CREATE_TRIES = 3
 IPTABLES_TIMEOUT_S = 20
 
 
-def ensure_network(client: DockerClient) -> str:
-    """Create the network and its rules if they are missing.
+class Network:
+    """The network as it was found; it is looked up again once its bridge is another."""
 
-    Returns:
-        Why metadata addresses can still be reached, or "" if they cannot.
-    """
-    network = _find_or_create(client)
-    if network.get("EnableIPv6"):
-        return f"the network {NETWORK} has IPv6, for which there are no rules; remove the network"
-    bridge = (network.get("Options") or {}).get(BRIDGE_OPTION, f"br-{network['Id'][:12]}")
-    return block_metadata(bridge)
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+        self._number = ""
+
+    def ensure(self, client: DockerClient) -> str:
+        """Create the network and its rules if they are missing.
+
+        Returns:
+            Why metadata addresses can still be reached, or "" if they cannot.
+        """
+        if not self._number or self._number != _number(_bridge(self._found)):
+            self._found = _find_or_create(client)
+            self._number = _number(_bridge(self._found))
+        if self._found.get("EnableIPv6"):
+            return (
+                f"the network {NETWORK} has IPv6, for which there are no rules; remove the network"
+            )
+        return block_metadata(_bridge(self._found))
+
+
+def ensure_network(client: DockerClient) -> str:
+    """Find or create the network and its rules, as `Network.ensure`."""
+    return Network().ensure(client)
+
+
+def _bridge(network: dict[str, Any]) -> str:
+    name: str = (network.get("Options") or {}).get(BRIDGE_OPTION, f"br-{network['Id'][:12]}")
+    return name
+
+
+def _number(bridge: str) -> str:
+    """Return the kernel's number of a bridge, which no later one gets; "" if it is not here."""
+    try:
+        return (INTERFACES / bridge / "ifindex").read_text()
+    except OSError:
+        return ""
 
 
 def block_metadata(bridge: str) -> str:
     """Drop packets from `bridge` to metadata addresses; return why that failed, or ""."""
-    if not (Path("/sys/class/net") / bridge).exists():
+    if not (INTERFACES / bridge).exists():
         return f"the engine's bridge {bridge} is not on this machine"
     program = _program()
     if program is None:

@@ -6,6 +6,7 @@ that is not UTF-8; its streams end early if the engine restarts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -88,8 +89,49 @@ def start() -> int:
 keeping = Keeping()
 
 
+class Copier:
+    """One thread that copies from all pipes of this process to their logs. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        # Held while something is copied.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, output: Output) -> None:
+        """Copy from a pipe from now on."""
+        with self._lock:
+            self._selector.register(output.source, selectors.EVENT_READ, output)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="output", daemon=True)
+                self._thread.start()
+
+    def remove(self, output: Output) -> None:
+        """Stop copying from a pipe: once this returns, only the caller uses it."""
+        with self._lock, contextlib.suppress(KeyError):
+            self._selector.unregister(output.source)
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                with self._lock:
+                    # It may have been removed since, and its number given to another.
+                    if self._selector.get_map().get(key.fd) is key:
+                        self._copy(key.data)
+
+    def _copy(self, output: Output) -> None:
+        try:
+            output.turn()
+        except OSError as error:
+            log.warning("output_not_copied", error=str(error))
+            self._selector.unregister(output.source)
+
+
+copier = Copier()
+
+
 class Pipe:
-    """The named pipe at `path` and the thread that copies from it to `log`.
+    """The named pipe at `path`, from which the output is copied to `log`.
 
     Use `made` for a new pipe, and `found` for that of a running container.
     """
@@ -100,11 +142,9 @@ class Pipe:
         self._source = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._output = Output(self._source, log)
         keeping.keep(path, log)
-        self._woken, self._wake = os.pipe()
         self._lock = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._copy, name=f"output of {log}", daemon=True)
-        self._thread.start()
+        copier.add(self._output)
 
     @classmethod
     def made(cls, path: Path, log: Path, *, uid: int, gid: int) -> Pipe:
@@ -138,23 +178,15 @@ class Pipe:
         """
         with self._lock:
             if not self._closed:
-                os.write(self._wake, b"!")
-                self._thread.join()
+                copier.remove(self._output)
+                with contextlib.suppress(OSError):
+                    self._output.drain()
                 self._output.append(last_words)
                 self._close()
                 self._closed = True
         return self._output.error
 
-    def _copy(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._source, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
-            while all(key.fd != self._woken for key, _ in selector.select()):
-                self._output.turn()
-        self._output.drain()
-
     def _close(self) -> None:
         self._output.close()
-        for descriptor in (self._source, self._woken, self._wake):
-            os.close(descriptor)
+        os.close(self._source)
         self.path.unlink(missing_ok=True)

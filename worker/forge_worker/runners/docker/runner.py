@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
-from docker.errors import APIError
+from docker.errors import APIError, ImageNotFound
+from docker.models.containers import ContainerCollection
 
 from forge_worker.files import safe_files
 from forge_worker.runners.docker import hardening
@@ -32,9 +33,9 @@ from forge_worker.runners.docker.engine import (
 )
 from forge_worker.runners.docker.hardening import DockerPolicy
 from forge_worker.runners.docker.mounts import handed_over
-from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, ensure_network
+from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, Network
 from forge_worker.runners.docker.pipe import Pipe
-from forge_worker.runners.images.image import ensure_image
+from forge_worker.runners.images.image import ensure_image, removed
 from forge_worker.runners.runner import (
     WORKER_LABEL,
     EngineUnreachable,
@@ -61,6 +62,16 @@ log = structlog.get_logger(__name__)
 AGENT_LABEL = "forge.agent"
 PIPE_LABEL = "forge.pipe"
 ENGINE_LABEL = "forge.engine"
+CONFLICT = 409
+MOST_IMAGES = 100
+
+
+class Created(ContainerCollection):
+    """Creates containers without a look at each of them afterwards."""
+
+    def get(self, container_id: str) -> str:  # type: ignore[override]
+        """Return the id: nothing else is needed."""
+        return container_id
 
 
 class DockerRunner:
@@ -78,6 +89,9 @@ class DockerRunner:
         self._cpus: float | None = None
         self.containers = Containers()
         self._run: EngineRun | None = None
+        self._network = Network()
+        # By their ids, so that none ever changes.
+        self._images: dict[str, dict[str, Any]] = {}
         self.exposed = ""
 
     def paths(self, spec: RunSpec) -> JobPaths:  # noqa: ARG002  the same for every job
@@ -97,7 +111,7 @@ class DockerRunner:
             StartFailed: the engine does not answer.
         """
         try:
-            image = ensure_image(self._engine.client, spec.image, self._policy)
+            image = self._image(spec)
         except FAILED as error:
             raise refused(spec, error) from error
         return f"{image['Id']} {platform.machine()}"
@@ -110,7 +124,7 @@ class DockerRunner:
             StartFailed: the engine could not start it.
         """
         try:
-            image = ensure_image(self._engine.client, spec.image, self._policy)
+            image = self._image(spec)
             self._prepare_network(spec)
             devices = self._devices(spec)
             uid, gid = self._owner()
@@ -125,6 +139,7 @@ class DockerRunner:
             with handed_over(spec, uid, gid) as whole:
                 self._create_and_start(whole, image, pipe, f"{uid}:{gid}", devices)
         except (*FAILED, OSError) as error:
+            self._images.pop(spec.image or "", None)
             self._clear(spec.name)
             pipe.finish()
             raise refused(spec, error) from error
@@ -133,13 +148,16 @@ class DockerRunner:
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ContainerHandle | None:
         """Take over a container of an earlier agent, which may have ended meanwhile."""
         try:
+            run = engine_run(self._engine)
             found = self._engine.client.api.inspect_container(leftover.id)
             pipe = _reopened(log_path, running=found["State"]["Running"])
         except (*FAILED, OSError) as error:
             log.warning("job_not_adopted", container=leftover.name, error=str(error))
             return None
         self.containers.use(leftover.name)
-        since = of_label(leftover.labels.get(ENGINE_LABEL, ""))
+        # What runs now was not stopped by any engine before this one.
+        running = found["State"]["Running"]
+        since = run if running else of_label(leftover.labels.get(ENGINE_LABEL, ""))
         return self._handle(leftover.name, pipe, grace_s, since, watched=False)
 
     def _handle(
@@ -199,6 +217,16 @@ class DockerRunner:
         if pipe := leftover.labels.get(PIPE_LABEL):
             Path(pipe).unlink(missing_ok=True)
 
+    def _image(self, spec: RunSpec) -> dict[str, Any]:
+        if (known := self._images.get(spec.image or "")) is not None:
+            return known
+        image = ensure_image(self._engine.client, spec.image, self._policy)
+        if spec.image == image["Id"]:
+            if len(self._images) >= MOST_IMAGES:
+                self._images.clear()
+            self._images[image["Id"]] = image
+        return image
+
     def _clear(self, name: str) -> None:
         """Remove what a failed start may have created: a call can fail here but succeed there."""
         try:
@@ -230,7 +258,7 @@ class DockerRunner:
     def _ensure_network(self) -> None:
         if self._policy.network == "none" and self._policy.gangs != "ports":
             return
-        exposed = ensure_network(self._engine.client)
+        exposed = self._network.ensure(self._engine.client)
         if exposed and exposed != self.exposed:
             log.warning("metadata_reachable", reason=exposed)
         self.exposed = exposed
@@ -265,7 +293,6 @@ class DockerRunner:
         user: str,
         devices: list[DeviceRequest],
     ) -> None:
-        client = self._engine.client
         arguments = hardening.settings(
             spec,
             self._policy,
@@ -277,10 +304,20 @@ class DockerRunner:
         )
         arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
         arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
-        # The name contains the token, so an existing container is this attempt's own, from a call
+        self._engine.client.api.start(self._created(image["Id"], arguments))
+
+    def _created(self, image: str, arguments: dict[str, Any]) -> str:
+        """Create a container and return its id."""
+        containers = Created(client=self._engine.client)
+        try:
+            return str(containers.create(image, **arguments))
+        except APIError as error:
+            if error.status_code != CONFLICT:
+                raise
+        # The name contains the token, so the existing container is this attempt's own, from a call
         # whose answer was lost.
-        remove_container(self._engine, spec.name)
-        client.containers.create(image["Id"], **arguments).start()
+        remove_container(self._engine, arguments["name"])
+        return str(containers.create(image, **arguments))
 
 
 def _leftover(entry: Mapping[str, Any]) -> Leftover:
@@ -328,8 +365,10 @@ def _reopened(log_path: Path, *, running: bool) -> Pipe:
 
 def refused(spec: RunSpec, error: Exception) -> StartFailed:
     """Return the error for a job that the engine could not start."""
+    if isinstance(error, ImageNotFound):
+        return removed(spec.image or "")
     said = (error.explanation if isinstance(error, APIError) else None) or error
     return StartFailed(
         f"the container {spec.name} did not start: {said}",
-        hint="`forge doctor` on the worker checks its engine, GPUs and folders.",
+        hint="`forge doctor` on the worker checks its engine, GPUs and folders",
     )

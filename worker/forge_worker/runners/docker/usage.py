@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 PROC = Path("/proc")
 ROOT = Path("/sys/fs/cgroup")
+CACHE = ("active_file", "inactive_file")
+# In version 1, those with the control groups below.
+ALL_CACHE = (*CACHE, *(f"total_{name}" for name in CACHE))
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,9 @@ class Group:
     def _unified(self) -> Counts:
         peak = self.memory / "memory.peak"
         return Counts(
-            cpu_seconds=_table(self.cpu / "cpu.stat")["usage_usec"] / 1e6,
+            cpu_seconds=_table(self.cpu / "cpu.stat", "usage_usec")["usage_usec"] / 1e6,
             memory=_number(self.memory / "memory.current"),
-            cache=cache_of(_table(self.memory / "memory.stat")),
+            cache=cache_of(_table(self.memory / "memory.stat", *ALL_CACHE)),
             peak=_number(peak) if peak.exists() else None,
         )
 
@@ -61,7 +64,7 @@ class Group:
         return Counts(
             cpu_seconds=_number(self.cpu / "cpuacct.usage") / 1e9,
             memory=_number(self.memory / "memory.usage_in_bytes"),
-            cache=cache_of(_table(self.memory / "memory.stat")),
+            cache=cache_of(_table(self.memory / "memory.stat", *ALL_CACHE)),
             peak=_number(self.memory / "memory.max_usage_in_bytes"),
         )
 
@@ -105,9 +108,7 @@ def _of_container(named: list[list[str]], container: str) -> bool:
 
 def cache_of(stat: dict[str, int]) -> int:
     """Return the page cache in bytes from memory statistics of either version."""
-    return sum(
-        stat.get(f"total_{name}", stat.get(name, 0)) for name in ("active_file", "inactive_file")
-    )
+    return sum(stat.get(f"total_{name}", stat.get(name, 0)) for name in CACHE)
 
 
 def _there(group: Group) -> Group | None:
@@ -118,9 +119,14 @@ def _number(file: Path) -> int:
     return int(file.read_text())
 
 
-def _table(file: Path) -> dict[str, int]:
-    pairs = (line.split() for line in file.read_text().splitlines())
-    return {name: int(value) for name, value in pairs}
+def _table(file: Path, *names: str) -> dict[str, int]:
+    """Return the numbers with these names in a table; the others cost time, once a second."""
+    found = {}
+    for line in file.read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name in names:
+            found[name] = int(value)
+    return found
 
 
 class Gauge:
@@ -133,6 +139,11 @@ class Gauge:
         self._sought = False
         self._peak = 0
         self._most_cache = 0
+
+    def found(self, pid: int, container: str) -> None:
+        """Measure the container with this id, which has the process `pid`."""
+        self._group = group_of(pid, container)
+        self._sought = True
 
     def read(self) -> JobUse | None:
         """Return what the container has used so far, or None if that is unknown now."""
@@ -155,8 +166,7 @@ class Gauge:
     def _seek(self) -> None:
         found = self._engine.client.api.inspect_container(self._name)
         if pid := found["State"]["Pid"]:
-            self._group = group_of(pid, found["Id"])
-            self._sought = True
+            self.found(pid, found["Id"])
 
     def _asked(self) -> Counts | None:
         said = self._engine.client.api.stats(self._name, stream=False, one_shot=True)

@@ -106,7 +106,7 @@ def ensure_image(
     if not name:
         raise ImageMissing(
             "the job names no image, and this worker has no default image",
-            hint="Submit it with an image, or give the worker a default image.",
+            hint="submit it with an image, or give the worker a default image",
         )
     if ID.fullmatch(name):
         return _of_id(client, name)
@@ -117,7 +117,7 @@ def ensure_image(
     if here is None and policy.pull == "never":
         raise ImageMissing(
             f"the image {name} is not on this worker, which may not pull images",
-            hint="Load it there with `docker load` or `docker build`, or allow pulls.",
+            hint="load it there with `docker load` or `docker build`, or allow pulls",
         )
     return here or _pulled(client, name, reference, hear)
 
@@ -136,11 +136,16 @@ def _of_id(client: DockerClient, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = client.images.get(name).attrs
     except ImageNotFound as error:
-        raise StartFailed(
-            f"the image {name[:19]} is no longer on this machine",
-            hint="something removed it after its preparation; the next attempt prepares it again",
-        ) from error
+        raise removed(name) from error
     return found
+
+
+def removed(name: str) -> StartFailed:
+    """Return the error for an image, named by its id, that somebody has removed."""
+    return StartFailed(
+        f"the image {name[:19]} is no longer on this machine",
+        hint="something removed it after its preparation; the next attempt prepares it again",
+    )
 
 
 def _pulled(
@@ -156,7 +161,7 @@ def _pulled(
         retried = StartFailed if NO_ROOM in refusal else PullFailed
         raise (ImageMissing if final else retried)(
             f"the image {name} could not be pulled: {refusal or 'it is missing after the pull'}",
-            hint="Check its name and tag, the worker's login to its registry, and the network.",
+            hint="check its name and tag, the worker's login to its registry, and the network",
         )
     return found
 

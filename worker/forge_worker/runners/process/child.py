@@ -25,9 +25,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Order(NamedTuple):
-    """The shim's order to run a job; `name`, `cpus` and `grace_s` as in a RunSpec.
+    """The shim's order to run a job; `cpus` and `grace_s` as in a RunSpec.
 
-    `cpu_set` are the numbers of the CPUs to run on; empty if CPUs are limited otherwise.
+    `title` is the end of the shim's command line: the job's name and its labels. `cpu_set` are the
+    numbers of the CPUs to run on; empty if CPUs are limited otherwise.
     """
 
     command: list[str]
@@ -36,7 +37,7 @@ class Order(NamedTuple):
     log: str
     memory_bytes: int
     grace_s: float
-    name: str
+    title: list[str]
     cpus: float
     cpu_set: list[int]
 

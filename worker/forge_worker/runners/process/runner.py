@@ -9,11 +9,13 @@ import contextlib
 import json
 import os
 import platform
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +23,8 @@ import psutil
 
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
-from forge_worker.runners.process.shim import LENGTH
+from forge_worker.runners.process.shim import BLANK, LENGTH
+from forge_worker.runners.process.shims import MARK, Shims, base_environment, title
 from forge_worker.runners.runner import (
     Exit,
     JobPaths,
@@ -36,12 +39,7 @@ from forge_worker.runners.runner import (
 )
 from forge_worker.runners.use import MIB, JobUse, use_below
 
-PACKAGES = str(Path(__file__).parents[3])
-MARK = "forge-shim"
-BOOT = (
-    f"import sys; sys.path.insert(0, {PACKAGES!r}); "
-    "from forge_worker.runners.process.shim import main; main()"
-)
+MILLISECONDS = 1000
 START_PATIENCE_S = 60.0
 END_PATIENCE_S = 60.0
 REAP_PATIENCE_S = 30.0
@@ -63,16 +61,22 @@ class ProcessHandle:
         self._cpu_table = cpu_table
         # A control group's quota limits CPUs better than affinity.
         self._cpu_set = () if "cpu" in parents() else cpu_table.take(spec.cpus)
-        self._exit = Exit(code=None)
+        self._exit: Exit | None = None
         self._used: JobUse | None = None
-        self._ended = threading.Event()
+        # Held by the thread that waits for the shim's report.
+        self._lock = threading.Lock()
         self._reports = agent.makefile("rb")
         self.pid = self._started()
-        threading.Thread(target=self._follow, name=f"exit of {spec.name}", daemon=True).start()
 
     def wait(self, timeout: float) -> Exit | None:
         """Return the exit, or None if the job still runs after `timeout` seconds."""
-        return self._exit if self._ended.wait(timeout) else None
+        deadline = time.monotonic() + timeout
+        if self._exit is None and self._lock.acquire(timeout=timeout):
+            try:
+                self._look(deadline - time.monotonic())
+            finally:
+                self._lock.release()
+        return self._exit
 
     def signal(self, signum: int) -> None:
         """Send a signal to the job's main process, if it still runs."""
@@ -81,9 +85,7 @@ class ProcessHandle:
     def stop(self) -> None:
         """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
         self._order("stop")
-        if not self._ended.wait(self._spec.grace_s + END_PATIENCE_S):
-            self._shim.kill()
-            self._ended.wait()
+        self._see_end(self._spec.grace_s + END_PATIENCE_S)
 
     def used(self) -> JobUse | None:
         """Return what the job has used so far, or in total after its end."""
@@ -92,9 +94,11 @@ class ProcessHandle:
     def remove(self) -> None:
         """Kill what is still running. May be repeated."""
         self._order("kill")
-        if not self._ended.wait(END_PATIENCE_S):
+        self._see_end(END_PATIENCE_S)
+
+    def _see_end(self, patience_s: float) -> None:
+        while self.wait(patience_s) is None:
             self._shim.kill()
-            self._ended.wait()
 
     def _started(self) -> int:
         self._agent.settimeout(START_PATIENCE_S)
@@ -110,23 +114,29 @@ class ProcessHandle:
             self._close()
             raise StartFailed(
                 f"the process of {self._spec.name} did not start",
-                hint=f"The reason should be at the end of {self._spec.log_path}.",
+                hint=f"look for the reason at the end of {self._spec.log_path}",
             )
         self._agent.settimeout(None)
         return int(said["pid"])
 
-    def _follow(self) -> None:
+    def _look(self, seconds: float) -> None:
+        """Wait for the shim's report, unless another thread has read it."""
+        if self._exit is None:
+            poll = select.poll()
+            poll.register(self._agent, select.POLLIN)
+            if poll.poll(max(0.0, seconds) * MILLISECONDS):
+                self._exit = self._ended()
+                self._close()
+
+    def _ended(self) -> Exit:
         said = self._read()
         self._shim.wait()
         if "code" in said:
-            self._exit = Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
             self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
-        else:
-            kill_session(self.pid)
-            confinement_of(self._spec.name).end()
-            self._exit = Exit(code=None, detail="the job's supervising process was killed")
-        self._ended.set()
-        self._close()
+            return Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
+        kill_session(self.pid)
+        confinement_of(self._spec.name).end()
+        return Exit(code=None, detail="the job's supervising process was killed")
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -146,12 +156,13 @@ class ProcessHandle:
 
 
 class ProcessRunner:
-    """Runs jobs as processes."""
+    """Runs jobs as processes; after the first, if `ahead`, the next job's shim is started early."""
 
     kind: ClassVar[str] = "process"
 
-    def __init__(self) -> None:
+    def __init__(self, *, ahead: bool = False) -> None:
         self._cpu_table = CpuTable()
+        self._shims = Shims(ahead=ahead)
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: the host's own paths."""
@@ -172,13 +183,16 @@ class ProcessRunner:
             StartFailed: this machine could not start it.
         """
         try:
-            shim, agent = _start_shim(spec)
+            shim, agent = self._shims.take(spec)
         except OSError as error:
             raise StartFailed(
                 f"the process of {spec.name} did not start: {error}",
-                hint="Look at the worker's limits on processes, memory and open files.",
+                hint="look at the worker's limits on processes, memory and open files",
             ) from error
-        return ProcessHandle(shim, agent, spec, self._cpu_table)
+        try:
+            return ProcessHandle(shim, agent, spec, self._cpu_table)
+        finally:
+            self._shims.prepare()
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
@@ -217,36 +231,6 @@ def kill_session(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def base_environment() -> dict[str, str]:
-    """Return the few variables of the agent that a job inherits; others may be secrets."""
-    # If no `python` is installed, a job's `python train.py` uses the agent's.
-    path = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"
-    env = {"PATH": path, "HOME": str(Path.home()), "LANG": os.environ.get("LANG", "C.UTF-8")}
-    return env | {name: os.environ[name] for name in ("TZ",) if name in os.environ}
-
-
-def _start_shim(spec: RunSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    labels = [f"{name}={value}" for name, value in spec.labels.items()]
-    program = [sys.executable, "-I", "-S", "-c", BOOT, str(theirs.fileno()), MARK, spec.name]
-    try:
-        with theirs, spec.log_path.open("ab") as log:
-            shim = subprocess.Popen(  # noqa: S603  our own program, and no shell
-                [*program, *labels],
-                env=base_environment(),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-    except OSError:
-        ours.close()
-        raise
-    return shim, ours
-
-
 def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
     gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
     order = Order(
@@ -256,7 +240,7 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
         log=str(spec.log_path.absolute()),
         memory_bytes=spec.memory_mb << 20,
         grace_s=spec.grace_s,
-        name=spec.name,
+        title=title(spec),
         cpus=spec.cpus,
         cpu_set=list(cpu_set),
     )
@@ -275,7 +259,7 @@ def _environment(spec: RunSpec) -> dict[str, str]:
 
 def _leftover(info: dict[str, Any]) -> Leftover | None:
     words = info["cmdline"] or []
-    if MARK not in words[6:7]:
+    if MARK not in words[6:7] or BLANK in words[7:]:
         return None
-    labels = dict(word.partition("=")[::2] for word in words[8:])
+    labels = dict(word.partition("=")[::2] for word in words[8:] if word)
     return Leftover(f"{info['pid']}:{info['create_time']}", words[7], labels)

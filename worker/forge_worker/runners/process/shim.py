@@ -15,6 +15,7 @@ moment.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -32,9 +33,13 @@ from forge_worker.runners.process.descendants import descendants, kill_children,
 from forge_worker.runners.process.output import Output
 
 LENGTH = struct.Struct("!Q")
+# The end of the command line of a shim without a job, which the job's takes the place of.
+BLANK = "-" * 2048
 CALM_S = 0.5
 ALERT_S = 0.1  # polling interval above half of the memory limit
 NEVER = float("inf")
+# The field `arg_start` of /proc/self/stat, after the program's name: the address of the arguments.
+ARG_START = 45
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -60,7 +65,9 @@ class Shim:
         self._output = Output(source, Path(self._order.log))
         self._watch(source)
         order = self._order
-        self._confinement = confine(order.name, cpus=order.cpus, memory_bytes=order.memory_bytes)
+        self._confinement = confine(
+            order.title[0], cpus=order.cpus, memory_bytes=order.memory_bytes
+        )
         self._pid = spawn(order, sink, self._confinement)
         os.close(sink)
         self._tell(pid=self._pid)
@@ -192,18 +199,41 @@ class Shim:
             self._agent.sendall(json.dumps(said).encode() + b"\n")
 
 
-def receive_order(agent: socket.socket) -> Order:
-    """Read the order, which is all that the agent sends until the job has started."""
+def receive_order(agent: socket.socket) -> Order | None:
+    """Read the order, which is all that the agent sends until the job has started.
+
+    Returns:
+        None if the agent is gone without one.
+    """
     with agent.makefile("rb") as stream:
-        length = LENGTH.unpack(stream.read(LENGTH.size))[0]
-        return Order(**json.loads(stream.read(length)))
+        if not (size := stream.read(LENGTH.size)):
+            return None
+        return Order(**json.loads(stream.read(LENGTH.unpack(size)[0])))
+
+
+def belong_to(order: Order) -> None:
+    """Have a shim that was started before its job write to its log, and carry its name."""
+    if sys.argv[-1] != BLANK:
+        return
+    log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.close(log)
+    place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ARG_START])
+    title = "\0".join(order.title).encode().ljust(len(BLANK), b"\0")
+    ctypes.memmove(start + place, title, len(title))
 
 
 def main() -> None:
     """Run the job whose order comes over the socket named by the first argument."""
     agent = socket.socket(fileno=int(sys.argv[1]))
     agent.set_inheritable(False)
-    Shim(agent, receive_order(agent)).run()
+    if (order := receive_order(agent)) is not None:
+        belong_to(order)
+        Shim(agent, order).run()
+    # The agent waits for this process, and an interpreter takes long to leave.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from forge_schema.model.states import Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_worker.queue.gateway import SqlGateway
-from support.queue.gang_workers import GangWorker, gang_worker
+from support.gangs.gang_workers import GangWorker, gang_worker
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

@@ -1,20 +1,21 @@
 """Submitting jobs, and the job configs that they are made from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from forge_schema.database.pool import Database
+from forge_schema.model.bundles import Segment, SegmentList, list_digest
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
 from forge_schema.model.job import Template
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Sources, Uploads, check_needs
-from forge_schema.queue.queue import Queue
-from forge_schema.queue.submission import LaneIds
+from forge_schema.queue.submission import LaneIds, Submission
 from forge_schema.queue.templates import Templates
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.storage import Store, keys
@@ -25,6 +26,8 @@ Model = TypeVar("Model", bound=BaseModel)
 OWN = ("owner", "idempotency_key")
 # Each is a request to the store, and a batch rarely names more than two objects.
 MOST_LOOKS = 100
+# How many of a bundle's segments are looked for at once.
+LOOKS_AT_ONCE = 8
 # Completes any config to a job, so that the rest can be checked.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
@@ -36,7 +39,7 @@ class Reference(BaseModel):
     config_name: Word
 
 
-class Submission(Verbs):
+class Submitting(Verbs):
     """Submits jobs; of job configs, the owner is the caller unless an admin names another.
 
     Args:
@@ -77,17 +80,53 @@ class Submission(Verbs):
         jobs = self.whole(specs)
         if not jobs:
             return []
+        submission = Submission(self._database, self.caller.actor, self._lane_ids)
         try:
-            return self._queue.submit(jobs, any_owner=self.caller.admin)
+            return submission.submit(jobs, any_owner=self.caller.admin)
         except NotUploaded:
             self._look_for_uploads(jobs)
-            return self._queue.submit(jobs, any_owner=self.caller.admin)
+            return submission.submit(jobs, any_owner=self.caller.admin)
 
-    def is_stored(self, key: str, sha256: str) -> bool:
+    def is_stored(self, key: str, digest: str) -> bool:
         """Tell whether a bundle or an image is stored, and the caller may run it."""
         self.caller.require(Role.SUBMITTER)
         there = self._open_store().size(key) is not None
-        return there and (self.caller.admin or self._has_uploaded(self.caller.owner, key, sha256))
+        return there and (self.caller.admin or self._has_uploaded(self.caller.owner, key, digest))
+
+    def missing_segments(self, bundle: SegmentList) -> list[Segment]:
+        """Return the segments that the caller must upload before the bundle can be stored.
+
+        If there are none, the bundle is stored by the end of the call.
+        """
+        self.caller.require(Role.SUBMITTER)
+        segments = {one.sha256: one for one in bundle.segments}
+        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="segments") as threads:
+            usable = self._usable(segments.values(), threads)
+        if missing := [one for one in segments.values() if one.sha256 not in usable]:
+            return missing
+        listed = bundle.dumped()
+        digest = list_digest(listed)
+        if not self.is_stored(keys.bundle(digest), digest):
+            self._open_store().put(keys.bundle(digest), listed)
+            Uploads(self._database).add(self.caller.owner, digest)
+        return []
+
+    def _usable(self, segments: Collection[Segment], threads: ThreadPoolExecutor) -> set[str]:
+        """Return which segments are stored and the caller's, by their SHA-256."""
+        store = self._open_store()
+        sizes = threads.map(lambda one: store.size(keys.segment(one.sha256)), segments)
+        there = {one.sha256 for one, size in zip(segments, sizes, strict=True) if size == one.bytes}
+        if self.caller.admin:
+            return there
+        uploads = Uploads(self._database)
+        unknown = sorted(uploads.missing(self.caller.owner, there))
+        uploaders = threads.map(lambda sha256: store.uploader(keys.segment(sha256)), unknown)
+        for sha256, uploader in zip(unknown, uploaders, strict=True):
+            if uploader is not None:
+                uploads.add(uploader, sha256)
+            if uploader != self.caller.owner:
+                there.remove(sha256)
+        return there
 
     def _look_for_uploads(self, jobs: Sequence[JobSpec]) -> None:
         bundles = {(job.owner, job.bundle_digest, keys.bundle) for job in jobs}
@@ -146,19 +185,19 @@ class Submission(Verbs):
             fields = _merged(kept["spec"], fields)
         return checked(JobSpec, fields, place)
 
-    @property
-    def _queue(self) -> Queue:
-        return Queue(self._database, actor=self.caller.actor, lane_ids=self._lane_ids)
-
     def _templates(self, owner: str | None) -> Templates:
-        whose = self.caller.acting_for(owner, "read or write the templates")
+        whose = self.caller.acting_for(owner, "read or write the job configs")
         return Templates(self._database, owner=whose, actor=self.caller.actor)
 
 
 def _check_config(config: Fields) -> None:
     place = ("spec",)
     if taken := [name for name in OWN if name in config]:
-        fault = {"loc": (taken[0],), "msg": "a template cannot have it", "type": "not_in_config"}
+        fault = {
+            "loc": (taken[0],),
+            "msg": "leave it out: a job config cannot have it",
+            "type": "not_in_config",
+        }
         raise JobInvalid(place, [fault])
     checked(JobSpec, {**SAMPLE, **config}, place)
 

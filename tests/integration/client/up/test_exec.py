@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.states import Phase
 from support.client.command import FORGE
-from support.queue.runs import running
+from support.gangs.runs import running
 from support.waiting import eventually
 from support.warm.process import Warm
 from support.workers.attempts import desk
@@ -76,7 +76,7 @@ def test_a_running_job_is_entered(both: Bed, eventually: Eventually) -> None:
     assert run(url, job, "touch", "go").returncode == 0
     both.succeeds(job)
     late = run(url, job, "ls")
-    assert (late.returncode, "does not run: it is succeeded" in late.stderr) == (4, True)
+    assert (late.returncode, "is not running: it is succeeded" in late.stderr) == (4, True)
 
 
 def _interactive(command: list[str], eventually: Eventually) -> None:
@@ -140,7 +140,7 @@ def test_a_rank_elsewhere_or_over_is_told(rig: Rig) -> None:
     started.start()
     refused = run(rig.url, started.job_id, rank=1)
     assert refused.returncode == 4
-    assert "rank 1 of job 1 runs on worker gpu-1, and not on this machine" in refused.stderr
+    assert "rank 1 of job 1 runs on worker gpu-1, which is not on this machine" in refused.stderr
     assert "`forge exec 1 --rank 1`" in refused.stderr
     started.end(1)
     over = run(rig.url, started.job_id, rank=1)
@@ -157,5 +157,5 @@ def test_a_job_elsewhere_names_its_worker(tmp_path: Path, database_url: str) -> 
         made.gateway.report(attempt.fence, Phase.RUNNING)
         refused = run(database_url, job, "ls")
         assert refused.returncode == 4
-        assert "runs on worker desk, and not on this machine" in refused.stderr
+        assert "runs on worker desk, which is not on this machine" in refused.stderr
         assert "ssh" in refused.stderr

@@ -1,21 +1,21 @@
-"""The threads that jobs run in."""
+"""Threads that serve one call after another: the jobs, and the steps of their loops."""
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 
-# How long a thread waits for another job.
+# How long a thread waits for another call.
 IDLE_S = 10.0
 
-# A thread's name while it runs a job, and what it calls.
+# A thread's name during a call, and the call.
 Work = tuple[str, Callable[[], None]]
 
 
-class JobThreads:
-    """Runs each job in a thread of its own; one whose job has ended may get another.
+class SpareThreads:
+    """Makes each call in a thread that has none; one whose call has ended may get another.
 
     Starting a thread takes longer than a job's share of a claim. They are daemon threads: a hanging
-    job must not keep the process alive when the machine goes.
+    call must not keep the process alive when the machine goes.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class JobThreads:
 
     @property
     def idle(self) -> int:
-        """How many threads wait for a job."""
+        """How many threads wait for a call."""
         return len(self._idle)
 
     def start(self, name: str, call: Callable[[], None]) -> None:

@@ -8,15 +8,15 @@ from threading import Event, Thread, current_thread, get_ident
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.agent import job_threads
-from forge_worker.agent.job_threads import JobThreads
+from forge_worker import spare_threads
+from forge_worker.spare_threads import SpareThreads
 
 if TYPE_CHECKING:
     from support.waiting import Eventually
 
 
 def test_a_thread_whose_job_has_ended_runs_the_next_one(eventually: Eventually) -> None:
-    threads, used = JobThreads(), list[tuple[int, str]]()
+    threads, used = SpareThreads(), list[tuple[int, str]]()
 
     def job() -> None:
         used.append((get_ident(), current_thread().name))
@@ -31,7 +31,7 @@ def test_a_thread_whose_job_has_ended_runs_the_next_one(eventually: Eventually) 
 
 
 def test_jobs_that_run_at_once_have_threads_of_their_own(eventually: Eventually) -> None:
-    threads, may_end, used = JobThreads(), Event(), set[int]()
+    threads, may_end, used = SpareThreads(), Event(), set[int]()
 
     def job() -> None:
         used.add(get_ident())
@@ -47,8 +47,8 @@ def test_jobs_that_run_at_once_have_threads_of_their_own(eventually: Eventually)
 def test_a_thread_without_a_job_ends(
     monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(job_threads, "IDLE_S", 0.0)
-    threads, own = JobThreads(), SimpleQueue[Thread]()
+    monkeypatch.setattr(spare_threads, "IDLE_S", 0.0)
+    threads, own = SpareThreads(), SimpleQueue[Thread]()
     threads.start("job 1", lambda: own.put(current_thread()))
     ran = own.get(timeout=60)
     eventually(lambda: not ran.is_alive())
@@ -58,8 +58,8 @@ def test_a_thread_without_a_job_ends(
 def test_a_job_given_to_a_thread_that_is_about_to_end_runs(
     monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(job_threads, "IDLE_S", 0.0)
-    threads, ran = JobThreads(), list[int]()
+    monkeypatch.setattr(spare_threads, "IDLE_S", 0.0)
+    threads, ran = SpareThreads(), list[int]()
     for n in range(200):
         threads.start(f"job {n}", partial(ran.append, n))
     eventually(lambda: len(ran) == 200)

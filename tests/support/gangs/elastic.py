@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Phase, Reason
-from support.queue.gang_workers import MEMBERS
+from support.gangs.gang_workers import MEMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from support.queue.gang_workers import GangWorker
+    from support.gangs.gang_workers import GangWorker
     from support.queue.rig import Rig
 
 SPENT = "SELECT failures, losses, preemptions FROM lease WHERE job_id = %s LIMIT 1"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from forge_schema.model.lease import Ended, Usage
 from forge_schema.model.states import Budget, Reason, Standing, State
-from support.queue.runs import budgets, ended, running, settled, stop
+from support.gangs.runs import budgets, ended, running, settled, stop
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from chaos.check.history import Entry, read
+from chaos.evidence.history import Entry, read
 from forge_schema.model.states import BUDGETS
 from forge_schema.storage import open_store
 from psycopg.rows import dict_row

@@ -11,14 +11,14 @@ from forge_schema.model.states import Asked, Budget, Phase, Reason, Standing, St
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.database.clock import START
+from support.gangs.runs import formed, gang
 from support.queue.queue_tables import empty
-from support.queue.runs import formed, gang
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from support.gangs.runs import Run
     from support.queue.rig import Rig, Worker
-    from support.queue.runs import Run
 
 MOST = 1  # of each budget
 CHARGED = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)

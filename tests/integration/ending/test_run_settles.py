@@ -11,8 +11,8 @@ from forge_schema.model.attempt_records import LogChunk
 from forge_schema.model.lease import End, Ended
 from forge_schema.model.states import Phase, Reason, Standing, State
 from support.at_once import at_once
+from support.gangs.runs import budgets, ended, formed, gang, running, settled, stop
 from support.queue.rig import stale
-from support.queue.runs import budgets, ended, formed, gang, running, settled, stop
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

@@ -1,7 +1,7 @@
 """Members of runs end in any order, and more than once: each run is settled once.
 
-`FORGE_TEST_MACHINE_EXAMPLES=2000 pytest tests/integration/queue/test_run_machine.py` runs that many
-examples.
+`FORGE_TEST_MACHINE_EXAMPLES=2000 pytest tests/integration/ending/test_run_machine.py` runs that
+many examples.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from support.queue.run_machine import RunMachine
+from support.gangs.run_machine import RunMachine
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

@@ -1,0 +1,107 @@
+"""Bundles: the file names allowed in them, and the segments that large ones consist of."""
+
+import hashlib
+import unicodedata
+from typing import Annotated
+
+from pydantic import FailFast, Field, ValidationError
+
+from forge_schema.model.fields import NUMERIC, Digest, KnownFields, Record
+from forge_schema.model.stored import SignedUrl
+
+# A folder of more than this many bytes becomes segments, none of which has more.
+SEGMENT_BYTES = 32 << 20
+# With what packing may add. Nobody may name a larger one, or more of them.
+MOST_SEGMENT_BYTES, MOST_SEGMENTS = 64 << 20, 2000
+MOST_LIST_BYTES = 1 << 20
+
+NAME_BYTES = 255
+PATH_BYTES = 1024
+DEPTH = 64
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{n}" for port in ("com", "lpt") for n in "123456789"
+}
+
+
+class Segment(KnownFields):
+    """A piece of a large bundle, an object named by its SHA-256; `bytes` is its packed size."""
+
+    sha256: Digest
+    bytes: Annotated[int, Field(ge=1, le=MOST_SEGMENT_BYTES), NUMERIC]
+
+
+class SegmentList(KnownFields):
+    """A large bundle: segments that are a zstd frame each, and one after the other a tar."""
+
+    segments: Annotated[list[Segment], FailFast(), Field(min_length=1, max_length=MOST_SEGMENTS)]
+
+    def dumped(self) -> bytes:
+        """Serialise it; equal lists give equal bytes."""
+        return self.model_dump_json().encode()
+
+
+class SegmentUpload(SignedUrl):
+    """How to upload the segment with this SHA-256."""
+
+    sha256: str
+
+
+class BundleOffer(Record):
+    """Whether a bundle in segments is stored, and if not, how to upload what is missing.
+
+    `missing_bytes` is the size of all missing segments; `uploads` are the first of them.
+    """
+
+    digest: str
+    stored: bool
+    missing_bytes: int
+    uploads: list[SegmentUpload]
+
+
+def list_digest(data: bytes) -> str:
+    """Return the digest of a list of segments, which names the bundle.
+
+    It is no SHA-256: whoever uploads bytes may run what their SHA-256 names, and the list's bytes
+    do not prove that somebody has the segments.
+    """
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def segments_in(data: bytes, digest: str) -> tuple[Segment, ...]:
+    """Return the segments of the list with this digest; none if the data is not that list."""
+    if len(data) > MOST_LIST_BYTES or list_digest(data) != digest:
+        return ()
+    try:
+        return tuple(SegmentList.model_validate_json(data).segments)
+    except ValidationError:
+        return ()
+
+
+def name_fault(path: str) -> str | None:
+    """Return what is wrong with an entry's path, or None."""
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError:
+        return "is not valid UTF-8"
+    if length > PATH_BYTES or path.count("/") >= DEPTH:
+        return f"is over {PATH_BYTES} bytes long or {DEPTH} folders deep"
+    if path.startswith("/"):
+        return "is absolute"
+    return next((found for name in path.split("/") if (found := _part_fault(name))), None)
+
+
+def folded_name(path: str) -> str:
+    """Return the path as a disk compares it that ignores case and Unicode normalisation."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def _part_fault(name: str) -> str | None:
+    if name in {"", ".", ".."}:
+        return f"has {name!r} between its slashes"
+    if "\\" in name or any(unicodedata.category(char) == "Cc" for char in name):
+        return "has a backslash or a control character"
+    if name.partition(".")[0].rstrip(" ").lower() in _DEVICES:
+        return "is the name of a device on Windows"
+    if len(name.encode()) > NAME_BYTES:
+        return f"has a name over {NAME_BYTES} bytes"
+    return None

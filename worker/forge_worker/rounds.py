@@ -1,0 +1,137 @@
+"""The rounds: a few threads in which the loops of all jobs take their turns."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from math import ceil
+from threading import Condition, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from forge_worker.spare_threads import SpareThreads
+
+if TYPE_CHECKING:
+    from threading import Event
+
+# Turns are due at multiples of this, so that one wake-up serves the loops of many jobs.
+TICK_S = 0.1
+# How long a loop waits when the machine cannot start another thread.
+NO_THREAD_S = 1.0
+
+
+class Turns(Protocol):
+    """A loop; `over` is set after its last turn, and no turn of a `quick` one blocks."""
+
+    name: str
+    over: Event
+    quick: bool
+
+    @property
+    def ending(self) -> bool: ...
+
+    @property
+    def awake(self) -> bool:
+        """Whether it was woken since its last turn began."""
+
+    def turn(self) -> float:
+        """Take one turn, and return the seconds until the next."""
+
+    def idle(self) -> bool:
+        """Tell, without blocking, whether a turn would find nothing to do."""
+
+    def pause_s(self) -> float: ...
+
+
+class Rounds:
+    """Has each of its loops take turns until it ends. Thread-safe.
+
+    One thread waits until a loop is due and looks whether it has anything to do; most loops of a
+    quiet job have not. The turn is then taken in another thread: one that is idle, or else a new
+    one. So a turn that hangs, as with a store that does not answer, delays no other loop.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._order = count()
+        self._due: list[tuple[float, int, Turns]] = []
+        # The loops that wait; entries of `_due` that say otherwise are outdated.
+        self._waiting: dict[Turns, float] = {}
+        self._threads = SpareThreads()
+        self._thread: Thread | None = None
+
+    def add(self, loop: Turns) -> None:
+        """Have a loop take its first turn now, and then again and again."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = Thread(target=self._serve, name="rounds", daemon=True)
+                self._thread.start()
+            self._plan(loop, 0.0)
+
+    def wake(self, loop: Turns) -> None:
+        """Have a loop that was woken take its next turn now."""
+        with self._changed:
+            if loop in self._waiting:
+                self._plan(loop, 0.0)
+
+    def drop(self, loop: Turns) -> None:
+        """Forget a loop that is ending; if it is in a turn, that is its last."""
+        with self._changed:
+            if self._waiting.pop(loop, None) is not None:
+                loop.over.set()
+
+    def _plan(self, loop: Turns, pause_s: float) -> None:
+        now = monotonic()
+        at = ceil((now + pause_s) / TICK_S) * TICK_S if pause_s else now
+        self._waiting[loop] = at
+        heappush(self._due, (at, next(self._order), loop))
+        if self._due[0][2] is loop:
+            self._changed.notify()
+
+    def _serve(self) -> None:
+        while True:
+            loop = self._next()
+            if loop.quick:
+                self._take(loop)
+            elif not self._rests(loop):
+                try:
+                    self._threads.start(loop.name, partial(self._take, loop))
+                except RuntimeError:
+                    self._again(loop, NO_THREAD_S)
+
+    def _next(self) -> Turns:
+        """Wait until a loop is due, and return it; from then on it does not wait."""
+        with self._changed:
+            while True:
+                while self._due and self._waiting.get(self._due[0][2]) != self._due[0][0]:
+                    heappop(self._due)
+                left_s = self._due[0][0] - monotonic() if self._due else None
+                if left_s is not None and left_s <= 0:
+                    loop = heappop(self._due)[2]
+                    del self._waiting[loop]
+                    return loop
+                self._changed.wait(left_s)
+
+    def _rests(self, loop: Turns) -> bool:
+        """Let a loop without anything to do wait for its next turn; return whether that was so."""
+        with suppress(Exception):
+            if not loop.awake and loop.idle():
+                self._again(loop, loop.pause_s())
+                return True
+        return False
+
+    def _take(self, loop: Turns) -> None:
+        self._again(loop, loop.turn())
+
+    def _again(self, loop: Turns, pause_s: float) -> None:
+        with self._changed:
+            if loop.ending:
+                loop.over.set()
+            else:
+                # A loop that was woken during its turn was not waiting then.
+                self._plan(loop, 0.0 if loop.awake else pause_s)
+
+
+ROUNDS = Rounds()
