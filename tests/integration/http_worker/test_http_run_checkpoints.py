@@ -20,9 +20,9 @@ from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
 from support.gangs.ranks import LIMIT_MB, TOLD, Rank
+from support.gangs.runs import Run, formed, gang
 from support.http.api import opened
 from support.http.http_worker import machine, session
-from support.queue.runs import Run, formed, gang
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:

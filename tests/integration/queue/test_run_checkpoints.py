@@ -9,7 +9,7 @@ from forge_schema.model.attempt_records import ALL, Checkpoint
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason
 from forge_schema.queue.inputs import CheckpointUnknown
-from support.queue.runs import Run, running
+from support.gangs.runs import Run, running
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig

@@ -9,7 +9,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.gateway import SqlGateway
-from support.queue.runs import Run, formed, gang
+from support.gangs.runs import Run, formed, gang
 from support.workers.attempts import CountingStore, attempt_of, some_grant
 
 if TYPE_CHECKING:
