@@ -39,6 +39,7 @@ from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
+from forge_worker.refusals import Refusals
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.watch import SpotWatch, clouds_of
@@ -70,8 +71,11 @@ class Agent:
         gateway: Gateway,
         objects: Callable[[Attempt], Objects],
         runners: Runners,
+        *,
+        refusals: Refusals | None = None,
     ) -> None:
         self._settings = settings
+        self._refusals = refusals or Refusals()
         self._gateway = gateway
         self._runners = runners
         self._drained = Event()
@@ -179,6 +183,7 @@ class Agent:
             slots=slots,
             claims=claims,
             condition=condition,
+            refusals=self._refusals,
         )
 
     def run(self) -> None:
@@ -198,6 +203,7 @@ class Agent:
             )
         except NotWaited:
             return
+        self._refusals.met()
         self._jobs.go_on(found)
         loops = self._loops()
         for loop in loops:

@@ -17,6 +17,7 @@ from forge_worker.files.atomic import write_atomically
 from forge_worker.loop import Loop
 from forge_worker.machine.condition import Condition
 from forge_worker.machine.slots import Slot, Slots
+from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
 
 NAME = "state.json"
@@ -39,6 +40,7 @@ class StateKeeper(Loop):
         slots: Slots,
         claims: Claims,
         condition: Condition,
+        refusals: Refusals,
     ) -> None:
         super().__init__(PERIOD_S)
         self._path = settings.worker_dir / NAME
@@ -49,6 +51,7 @@ class StateKeeper(Loop):
         self._slots = slots
         self._claims = claims
         self._condition = condition
+        self._refusals = refusals
         self._written = ""
 
     def step(self) -> None:
@@ -86,6 +89,7 @@ class StateKeeper(Loop):
             "lends": self._lends(),
             "jobs": [_job(one, lent.get(one.fence.token)) for one in self._running.attempts()],
             "condition": self._condition.reported(),
+            "refused": self._refusals.why,
         }
 
     def _lends(self) -> dict[str, Any]:

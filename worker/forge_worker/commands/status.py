@@ -169,8 +169,11 @@ def _agent_lines(told: Json) -> Iterator[str]:
         does = told["does"]
         draining = ", draining" if does.get("draining") else ""
         yield f"worker {name}: an agent is running ({pid}, version {does.get('version')}{draining})"
-        if why := (does.get("condition") or {}).get("constrained"):
+        condition = does.get("condition") or {}
+        if why := condition.get("constrained"):
             yield f"  constrained: {why}"
+        if why := does.get("refused"):
+            yield f"  refused by the queue, and tries again every few minutes: {why}"
     else:
         yield f"worker {name}: no agent is running"
     if crashes := told["crashes"]:

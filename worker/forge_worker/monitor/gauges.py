@@ -63,6 +63,8 @@ class Gauges(Collector):
         yield _gauge("draining", "Whether the worker takes no new jobs.", told["draining"])
         constrained = bool(condition.get("constrained"))
         yield _gauge("constrained", "Whether the machine is past its limits.", constrained)
+        refused = bool(told["refused"])
+        yield _gauge("refused", "Whether the queue refuses the worker for good.", refused)
         yield _gauge("spooled_ends", "Results not yet delivered to the queue.", self._spooled())
         yield from _lent(told["lends"], told["jobs"])
         for key, (name, about, factor) in MACHINE.items():

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from forge_worker.circuit_breaker import NotAnswered
 from forge_worker.loop import Loop
-from forge_worker.queue.http.session import HEADER, PATH, Session, checked, not_answered
+from forge_worker.queue.http.session import PATH, Session, checked, not_answered
 
 EVENTS = "text/event-stream"
 # Streams are pinged every 10 s; a stream that is silent for 30 s is blocked somewhere.
@@ -68,7 +68,7 @@ class HttpHints(Loop):
         self.wake()
 
     def _hear(self, url: str, *, accept: str) -> Hints:
-        headers = {HEADER: self._session.token(), "Accept": accept, "Cache-Control": "no-store"}
+        headers = {**self._session.headers, "Accept": accept, "Cache-Control": "no-store"}
         place, client = f"{url}{PATH}/stream", self._session.client
         params = {"wait_s": WAIT_S}
         try:
