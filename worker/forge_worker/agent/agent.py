@@ -174,7 +174,8 @@ class Agent:
             continue_s=settings.continue_s,
             slept=Bell(renew),
         )
-        self._spot = SpotWatch(clouds_of(settings.spot, settings.spot_url), self.leaving.heed)
+        clouds = clouds_of(settings.spot, settings.spot_url)
+        self._spot = SpotWatch(clouds, self.leaving.heed, self.leaving.unwarned)
         self.state = StateKeeper(
             settings,
             devices.gpus,
