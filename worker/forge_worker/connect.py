@@ -15,6 +15,7 @@ from forge_schema.storage import Store, open_store
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
+from forge_schema.wake.hint import Hint
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Servers
@@ -36,17 +37,25 @@ PATIENCE_S = 5.0
 log = structlog.get_logger(__name__)
 
 
+Called = Callable[[str], None]
+
+
+def _deaf(_shell: str) -> None:
+    """Ignore a call."""
+
+
 class Loops(Protocol):
     """The loops that a transport runs beside the agent."""
 
     def __call__(
-        self, *, work: Callable[[], None], asked: Callable[[], None]
+        self, *, work: Callable[[], None], asked: Callable[[], None], called: Called = ...
     ) -> AbstractContextManager[None]:
         """Run the loops while the block runs.
 
         Args:
             work: called when there may be new jobs.
             asked: called when the queue has a request for this worker or one of its jobs.
+            called: called with the id of a shell that a caller wants in a job here.
         """
 
 
@@ -91,10 +100,16 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
         )
 
         @contextmanager
-        def loops(*, work: Callable[[], None], asked: Callable[[], None]) -> Iterator[None]:
+        def loops(
+            *, work: Callable[[], None], asked: Callable[[], None], called: Called = _deaf
+        ) -> Iterator[None]:
             def asked_of(worker_id: str) -> None:
                 if worker_id == str(gateway.worker_id):
                     asked()
+
+            def called_in(hint: Hint) -> None:
+                if gateway.worker_id in hint.workers:
+                    called(hint.shell)
 
             listener = Listener(
                 settings.database_url,
@@ -105,6 +120,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 # Every hint: the worker's next claim may be for another reason.
                 news=gateway.new_work,
                 wakes=gateway.wakes,
+                called=called_in,
                 refusals=refusals,
             )
             # Behind a pooler, hints reach whoever holds the server's session.
@@ -166,9 +182,10 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
         gateway = HttpGateway(session)
 
         def loops(
-            *, work: Callable[[], None], asked: Callable[[], None]
+            *, work: Callable[[], None], asked: Callable[[], None], called: Called = _deaf
         ) -> AbstractContextManager[None]:
-            return _running(HttpHints(session, work=partial(_new_work, gateway, work), asked=asked))
+            new_work = partial(_new_work, gateway, work)
+            return _running(HttpHints(session, work=new_work, asked=asked, called=called))
 
         yield Transport(gateway, store.of, loops, servers.refusals)
 

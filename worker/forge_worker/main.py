@@ -2,7 +2,7 @@
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
+from forge_worker.shells.shells import Shells
 from forge_worker.startup import beside_up, crashes, signals
 from forge_worker.startup.repair import put_aside
 from forge_worker.worker_folder import STOP_IT, held
@@ -182,7 +183,10 @@ def _work(settings: WorkerSettings) -> None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
         signals.listen(drain=agent.leaving.drain, stop=agent.leaving.stop)
-        with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
+        shells = stack.enter_context(closing(Shells(settings, agent.running.attempts)))
+        with transport.loops(
+            work=agent.claim_loop.wake, asked=agent.lease_renewal.wake, called=shells.open
+        ):
             agent.run()
 
 

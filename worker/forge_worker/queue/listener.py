@@ -9,7 +9,7 @@ from time import monotonic
 import psycopg
 from forge_schema.database.pool import AccessRefused, explained, explicable
 from forge_schema.database.start import KEEPALIVE
-from forge_schema.wake.hint import ANY, ASKED, BACK, Hint
+from forge_schema.wake.hint import ANY, ASKED, BACK, SHELL, Hint
 
 from forge_worker.circuit_breaker import CircuitBreaker, QueueRefused
 from forge_worker.loop import AFTER_FAILURE_S, Loop
@@ -21,7 +21,8 @@ QUIET_S = 5.0
 class Listener(Loop):
     """Keep one connection open; call back for every hint, and once after connecting.
 
-    Of the hints of jobs, `news` is told of all, and `work` of those that `wakes` accepts.
+    Of the hints of jobs, `news` is told of all, and `work` of those that `wakes` accepts; `called`
+    is told of shells.
     """
 
     name = "listen"
@@ -36,6 +37,7 @@ class Listener(Loop):
         back: Callable[[], None] = lambda: None,
         news: Callable[[], None] = lambda: None,
         wakes: Callable[[Hint], bool] = lambda _: True,
+        called: Callable[[Hint], None] = lambda _: None,
         refusals: Refusals | None = None,
     ) -> None:
         super().__init__(AFTER_FAILURE_S)
@@ -48,6 +50,7 @@ class Listener(Loop):
         self._news = news
         self._wakes = wakes
         self._asked = asked
+        self._called = called
 
     def step(self) -> None:
         self._awake()
@@ -76,6 +79,9 @@ class Listener(Loop):
         if hint.kind == ASKED:
             for worker_id in hint.workers:
                 self._asked(str(worker_id))
+            return
+        if hint.kind == SHELL:
+            self._called(hint)
             return
         if hint.kind == BACK:
             self._back()

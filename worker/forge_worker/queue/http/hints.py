@@ -8,6 +8,7 @@ from time import monotonic
 import httpx
 import structlog
 from forge_schema.protocol.answers import Hints
+from forge_schema.wake.hint import SHELL
 from httpx_sse import EventSource
 from pydantic import ValidationError
 
@@ -35,11 +36,17 @@ class HttpHints(Loop):
     name = "hints"
 
     def __init__(
-        self, session: Session, *, work: Callable[[], None], asked: Callable[[], None]
+        self,
+        session: Session,
+        *,
+        work: Callable[[], None],
+        asked: Callable[[], None],
+        called: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(NO_WAIT_S)
         self._session = session
         self._callbacks = {"ready": work, "asked": asked}
+        self._called = called
         self._no_stream_until = 0.0
 
     def step(self) -> None:
@@ -112,6 +119,9 @@ class HttpHints(Loop):
         self._ending.wait(uniform(AGAIN_S / 5, AGAIN_S))  # noqa: S311 - no secret hangs on it
 
     def _call_back(self, kind: str) -> None:
+        name, _, shell = kind.partition(":")
+        if name == SHELL:
+            self._called(shell)
         callback = self._callbacks.get(kind)
         if callback is not None:
             callback()
