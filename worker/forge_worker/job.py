@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,12 +47,25 @@ def output_dir() -> Path:
     return _folder("FORGE_OUTPUT_DIR", "output")
 
 
-def save_now() -> None:
-    """Request a save of the checkpoint folder as soon as possible, without waiting for it."""
+def save_now(step: int | None = None) -> None:
+    """Request a save of the checkpoint folder as soon as possible, without waiting for it.
+
+    With a step, this commits it: from now on, the folder is stored only for such commits. Of a job
+    on several machines, each machine must commit the same steps, in one of its processes. Leave the
+    files of a step alone until the next one is committed.
+
+    Raises:
+        ValueError: the step is negative.
+    """
+    if step is not None and int(step) < 0:
+        raise ValueError(f"a step is a number from 0 on, and not {step}")
     file = os.environ.get("FORGE_CHECKPOINT_FILE")
     if file:
         with suppress(OSError):
-            Path(file).touch()
+            if step is None:
+                Path(file).touch()
+            else:
+                _replace(file, f"{int(step)}\n")
 
 
 def _folder(variable: str, otherwise: str) -> Path:
@@ -67,6 +81,13 @@ def _append(file: str, line: bytes) -> None:
         os.write(place, line)
     finally:
         os.close(place)
+
+
+def _replace(file: str, text: str) -> None:
+    # The worker must never read half a number, nor take two commits for one.
+    new = Path(f"{file}.{os.getpid()}.{threading.get_ident()}")
+    new.write_text(text)
+    new.replace(file)
 
 
 def _plain(value: object) -> object:

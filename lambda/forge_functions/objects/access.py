@@ -14,7 +14,7 @@ from forge_functions.auth.own_lease import absent
 
 # Of any attempt: an earlier one may have stored a checkpoint's files.
 CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
-# Of another job only by digest, as listed in that one manifest.
+# Of another job only by digest, as listed in those manifests.
 SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
 
 
@@ -33,8 +33,9 @@ def may_get(lease: OwnLease, key: str, store: Store) -> bool:
     if lease.image_tar is not None and key == keys.image(lease.image_tar):
         return True
     places = [CHECKPOINT.format(job_id=lease.fence.job_id)]
-    if lease.source_key is not None:
-        places += [re.escape(lease.source_key), SOURCE_FILE.format(job_id=lease.source_job_id)]
+    if lease.source_keys:
+        places += map(re.escape, lease.source_keys)
+        places.append(SOURCE_FILE.format(job_id=lease.source_job_id))
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 

@@ -23,6 +23,8 @@ from forge_schema.model.states import Verdict
 
 # A log chunk is unpacked in the reader's memory. Workers write a quarter of this.
 CHUNK = 16 << 20
+# What the last checkpoint of a rank follows, after which it can have no other.
+ALL = INTEGER
 # Numbered from 0 within an attempt.
 Line = Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
 
@@ -40,12 +42,19 @@ class LogChunk:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A stored checkpoint; `key` is its manifest."""
+    """A stored checkpoint of one rank; `key` is its manifest.
+
+    One of another rank than 0 `follows` rank 0's of this number and those before: it was taken
+    after them. `step` is the one that the program committed.
+    """
 
     number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
     key: Key
     files: Count
     bytes: Size
+    # Left out if they are None: servers of the version before do not know them.
+    follows: Annotated[Count | None, Field(exclude_if=lambda said: said is None)] = None
+    step: Annotated[Size | None, Field(exclude_if=lambda said: said is None)] = None
 
 
 @dataclass(frozen=True, slots=True)

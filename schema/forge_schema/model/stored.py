@@ -71,7 +71,10 @@ class ArtifactChunk(Stored):
 
 
 class Checkpoint(Record):
-    """A complete checkpoint. The job's next attempt resumes from the one that is `next`."""
+    """A complete checkpoint. The job's next attempt resumes from the one that is `next`.
+
+    `step` is the one that the program committed. `files` and `bytes` are those of all ranks.
+    """
 
     attempt: int
     number: int
@@ -80,6 +83,7 @@ class Checkpoint(Record):
     files: int
     bytes: int
     next: bool
+    step: int | None = None
 
     @property
     def name(self) -> str:

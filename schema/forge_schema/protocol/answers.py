@@ -83,8 +83,18 @@ class Nothing(Answer):
     """Success without content."""
 
 
+class Companion(Answer):
+    """The manifest of another rank's part of a checkpoint."""
+
+    rank: int
+    key: str
+
+
 class LatestCheckpoint(Answer):
-    """A complete checkpoint of a job; `job_id` is the job that stored it."""
+    """A complete checkpoint of a job; `job_id` is the job that stored it.
+
+    `key` is the manifest of rank 0, `companions` are those of the other ranks.
+    """
 
     job_id: int | None = None
     key: str
@@ -92,6 +102,18 @@ class LatestCheckpoint(Answer):
     number: int
     files: int
     bytes: int
+    companions: list[Companion] = []
+
+
+class NewestCheckpoints(Answer):
+    """The number and step of rank 0's newest checkpoint in a run, and the caller's own newest."""
+
+    master_number: int | None = None
+    master_step: int | None = None
+    number: int | None = None
+    key: str | None = None
+    follows: int | None = None
+    step: int | None = None
 
 
 class Restorable(Answer):

@@ -58,12 +58,22 @@ class Records:
         """Store the result of each test."""
         return self._add("add_tests", fence, tests=Jsonb([asdict(test) for test in tests]))
 
+    def newest_checkpoints(self, fence: Fence) -> Row | None:
+        """Return what a lease's holder must know of its run's checkpoints; None if it is lost.
+
+        `master_number` and `master_step` are of rank 0's newest one; `number`, `key`, `follows` and
+        `step` of the holder's own newest one. Each is None if there is none.
+        """
+        return self._database.one("newest_checkpoints", again=True, **fence_params(fence))
+
     def latest_checkpoint(self, job_id: int) -> Row | None:
         """Return the newest complete checkpoint of a job, from any attempt, or None."""
         return self._database.one("latest_checkpoint", again=True, job_id=job_id)
 
     def restorable(self, job_id: int) -> list[Row]:
         """Return checkpoints to restore a job from, best first: its own newest, then its source.
+
+        `companions` are the rank and the manifest's key of each other rank's part.
 
         Raises:
             CheckpointUnknown: its source is gone, and it has no checkpoint of its own.

@@ -16,9 +16,9 @@ class OwnLease:
     attempt: int
     bundle_digest: str | None
     image_tar: str | None
-    # The manifest of the checkpoint that the job starts from, as long as it exists.
+    # The manifests of the checkpoint that the job starts from, as long as it exists.
     source_job_id: int | None = None
-    source_key: str | None = None
+    source_keys: Sequence[str] | None = None
 
     @property
     def keys(self) -> keys.AttemptKeys:

@@ -1,7 +1,8 @@
 """Thin out a job's checkpoints: surplus rows first, then objects without a row."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from time import monotonic
 from typing import Protocol
@@ -18,10 +19,13 @@ from forge_schema.storage.manifest import CheckpointUnsound, Manifest
 MOST = 500
 LOOK_S = 5.0
 DELETE_S = 5.0
+# How many checkpoints of each rank may wait for the other ranks' parts. A rank that is further
+# behind than that does not catch up.
+PENDING = 20
 # The names that a worker writes. Files without a number are from an earlier version, which stored
 # them before all others.
 PLACE = re.compile(
-    r"jobs/[^/]+/[0-9]+-(?P<token>[0-9]+)[^/]*/checkpoints/"
+    r"jobs/[^/]+/(?P<attempt>[0-9]+)-(?P<token>[0-9]+)[^/]*/checkpoints/"
     r"((?P<manifest>[0-9]{6})\.json|files/((?P<file>[0-9]{6})-)?[0-9a-f]{64})"
 )
 GoOn = Callable[[], bool]
@@ -42,8 +46,9 @@ class Thinning:
 
     Rows are deleted first, in one statement. Objects left behind by a crash after that, or between
     an upload and its row, are found by a later call. Names are never reused, and nothing newer than
-    the newest row is touched, so a late call cannot harm what the job or its next attempt stores
-    meanwhile. Unknown objects stay, and so does everything that an unreadable manifest may list.
+    the newest row of its rank is touched, so a late call cannot harm what the job or its next
+    attempt stores meanwhile. Unknown objects stay, and so does everything that an unreadable
+    manifest may list.
     """
 
     def __init__(
@@ -70,7 +75,9 @@ class Thinning:
             StoreError: the store does not answer; a later call deletes the rest.
         """
         params = fence_params(fence)
-        rows = self._database.rows("thin_checkpoints", again=True, keep=keep, **params)
+        rows = self._database.rows(
+            "thin_checkpoints", again=True, keep=keep, pending=PENDING, **params
+        )
         if not rows or not (everywhere or any(row["gone"] for row in rows)):
             return 0
         folders = _folders(rows) | (self._ended(fence.job_id) if everywhere else set())
@@ -88,11 +95,11 @@ class Thinning:
         needed = self._needed(job_id, kept, going)
         if needed is None:
             return []
-        newest = (kept[0]["token"], kept[0]["number"])
+        newest = Newest.of(rows)
         found = (one.key for folder in sorted(folders) for one in self._store.list(folder))
         seen = takewhile(lambda _: going(), found)
         # Deleting while a folder is being listed may hide a part of it.
-        return list(islice((k for k in seen if _older(k, newest) and k not in needed), MOST))
+        return list(islice((k for k in seen if newest.covers(k) and k not in needed), MOST))
 
     def _needed(self, job_id: int, kept: Iterable[Row], going: GoOn) -> set[str] | None:
         """Return the objects that the checkpoints consist of; None if that is unknown."""
@@ -130,9 +137,29 @@ def _folders(rows: Iterable[Row]) -> set[str]:
     return {f"{row['key'].rpartition('/')[0]}/" for row in rows}
 
 
-def _older(key: str, newest: tuple[int, int]) -> bool:
-    """Tell whether an object was stored for the newest checkpoint or an older one."""
-    place = PLACE.fullmatch(key)
-    if place is None:
-        return False
-    return (int(place["token"]), int(place["manifest"] or place["file"] or 0)) <= newest
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest checkpoint of each rank of the last run that stored any.
+
+    The ranks of a run number their checkpoints each on its own, and have a token each.
+    """
+
+    attempt: int
+    numbers: Mapping[int, int]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Newest":
+        attempt = max(row["attempt"] for row in rows)
+        # Ascending, so that the newest number of a token remains.
+        last = sorted((r["token"], r["number"]) for r in rows if r["attempt"] == attempt)
+        return cls(attempt, dict(last))
+
+    def covers(self, key: str) -> bool:
+        """Tell whether an object was stored for the newest checkpoint of its rank or before."""
+        place = PLACE.fullmatch(key)
+        if place is None:
+            return False
+        number = int(place["manifest"] or place["file"] or 0)
+        newest = self.numbers.get(int(place["token"]), -1)
+        attempt = int(place["attempt"])
+        return attempt < self.attempt or (attempt == self.attempt and number <= newest)

@@ -15,7 +15,7 @@ from forge_schema.queue.attempt_records import Records
 from forge_worker.devices.inventory import Inventory
 from forge_worker.machine import speed
 from support.engine.engine_proxy import engine_proxy
-from support.gangs.programs import MEET, RESUME, SHARE
+from support.gangs.programs import MEET, RESUME, SHARDS, SHARE
 from support.waiting import eventually
 from support.workers.http_bed import http_bed
 from support.workers.worker import bed
@@ -121,6 +121,7 @@ class Running:
 
     bed: Bed
     job: int
+    source: str
 
     def worker(self, rank: int) -> Worker:
         """Return the worker that has a rank."""
@@ -136,7 +137,7 @@ class Running:
             process
             for process in psutil.process_iter(["cwd", "cmdline"])
             if (process.info["cwd"] or "").startswith(folder)
-            and RESUME in (process.info["cmdline"] or [])
+            and self.source in (process.info["cmdline"] or [])
         )
         return found
 
@@ -149,10 +150,10 @@ class Running:
 
 
 @contextmanager
-def run_of_two(way: str, root: Path, database_url: str) -> Iterator[Running]:
+def run_of_two(way: str, root: Path, database_url: str, source: str = RESUME) -> Iterator[Running]:
     # The next run must not form with a worker that has just been killed.
     with members(way, "process", root, database_url, 3, offline_s=4) as made:
-        job = made.script(RESUME, nodes=2, max_preemptions=1, max_losses=1, max_failures=1)
+        job = made.script(source, nodes=2, max_preemptions=1, max_losses=1, max_failures=1)
         for rank in range(2):
             made.says(job, f"rank {rank} found []")
         records = Records(made.database)
@@ -160,7 +161,7 @@ def run_of_two(way: str, root: Path, database_url: str) -> Iterator[Running]:
         with made.database.connection() as connection:
             # They begin with two minutes; from now on they last as long as a renewal says.
             connection.execute("UPDATE lease SET expires_at = now() + interval '8 s'")
-        yield Running(made, job)
+        yield Running(made, job, source)
 
 
 def starts(bed: Bed, job: int) -> list[str]:
@@ -175,7 +176,7 @@ def test_a_preempted_run_stores_its_last_checkpoint_and_all_ranks_resume_from_it
     with run_of_two(way, tmp_path, database_url) as run:
         assert run.bed.queue.preempt(run.job)
         run.bed.succeeds(run.job)
-        last = "found ['last', 'state']"
+        last = "found ['last', 'mine', 'state']"
         assert starts(run.bed, run.job) == [
             *(f"rank 0 {last}", "rank 0 found []"),
             *(f"rank 1 {last}", "rank 1 found []"),
@@ -187,7 +188,7 @@ def test_a_notice_to_one_worker_reaches_all_ranks(tmp_path: Path, database_url: 
         run.worker(1).send(signal.SIGTERM)
         run.worker(1).send(signal.SIGTERM)
         run.ends_once("run_ended", "preempted")
-        assert "rank 0 found ['last', 'state']" in starts(run.bed, run.job)
+        assert "rank 0 found ['last', 'mine', 'state']" in starts(run.bed, run.job)
 
 
 @pytest.mark.parametrize("way", ["sql", "http"])
@@ -225,3 +226,58 @@ def test_a_frozen_worker_loses_its_rank_and_its_program(tmp_path: Path, database
         run.ends_once("run_ended", "worker_lost")
         frozen.send(signal.SIGCONT)
         eventually(lambda: not program.is_running())
+
+
+ROWS = """
+    SELECT
+        (SELECT max(number) FROM checkpoint WHERE job_id = %(job)s AND rank = 0 AND attempt = 1)
+            AS newest,
+        (
+            SELECT max(number) FROM forge_complete_checkpoints(%(job)s) AS whole
+            WHERE whole.attempt = 1
+        ) AS whole
+"""
+
+
+def stored(run: Running) -> tuple[int, int]:
+    """Return the numbers of the first run's newest checkpoint of rank 0, and newest whole one."""
+    with run.bed.database.connection() as connection:
+        row = connection.execute(ROWS, {"job": run.job}).fetchone()
+    assert row is not None
+    return row["newest"] or 0, row["whole"] or 0
+
+
+def whole(run: Running) -> set[str]:
+    """Return what the ranks of the second run found, without their numbers."""
+    said = run.bed.log(run.job, attempt=2).decode().splitlines()
+    return {line.partition(" found ")[2] for line in said if " found " in line}
+
+
+@pytest.mark.parametrize("way", ["sql", "http"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_after_a_killed_program_every_rank_finds_all_shards_of_the_latest_step(
+    tmp_path: Path, database_url: str, way: str, rank: int
+) -> None:
+    with run_of_two(way, tmp_path, database_url, SHARDS) as run:
+        eventually(lambda: stored(run)[1] >= 2)
+        run.program(rank).kill()
+        run.bed.succeeds(run.job)
+        (found,) = whole(run)
+        assert " whole True " in found
+
+
+def test_after_a_killed_agent_the_newest_whole_checkpoint_is_used(
+    tmp_path: Path, database_url: str
+) -> None:
+    with run_of_two("sql", tmp_path, database_url, SHARDS) as run:
+        eventually(lambda: stored(run)[1] >= 2)
+        killed = run.worker(1)
+        killed.kill()
+        before = stored(run)[1]
+        # Rank 0 stores something newer, which stays half.
+        eventually(lambda: stored(run)[0] > stored(run)[1])
+        run.bed.succeeds(run.job)
+        assert stored(run)[0] > stored(run)[1] >= before
+        (found,) = whole(run)
+        assert found.endswith("whole True alone False")
+        run.bed.worker(killed.folder.name)

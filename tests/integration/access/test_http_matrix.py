@@ -241,6 +241,10 @@ TABLE: dict[tuple[str, str], Case] = {
         HOLDS,
         of_lease("/checkpoints", number=0, key="MANIFEST", files=1, bytes=6),
     ),
+    ("post", "/api/workers/job/{job_id}/checkpoints/newest"): (
+        HOLDS,
+        of_lease("/checkpoints/newest"),
+    ),
     ("post", "/api/workers/job/{job_id}/checkpoints/thin"): (
         HOLDS,
         of_lease("/checkpoints/thin", keep=5),

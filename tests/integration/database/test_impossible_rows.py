@@ -224,6 +224,10 @@ IMPOSSIBLE = {
     f"VALUES (1, 1, 'p', 1, 'k', -1, {SHA}, now())",
     ("sizes_not_negative", "a checkpoint of negative size"): "INSERT INTO checkpoint "
     "VALUES (1, 1, 1, 1, 'k', 1, -1, now())",
+    ("other_ranks_follow", "a checkpoint of rank 1 that follows none"): "INSERT INTO checkpoint "
+    "VALUES (1, 1, 1, 1, 'k', 1, 1, now(), 1, 2, NULL)",
+    ("nodes_positive", "a checkpoint of no machine"): "INSERT INTO checkpoint "
+    "VALUES (1, 1, 1, 1, 'k', 1, 1, now(), 0, 0, NULL)",
     (
         "hash_sha256",
         "a key's hash that is no SHA-256",

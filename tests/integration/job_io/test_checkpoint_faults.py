@@ -16,7 +16,8 @@ from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound
 from forge_worker.files.copies import steady_copy
 from forge_worker.job_io import snapshots
-from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
+from forge_worker.job_io.checkpoints import CheckpointSync
+from forge_worker.job_io.occasions import CheckpointRequest
 from support.workers.attempts import Desk, desk
 
 if TYPE_CHECKING:

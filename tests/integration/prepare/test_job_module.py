@@ -71,6 +71,28 @@ def test_a_job_saves_when_it_asks_for_it_reports_and_stops_when_asked(
     assert list(both.artifacts(job_id)) == ["done"]
 
 
+def test_a_committed_step_replaces_the_file_and_a_plain_request_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.save_now(1)
+    file = tmp_path / "checkpoint"
+    monkeypatch.setenv("FORGE_CHECKPOINT_FILE", str(file))
+    inodes = []
+    for step in (100, 100, 0):
+        job.save_now(step)
+        assert file.read_text() == f"{step}\n"
+        inodes.append(file.stat().st_ino)
+    assert inodes[0] != inodes[1]
+    job.save_now()
+    assert file.read_text() == "0\n"
+    with pytest.raises(ValueError, match="from 0 on"):
+        job.save_now(-1)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    # A folder that is gone, or a full disk, is no reason to end a training run.
+    monkeypatch.setenv("FORGE_CHECKPOINT_FILE", str(tmp_path / "gone" / "checkpoint"))
+    job.save_now(2)
+
+
 def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> None:
     root = tmp_path / "given"
     root.mkdir()

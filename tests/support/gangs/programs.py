@@ -59,8 +59,8 @@ print("rank", gang["rank"], "at", own["port"], "heard", sorted(heard), flush=Tru
 print("gloo on", os.environ.get("GLOO_SOCKET_IFNAME"), flush=True)
 """
 
-# Rank 0 saves its state at once, and once more when it must stop; the others' files are nobody's
-# checkpoint. Started again with a state, all succeed.
+# Every rank saves its state at once, and once more when it must stop. Started again with a state,
+# all succeed.
 RESUME = """
 import os, pathlib, signal, sys
 rank, folder = os.environ["RANK"], pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"])
@@ -75,6 +75,59 @@ if found:
 (folder / ("state" if rank == "0" else "mine")).write_text("1")
 while True:
     signal.pause()
+"""
+
+# Every rank writes its shard of each step, and once all have, rank 0 names the step in `latest`.
+# Left alone, rank 0 says so in its folder. Started again, all succeed that find the shards of all
+# ranks of that step.
+SHARDS = """
+import os, pathlib, socket, sys, threading
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+folder = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"])
+place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+def shards(step):
+    found = sorted((folder / f"step-{step}").glob("shard-*"))
+    return [(path.name, path.read_text()) for path in found]
+if (folder / "latest").exists():
+    step = (folder / "latest").read_text()
+    whole = shards(step) == [(f"shard-{one}", f"{step} of {one}") for one in range(size)]
+    alone = (folder / "alone").exists()
+    print(f"rank {rank} found step {step} whole {whole} alone {alone}", flush=True)
+    sys.exit(0 if whole else 9)
+print(f"rank {rank} found []", flush=True)
+if rank == 0:
+    with socket.create_server(place) as door:
+        lines = [door.accept()[0] for _ in range(size - 1)]
+else:
+    while True:
+        try:
+            lines = [socket.create_connection(place)]
+            break
+        except OSError:
+            threading.Event().wait(0.1)
+def met(line):
+    try:
+        line.sendall(b"x")
+        return line.recv(1)
+    except OSError:
+        return b""
+def meet():
+    if not all([met(line) for line in lines]):
+        if rank == 0:
+            write(folder / "alone", "x")
+        sys.exit(1)
+for step in range(1, 10**6):
+    write(folder / f"step-{step}" / f"shard-{rank}", f"{step} of {rank}")
+    meet()
+    if rank == 0:
+        write(folder / "latest", str(step))
+    meet()
+    threading.Event().wait(0.2)
 """
 
 # As RESUME, for mpirun: it kills the others as soon as one rank fails.

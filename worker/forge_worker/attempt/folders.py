@@ -55,6 +55,10 @@ class Folders:
         return self.root / "stored"
 
     @property
+    def foreign(self) -> Path:
+        return self.root / "foreign"
+
+    @property
     def stored_artifacts(self) -> Path:
         return self.root / "stored-artifacts"
 

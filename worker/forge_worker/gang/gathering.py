@@ -31,6 +31,8 @@ NOTE_S, NOTES_S = 5.0, 30.0
 NAMED = 5
 # Whom a member could not reach, in what it tells the others; None before its check.
 UNREACHED = "unreached"
+# That each rank's checkpoints are stored; members of earlier versions do not tell it.
+KEEPS_CHECKPOINTS = "keeps_checkpoints"
 
 
 class GangIncomplete(ForgeError):
@@ -182,7 +184,11 @@ class Gatherer:
             pause_s = min(2 * pause_s, LONGEST_S)
 
     def _tell(self, own: Peer, step: int) -> Gathering:
-        told: dict[str, JsonValue] = {**own.details(), UNREACHED: self._unreached}
+        told: dict[str, JsonValue] = {
+            **own.details(),
+            UNREACHED: self._unreached,
+            KEEPS_CHECKPOINTS: True,
+        }
         return self._gateway.gather(self._attempt.fence, step, told)
 
     def _waits_for(self, met: Gathering, step: int) -> bool:

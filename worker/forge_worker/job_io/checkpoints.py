@@ -20,10 +20,11 @@ from forge_schema.storage.manifest import Entry, Manifest
 from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import DiskFull, FileChanged, check_size
-from forge_worker.files.safe_files import Listing, listing, status_of
+from forge_worker.files.safe_files import Listing, listing
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
-from forge_worker.job_io.restore import Restore
+from forge_worker.job_io.occasions import Commit, Commits, Following, Occasion
+from forge_worker.job_io.restore import ForeignFiles, Restore
 from forge_worker.job_io.snapshots import Copies, Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
@@ -42,8 +43,6 @@ FRESH_NS = 1_000_000_000
 LAST_S, LAST_MOST_S = 60.0, 600.0
 WATCH_S = 0.5
 
-REQUEST_POLL_S = 0.5
-
 log = structlog.get_logger(__name__)
 
 
@@ -54,6 +53,10 @@ class CheckpointSync(Loop):
     not uploaded again, and are read only if size, mtime and inode are inconclusive. A checkpoint
     waits for a file that is being rewritten; eventually it contains the last stored version
     instead. A file larger than `chunk_bytes` is stored in chunks.
+
+    Once the program commits steps, the folder is stored only for these. Every rank of a run stores
+    what is its own. One other than rank 0 uploads whatever has changed, and records a checkpoint
+    once rank 0 has stored another one.
     """
 
     name = "checkpoints"
@@ -74,7 +77,11 @@ class CheckpointSync(Loop):
         self._limit_mb = limit_mb
         self._chunk_bytes = chunk_bytes
         self._folder = attempt.folders.checkpoint
-        self._restore = Restore(attempt, store, gateway)
+        self._foreign = ForeignFiles(attempt.folders.foreign)
+        self._restore = Restore(attempt, store, gateway, self._foreign)
+        self._commits = Commits(attempt)
+        self._following = Following(attempt, gateway, self._commits)
+        self._longest_s = period_s
         self._notes = CheckpointNotes(attempt)
         self.thinner = Thinner(attempt, gateway)
         self._number = attempt.cursors["checkpoint_number"]
@@ -86,7 +93,7 @@ class CheckpointSync(Loop):
         self._too_large = inf
         self._until = inf
         self._in_time = False
-        self._snapshots = Snapshots(self._folder, self._notes, self._go_on, chunk_bytes)
+        self._snapshots = Snapshots(self._folder, self._own, self._notes, self._go_on, chunk_bytes)
         # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
 
@@ -112,32 +119,34 @@ class CheckpointSync(Loop):
             # kept.
             self._remember(restored.files)
             self._known = {entry.path: entry for entry in restored.files}
-        self._stored = listing(self._folder)
+        self._stored = self._own()
 
     def recall(self) -> None:
         """Resume after an earlier agent, without uploading again what it has stored."""
-        self._files, number = self._restore.newest()
+        found = self._restore.recalled()
+        self._files, number = found.files, found.number
         # Whatever belongs to an older checkpoint may have been removed.
         last = self._attempt.keys.checkpoint_file(number, "f" * 64) if number is not None else ""
         self._chunks.resume(_keys_in(self._files), last)
+        self._following.resume(found.follows)
+        self._commits.resume(found.step)
 
     def step(self) -> None:
         """Store the folder if it has changed, waiting one more step for a file being written.
 
-        Of a gang, only rank 0's checkpoints are stored, and all members start from them. The job is
-        stopped if the folder exceeds its disk request.
+        The job is stopped if the folder exceeds its disk request.
 
         Raises:
             ForgeError: the store or the queue does not answer.
             OSError: this machine's disk is full or faulty.
         """
-        if self._attempt.grant.rank > 0:
-            return
+        self.period_s = min(2 * self.period_s, self._longest_s)
         began, number = monotonic(), self._number
         staging = self._attempt.folders.staging / "checkpoint"
         shutil.rmtree(staging, ignore_errors=True)
         try:
-            self._store_changes_steadily(staging)
+            if self._following.look(ended=self.job_ended):
+                self._store_changes_steadily(staging)
         except Stopped:
             return
         except DiskFull as error:
@@ -152,7 +161,8 @@ class CheckpointSync(Loop):
             shutil.rmtree(staging, ignore_errors=True)
         if self._number > number:
             self.took_s = monotonic() - began
-            self.thinner.ask()
+            if self._attempt.grant.rank == 0:
+                self.thinner.ask()
 
     def finish(self) -> None:
         """Store the last checkpoint of a successful job, if that is possible in limited time.
@@ -201,12 +211,15 @@ class CheckpointSync(Loop):
 
     def _store_changes(self, staging: Path, files: ExitStack) -> None:
         began_ns = time_ns()
+        occasion = self._occasion()
+        if occasion is None:
+            return
         copies: Copies = {}
         for turn in range(TRIES):
             if turn:
                 self._ending.wait(PAUSE_S)
-            found = listing(self._folder)
-            if self._attempt.lost or not found or found == self._stored:
+            found = self._own()
+            if self._attempt.lost or not (occasion.due or (found and found != self._stored)):
                 return
             check_size(found, "the checkpoint", self._limit_mb)
             changed = self._changed(found)
@@ -217,8 +230,22 @@ class CheckpointSync(Loop):
                 return
             if self._snapshots.still(found, copies):
                 break
+        if self._commits.pending() != occasion.commit:
+            raise FileChanged("the program committed a step while the folder was copied")
         if not self._waits(copies, gone=changed.keys() - copies.keys()):
-            self._store_found(found, copies, began_ns)
+            self._store_found(found, copies, began_ns, occasion)
+
+    def _occasion(self) -> Occasion | None:
+        """Return why to store a checkpoint now, if anything has changed; None if not at all."""
+        commit = self._commits.pending()
+        if commit is None and self._commits.begun:
+            return None
+        new_step = commit is not None and not self._commits.repeats(commit)
+        records = commit is not None or self._attempt.grant.rank == 0
+        return Occasion(commit, due=new_step or self._following.due, records=records)
+
+    def _own(self) -> Listing:
+        return self._foreign.without(listing(self._folder))
 
     def _changed(self, found: Listing) -> Listing:
         return {
@@ -238,7 +265,9 @@ class CheckpointSync(Loop):
         self._missed = self._missed + 1 if self._snapshots.torn or gone else 0
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
 
-    def _store_found(self, found: Listing, copies: Copies, began_ns: int) -> None:
+    def _store_found(
+        self, found: Listing, copies: Copies, began_ns: int, occasion: Occasion
+    ) -> None:
         sound = {path: copy for path, copy in copies.items() if copy.sound}
         same = found.keys() - self._changed(found).keys()
         torn = self._snapshots.torn
@@ -247,8 +276,8 @@ class CheckpointSync(Loop):
         new = self._sent(sound)
         kept = [self._known[path] for path in same]
         files = tuple(sorted((*kept, *old.values(), *new), key=lambda entry: entry.path))
-        if files and files != self._files:
-            self._store_manifest(Manifest(files))
+        if occasion.due or (occasion.records and files and files != self._files):
+            self._store_manifest(Manifest(files), occasion.commit)
         whole = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
         self._stored = {path: found[path] for path in same} | whole
         self._known = {
@@ -257,18 +286,28 @@ class CheckpointSync(Loop):
             if entry.path in self._stored and self._stored[entry.path][1] < began_ns - FRESH_NS
         }
 
-    def _store_manifest(self, manifest: Manifest) -> None:
+    def _store_manifest(self, manifest: Manifest, commit: Commit | None) -> None:
         # A number is used once: a row whose answer was lost must keep describing its object.
         number, self._number = self._number, self._number + 1
         self._attempt.cursors.keep(checkpoint_number=self._number)
         key = self._attempt.keys.checkpoint_manifest(number)
         self._store.put(key, manifest.dumped())
-        row = Checkpoint(number, key, len(manifest.files), manifest.size)
+        row = Checkpoint(
+            number,
+            key,
+            len(manifest.files),
+            manifest.size,
+            follows=self._following.number,
+            step=None if commit is None else commit.step,
+        )
         if not self._gateway.add_checkpoint(self._attempt.fence, row):
             self._attempt.lose()
             return
         self._remember(manifest.files)
         self._notes.stored()
+        self._following.note_stored()
+        if commit is not None:
+            self._commits.note_stored(commit)
 
     def _remember(self, files: tuple[Entry, ...]) -> None:
         self._files = files
@@ -305,22 +344,3 @@ class CheckpointSync(Loop):
 
 def _keys_in(files: tuple[Entry, ...]) -> dict[str, str]:
     return {part.sha256: part.key for entry in files for part in entry.extents}
-
-
-class CheckpointRequest(Loop):
-    """Wakes the sync when the file is touched, and again if it was touched meanwhile."""
-
-    name = "checkpoint call"
-
-    def __init__(self, attempt: Attempt, sync: Loop) -> None:
-        super().__init__(REQUEST_POLL_S)
-        self._file = attempt.folders.save
-        self._sync = sync
-        self._seen: tuple[int, int] | None = None
-
-    def step(self) -> None:
-        found = status_of(self._file.parent, (self._file.name,))
-        touched = None if found is None else (found.st_mtime_ns, found.st_ino)
-        if touched not in {None, self._seen}:
-            self._sync.wake()
-        self._seen = touched

@@ -1,33 +1,87 @@
 """Restore a job's newest sound checkpoint completely, into an empty folder."""
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from forge_schema.database.pool import Row
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import remove_tree
+from forge_worker.files.safe_files import Listing, listing, remove_tree
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.fetching import Fetcher
 
+Part = tuple[int, Entry]
+"""A file of a checkpoint, and the rank that stored it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restored checkpoint; `own` is False if it is another job's, from which this one starts."""
+    """A restored checkpoint: the files that this rank stores from now on.
+
+    `own` is False if it is another job's, from which this one starts.
+    """
 
     files: tuple[Entry, ...]
     own: bool
 
 
-class Restore:
-    """Restores checkpoints, each into an empty folder; a retry fetches what is still missing."""
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The newest checkpoint that an earlier agent knew.
 
-    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
+    If this rank has stored it in this attempt, it has a `number`, and what it `follows`.
+    """
+
+    files: tuple[Entry, ...] = ()
+    number: int | None = None
+    follows: int | None = None
+    step: int | None = None
+
+
+class ForeignFiles:
+    """The files that a restore fetched for other ranks, and that are as it left them.
+
+    They are not this rank's to store. Their statuses are kept for a later agent.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._left: Listing = {}
+        if place.exists():
+            kept = json.loads(place.read_text(encoding="utf-8"))
+            self._left = {path: (size, at, inode) for path, (size, at, inode) in kept.items()}
+
+    def keep(self, files: Listing) -> None:
+        """Record these, and forget all others."""
+        if files or self._left:
+            self._left = files
+            self._place.write_text(json.dumps(files), encoding="utf-8")
+
+    def without(self, found: Listing) -> Listing:
+        """Return the files that are this rank's."""
+        if not self._left:
+            return found
+        return {path: status for path, status in found.items() if self._left.get(path) != status}
+
+
+class Restore:
+    """Restores checkpoints, each into an empty folder; a retry fetches what is still missing.
+
+    A checkpoint of several ranks is restored with the files of all of them.
+    """
+
+    def __init__(
+        self, attempt: Attempt, store: Objects, gateway: Gateway, foreign: ForeignFiles
+    ) -> None:
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
+        self._foreign = foreign
         self._folder = attempt.folders.checkpoint
         self._damaged: set[str] = set()
         # The manifest that is being restored.
@@ -49,28 +103,32 @@ class Restore:
         rows = self._gateway.restorable(job_id)
         for row in rows:
             own = row["job_id"] == job_id
-            files = self._files(row) if own else self._fetched(row)
-            if files is not None:
-                return Restored(files, own)
+            parts = self._sound(row) if own else self._fetched(row)
+            if parts is not None:
+                return Restored(self._own(parts), own)
         self._empty()
         if rows:
             self._attempt.note("no checkpoint is complete: the job starts from the beginning")
         return None
 
-    def newest(self) -> tuple[tuple[Entry, ...], int | None]:
-        """Return the files of the job's own newest checkpoint without fetching them.
+    def recalled(self) -> Recalled:
+        """Return the newest checkpoint that this attempt has stored or restored.
 
-        Its number too, if this attempt stored it. Raises as `run`.
+        Raises as `run`.
         """
         job_id = self._attempt.fence.job_id
-        rows = self._gateway.restorable(job_id)
-        own = [row for row in rows if row["job_id"] == job_id]
+        newest = self._gateway.newest_checkpoints(self._attempt.fence)
+        if newest is not None and newest["key"] is not None:
+            files = self._manifest(newest["key"], job_id)
+            return Recalled(files, newest["number"], newest["follows"], newest["step"])
+        own = [row for row in self._gateway.restorable(job_id) if row["job_id"] == job_id]
         if not own:
-            return (), None
+            return Recalled()
+        # A server of the version before does not tell what this attempt has stored.
         mine = own[0]["key"].startswith(self._attempt.keys.prefix)
-        return self._manifest(own[0]).files, own[0]["number"] if mine else None
+        return Recalled(self._own(self._parts(own[0])), own[0]["number"] if mine else None)
 
-    def _files(self, row: Row) -> tuple[Entry, ...] | None:
+    def _sound(self, row: Row) -> list[Part] | None:
         if row["key"] in self._damaged:
             return None
         try:
@@ -81,19 +139,39 @@ class Restore:
             self._attempt.note(f"the checkpoint {name} was skipped: {error.message}")
             return None
 
-    def _fetched(self, row: Row) -> tuple[Entry, ...]:
+    def _fetched(self, row: Row) -> list[Part]:
         try:
-            files = self._manifest(row).files
+            parts = self._parts(row)
         except ObjectMissing as error:
             raise CheckpointUnsound(error.message) from error
         if self._begun != row["key"]:
             self._empty()
             self._begun, self._fetcher = row["key"], self._new_fetcher()
-        self._fetcher.fetch(files)
-        return files
+        self._fetcher.fetch(entry for _, entry in parts)
+        found, own = listing(self._folder), {entry.path for entry in self._own(parts)}
+        self._foreign.keep({path: found[path] for path in found.keys() - own})
+        return parts
 
-    def _manifest(self, row: Row) -> Manifest:
-        return Manifest.loaded(self._store.get(row["key"]), job_id=row["job_id"])
+    def _parts(self, row: Row) -> list[Part]:
+        # A server of the version before knows only rank 0's.
+        companions = row.get("companions") or ()
+        keys = {0: row["key"], **{one["rank"]: one["key"] for one in companions}}
+        if companions:
+            self._store.expect(gets=list(keys.values()))
+        files = {rank: self._manifest(key, row["job_id"]) for rank, key in keys.items()}
+        return joined(files, self._attempt.grant.rank)
+
+    def _own(self, parts: Iterable[Part]) -> tuple[Entry, ...]:
+        """Return the files that this rank stores from now on.
+
+        Those of ranks that the new run does not have are rank 0's.
+        """
+        rank, nodes = self._attempt.grant.rank, self._attempt.grant.nodes
+        files = (entry for by, entry in parts if rank == (by if by < nodes else 0))
+        return tuple(sorted(files, key=lambda entry: entry.path))
+
+    def _manifest(self, key: str, job_id: int) -> tuple[Entry, ...]:
+        return Manifest.loaded(self._store.get(key), job_id=job_id).files
 
     def _new_fetcher(self) -> Fetcher:
         return Fetcher(self._store, self._folder, self._attempt.while_wanted)
@@ -101,3 +179,20 @@ class Restore:
     def _empty(self) -> None:
         remove_tree(self._folder)
         self._folder.mkdir()
+
+
+def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[Part]:
+    """Join the files of all ranks, as a rank is to have them.
+
+    Where two ranks have stored the same path, or one a file and the other a folder, its own comes
+    first, then that of the lowest rank.
+    """
+    chosen: dict[str, Part] = {}
+    folders: set[str] = set()
+    for by in sorted(files, key=lambda one: (one != rank, one)):
+        for entry in files[by]:
+            above = {str(folder) for folder in PurePosixPath(entry.path).parents}
+            if {entry.path, *above}.isdisjoint(chosen) and entry.path not in folders:
+                chosen[entry.path] = by, entry
+                folders |= above
+    return list(chosen.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import Copy, Part, Shape, held_open, steady_copy
-from forge_worker.files.safe_files import Listing, listing
+from forge_worker.files.safe_files import Listing
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 
 # How many large files are held open at once; others are copied.
@@ -21,13 +21,19 @@ class Snapshots:
 
     `torn` has the digests of files that were being written, `rewritten` the files that were
     rewritten in place while they were sent: they are copied from then on. `ended` means that no
-    process can write to the folder.
+    process can write to the folder. `look` lists the files to store.
     """
 
     def __init__(
-        self, folder: Path, notes: CheckpointNotes, go_on: Callable[[], None], chunk_bytes: int
+        self,
+        folder: Path,
+        look: Callable[[], Listing],
+        notes: CheckpointNotes,
+        go_on: Callable[[], None],
+        chunk_bytes: int,
     ) -> None:
         self._folder = folder
+        self._look = look
         self._notes = notes
         self._go_on = go_on
         self._chunk_bytes = chunk_bytes
@@ -63,7 +69,7 @@ class Snapshots:
     def still(self, found: Listing, copies: Copies) -> bool:
         """Return whether the folder is as it was copied, except for files that have only grown."""
         grown = {path for path, copy in copies.items() if copy.shape is Shape.GROWN}
-        now = {path: status for path, status in listing(self._folder).items() if path not in grown}
+        now = {path: status for path, status in self._look().items() if path not in grown}
         seen = {path: status for path, status in found.items() if path not in grown}
         seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
         return now == seen and all(copy.sound for copy in copies.values())

@@ -11,10 +11,11 @@ from forge_worker.clock import seconds
 from forge_worker.gang.gathering import Gatherer
 from forge_worker.gang.shares import pace_of
 from forge_worker.job_io.artifacts import ArtifactKeeper
-from forge_worker.job_io.checkpoints import CheckpointRequest, CheckpointSync
+from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_io.disk import DiskWatch
 from forge_worker.job_io.logs import LogShipper
 from forge_worker.job_io.metrics import MetricsTail
+from forge_worker.job_io.occasions import CheckpointRequest
 from forge_worker.job_io.results import Findings
 from forge_worker.job_runs.phases import PhaseReporter
 from forge_worker.job_runs.services import JobServices

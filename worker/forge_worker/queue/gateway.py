@@ -84,6 +84,12 @@ class Gateway(Protocol):
     def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool: ...
     def add_result(self, fence: Fence, values: dict[str, object]) -> bool: ...
     def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool: ...
+    def newest_checkpoints(self, fence: Fence) -> Row | None:
+        """Return the newest checkpoints of a run's rank 0 and of this rank; see `Records`.
+
+        None if the lease is lost, or the server knows only checkpoints of rank 0.
+        """
+
     def latest_checkpoint(self, job_id: int) -> Row | None: ...
     def restorable(self, job_id: int) -> list[Row]:
         """Return the checkpoints that a job can be restored from, best first, with their jobs.
@@ -137,6 +143,7 @@ class SqlGateway:
         self.add_samples = records.add_samples
         self.add_result = records.add_result
         self.add_tests = records.add_tests
+        self.newest_checkpoints = records.newest_checkpoints
         self.latest_checkpoint = records.latest_checkpoint
         self.restorable = records.restorable
         self._thinning = None if store is None else Thinning(database, store)

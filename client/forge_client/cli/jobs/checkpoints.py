@@ -8,8 +8,9 @@ from forge_client.cli.options.session import JobId, backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 
+NAME: list[Column] = [("CHECKPOINT", lambda c: c.name)]
+STEP: list[Column] = [("STEP", lambda c: "" if c.step is None else c.step)]
 COLUMNS: list[Column] = [
-    ("CHECKPOINT", lambda c: c.name),
     ("AGE", lambda c: duration_text(c.age_s)),
     ("FILES", lambda c: c.files),
     ("SIZE", lambda c: size_text(c.bytes)),
@@ -29,4 +30,5 @@ def checkpoints(context: typer.Context, job: JobId, form: FormatOption = Format.
         yet = "" if detail.terminal else " yet"
         start = f"; it starts from {source(detail)}" if source(detail) else ""
         narration.say(f"job {job} has no checkpoint{yet}{start}")
-    output.show(found, COLUMNS, form)
+    steps = STEP if any(one.step is not None for one in found) else []
+    output.show(found, [*NAME, *steps, *COLUMNS], form)

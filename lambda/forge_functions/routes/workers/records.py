@@ -7,7 +7,15 @@ from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.states import Standing
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
-from forge_schema.protocol.answers import Gathered, Nothing, Restorable, SignedUrls, Thinned, Told
+from forge_schema.protocol.answers import (
+    Gathered,
+    NewestCheckpoints,
+    Nothing,
+    Restorable,
+    SignedUrls,
+    Thinned,
+    Told,
+)
 from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.queue.thinning import Thinning
@@ -70,7 +78,7 @@ def add_log_chunk(
 def add_checkpoint(
     job_id: JobId, body: messages.NewCheckpoint, caller: AsWorker, shared: Shared
 ) -> Nothing:
-    """Record a complete checkpoint, which attempts may resume from."""
+    """Record a checkpoint of one rank. Attempts may resume from it once every rank has one."""
     lease = own_lease(shared, caller, body.fence(job_id))
     _own_key(body.key == lease.keys.checkpoint_manifest(body.number))
     return _kept(Records(shared.database).add_checkpoint(lease.fence, body))
@@ -130,6 +138,18 @@ def thin_checkpoints(
     thinning = Thinning(shared.database, shared.store)
     gone = thinning.thin(lease.fence, body.keep, everywhere=body.everywhere)
     return Thinned(objects=gone)
+
+
+@router.post("/checkpoints/newest")
+def newest_checkpoints(
+    job_id: JobId, body: messages.Held, caller: AsWorker, shared: Shared
+) -> NewestCheckpoints:
+    """Return the newest checkpoint of a run's rank 0, and the newest one of the lease's holder."""
+    lease = own_lease(shared, caller, body.fence(job_id))
+    row = Records(shared.database).newest_checkpoints(lease.fence)
+    if row is None:
+        raise lost()
+    return NewestCheckpoints.model_validate(row)
 
 
 @router.get("/checkpoint")

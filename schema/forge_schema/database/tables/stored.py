@@ -20,9 +20,18 @@ class Upload(SQLModel, table=True):
 
 
 class Checkpoint(SQLModel, table=True):
-    """A complete checkpoint. `key` is its manifest; the newest has the highest (token, number)."""
+    """A checkpoint of one rank. `key` is its manifest; the newest has the highest (token, number).
 
-    __table_args__ = (CheckConstraint("bytes >= 0 AND files >= 0", name="sizes_not_negative"),)
+    Each rank of a run has a token, and numbers its checkpoints alone. One of rank 0 is complete if
+    it is alone (`nodes` is 1), or as soon as every other rank has one that belongs to it: see
+    `forge_companions`. One of another rank `follows` rank 0's of this number and those before.
+    """
+
+    __table_args__ = (
+        CheckConstraint("bytes >= 0 AND files >= 0", name="sizes_not_negative"),
+        CheckConstraint("(rank = 0) = (follows IS NULL)", name="other_ranks_follow"),
+        CheckConstraint("nodes >= 1", name="nodes_positive"),
+    )
 
     job_id: int = c.key_big()
     token: int = c.key_big()
@@ -32,6 +41,10 @@ class Checkpoint(SQLModel, table=True):
     files: int = c.integer()
     bytes: int = c.big()
     created_at: datetime = c.moment()
+    rank: int = c.small(default="0")
+    nodes: int = c.small(default="1")
+    follows: int | None = c.integer(null=True)
+    step: int | None = c.big(null=True)
 
 
 class Artifact(SQLModel, table=True):

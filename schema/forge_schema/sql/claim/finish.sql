@@ -69,9 +69,8 @@ verdict AS (
         END AS run_at,
         greatest(coalesce(over_at, now), claimed_at) AS finished_at,
         (
-            SELECT max(kept.created_at) FROM checkpoint AS kept
-            WHERE kept.job_id = ended.job_id
-                AND (kept.token = ended.token OR nodes > 1 AND kept.attempt = ended.attempt)
+            SELECT max(kept.created_at) FROM forge_complete_checkpoints(ended.job_id) AS kept
+            WHERE kept.token = ended.token OR ended.nodes > 1 AND kept.attempt = ended.attempt
         ) AS checkpoint_at
     FROM ended
     JOIN job ON job.id = ended.job_id
@@ -82,7 +81,10 @@ verdict AS (
             AND coalesce(ended.over_at, ended.now) - coalesce(ended.started_at, ended.claimed_at)
                 < %(quick)s::interval
             AND NOT EXISTS (SELECT FROM metric WHERE metric.job_id = ended.job_id)
-            AND NOT EXISTS (SELECT FROM checkpoint WHERE checkpoint.job_id = ended.job_id)
+            AND NOT EXISTS (
+                SELECT FROM checkpoint
+                WHERE checkpoint.job_id = ended.job_id AND checkpoint.rank = 0
+            )
             AND (
                 -- A different earlier failure shows that another worker may get further.
                 ended.hopeless AND ended.failures = 1

@@ -36,7 +36,7 @@ LEFT JOIN LATERAL (
     SELECT checkpoint.attempt, checkpoint.number
     FROM checkpoint
     WHERE checkpoint.job_id = %(job_id)s AND checkpoint.attempt < run.attempt
-        AND checkpoint.created_at = earlier.left_at
+        AND checkpoint.created_at = earlier.left_at AND checkpoint.rank = 0
     ORDER BY checkpoint.token DESC, checkpoint.number DESC
     LIMIT 1
 ) AS kept ON true

@@ -38,11 +38,14 @@ groups AS MATERIALIZED (
         timeout_s integer, delay_s double precision, kind job_kind, sweep text, from_job bigint,
         from_attempt smallint, from_number integer, runs json
     )
-    -- Locked, so that it cannot be thinned out before this commits.
+    -- Locked, so that it cannot be thinned out before this commits, and neither can the parts that
+    -- other ranks have stored of it.
     LEFT JOIN LATERAL (
         SELECT checkpoint.job_id, checkpoint.token, checkpoint.number
         FROM checkpoint JOIN job ON job.id = checkpoint.job_id
         WHERE checkpoint.job_id = s.from_job AND (%(any_owner)s OR job.owner = s.owner)
+            AND checkpoint.rank = 0
+            AND (checkpoint.nodes = 1 OR forge_is_complete(checkpoint))
             AND (s.from_attempt IS NULL OR checkpoint.attempt = s.from_attempt)
             AND (s.from_number IS NULL OR checkpoint.number = s.from_number)
         ORDER BY checkpoint.token DESC, checkpoint.number DESC

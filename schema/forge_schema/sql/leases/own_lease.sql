@@ -1,8 +1,11 @@
--- A live lease, if it is this worker's: its job's bundle and saved image, and the checkpoint that
--- the job starts from.
+-- A live lease, if it is this worker's: its job's bundle and saved image, and the manifests of the
+-- checkpoint that the job starts from, one of each rank.
 SELECT
     lease.attempt, job.bundle_digest, job.spec ->> 'image_tar' AS image_tar, job.source_job_id,
-    source.key AS source_key
+    CASE
+        WHEN source.key IS NOT NULL
+            THEN source.key || ARRAY(SELECT part.key FROM forge_companions(source) AS part)
+    END AS source_keys
 FROM lease
 JOIN job ON job.id = lease.job_id
 LEFT JOIN checkpoint AS source

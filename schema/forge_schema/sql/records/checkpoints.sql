@@ -1,10 +1,14 @@
--- The complete checkpoints of a job, newest first. `next` is the one that the next attempt would
--- resume from; none if the job has ended.
+-- The complete checkpoints of a job, newest first, each with what all ranks have stored of it. `next`
+-- is the one that the next attempt would resume from; none if the job has ended.
 SELECT
-    attempt, number, created_at, files, bytes,
-    extract(epoch FROM forge_now() - created_at)::float8 AS age_s,
-    row_number() OVER (ORDER BY token DESC, number DESC) = 1
+    kept.attempt, kept.number, kept.step, kept.created_at, kept.files + parts.files AS files,
+    kept.bytes + parts.bytes AS bytes,
+    extract(epoch FROM forge_now() - kept.created_at)::float8 AS age_s,
+    row_number() OVER (ORDER BY kept.token DESC, kept.number DESC) = 1
     AND NOT EXISTS (SELECT FROM outcome WHERE outcome.job_id = %(job_id)s) AS next
-FROM checkpoint
-WHERE job_id = %(job_id)s
-ORDER BY token DESC, number DESC
+FROM forge_complete_checkpoints(%(job_id)s) AS kept
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(files), 0)::integer AS files, coalesce(sum(bytes), 0)::bigint AS bytes
+    FROM forge_companions(kept)
+) AS parts
+ORDER BY kept.token DESC, kept.number DESC

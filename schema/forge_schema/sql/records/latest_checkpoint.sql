@@ -1,6 +1,5 @@
 -- The newest complete checkpoint of a job.
 SELECT key, attempt, number, files, bytes
-FROM checkpoint
-WHERE job_id = %(job_id)s
+FROM forge_complete_checkpoints(%(job_id)s)
 ORDER BY token DESC, number DESC
 LIMIT 1

@@ -7,10 +7,9 @@ SELECT
     EXISTS (
         SELECT FROM job WHERE id = %(job_id)s AND (%(any_owner)s OR owner = %(owner)s)
     ) AS visible,
-    EXISTS (SELECT FROM checkpoint WHERE job_id = %(job_id)s) AS some,
+    EXISTS (SELECT FROM forge_complete_checkpoints(%(job_id)s)) AS some,
     EXISTS (
-        SELECT FROM checkpoint
-        WHERE job_id = %(job_id)s
-            AND (%(attempt)s::smallint IS NULL OR attempt = %(attempt)s)
+        SELECT FROM forge_complete_checkpoints(%(job_id)s)
+        WHERE (%(attempt)s::smallint IS NULL OR attempt = %(attempt)s)
             AND (%(number)s::integer IS NULL OR number = %(number)s)
     ) AS found

@@ -22,8 +22,8 @@ SELECT
     greatest((gone.over ->> 'at')::timestamptz, gone.claimed_at), gone.token, gone.nonce,
     gone.worker_id, gone.lane_id, gone.ready_at, gone.claimed_at, gone.started_at,
     CASE WHEN %(interrupted)s THEN (
-        SELECT max(kept.created_at) FROM checkpoint AS kept
-        WHERE kept.job_id = gone.job_id AND kept.attempt = gone.attempt
+        SELECT max(kept.created_at) FROM forge_complete_checkpoints(gone.job_id) AS kept
+        WHERE kept.attempt = gone.attempt
     ) END,
     CASE
         WHEN unreached.rank IS NOT NULL THEN 'preflight_failed'

@@ -23,6 +23,7 @@ from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
     Claimed,
     Gathered,
+    NewestCheckpoints,
     Nothing,
     Registered,
     Renewed,
@@ -196,6 +197,14 @@ class HttpGateway:
     def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
         bodies = [messages.NewTests(**_held(fence), tests=piece) for piece in _pieces(tests)]
         return all(self._kept(fence, "tests", body) for body in bodies)
+
+    def newest_checkpoints(self, fence: Fence) -> Row | None:
+        body = messages.Held(**_held(fence))
+        try:
+            newest = self._of(fence, "checkpoints/newest", body, NewestCheckpoints)
+        except (LeaseUnknown, ServerRefused):
+            return None
+        return newest.model_dump()
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
         restorable = self._session.get(f"/job/{job_id}/checkpoint", Restorable)

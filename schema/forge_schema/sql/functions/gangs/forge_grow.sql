@@ -41,8 +41,8 @@ BEGIN
                 ) AS growths
             )))
             AND EXISTS (
-                SELECT FROM checkpoint
-                WHERE checkpoint.job_id = lease.job_id AND checkpoint.attempt = lease.attempt
+                SELECT FROM forge_complete_checkpoints(lease.job_id) AS kept
+                WHERE kept.attempt = lease.attempt
             )
         ORDER BY lease.nice, lease.job_id
     LOOP

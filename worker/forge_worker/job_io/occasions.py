@@ -1,0 +1,174 @@
+"""When a checkpoint is stored: what the program asks for, and what rank 0 has stored."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from forge_schema.model.attempt_records import ALL
+from forge_schema.model.fields import LARGEST
+
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.files.safe_files import opened, status_in, status_of
+from forge_worker.loop import Loop
+from forge_worker.queue.gateway import Gateway
+
+REQUEST_POLL_S = 0.5
+# The most that is read of the file: no step is longer.
+MOST_BYTES = 40
+# After a request, a rank looks for rank 0's checkpoint this soon, then after twice the time each.
+SOON_S = 0.5
+BAD_STEP = (
+    "$FORGE_CHECKPOINT_FILE does not hold the number of a step, so it counts as touched only: write"
+    " a number from 0 on, or nothing"
+)
+NO_STEP = (
+    "rank 0 commits steps, the last one is {step}, and this rank has committed none: no checkpoint"
+    " counts until every rank has committed its step, with job.save_now(step)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A step that the program committed; each `job.save_now` writes a file with an inode."""
+
+    step: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Why to store a checkpoint now.
+
+    One that is `due` is stored even if no file has changed. Without `records`, changed files are
+    uploaded, but make no checkpoint.
+    """
+
+    commit: Commit | None
+    due: bool
+    records: bool
+
+
+class Commits:
+    """The steps that the program commits, of which each is to be stored once."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._file = attempt.folders.save
+        self._said = False
+        # The cursor counts from 1, since one that was never kept is 0.
+        step, inode = attempt.cursors["committed"] - 1, attempt.cursors["committed_inode"]
+        self._stored = Commit(step, inode) if step >= 0 else None
+        self.begun = self._stored is not None
+
+    def pending(self) -> Commit | None:
+        """Return the commit that is not stored yet, if there is one.
+
+        From the program's first commit on, `begun` is true.
+        """
+        commit = self._read()
+        self.begun = self.begun or commit is not None
+        return None if commit == self._stored else commit
+
+    def repeats(self, commit: Commit) -> bool:
+        """Tell whether the last commit that was stored is of the same step."""
+        return self._stored is not None and self._stored.step == commit.step
+
+    def note_stored(self, commit: Commit) -> None:
+        """Record that a commit is stored, for a later agent too."""
+        self._stored = commit
+        self._attempt.cursors.keep(committed=commit.step + 1, committed_inode=commit.inode)
+
+    def resume(self, step: int | None) -> None:
+        """Record that the newest checkpoint is of this step: an earlier agent stored it."""
+        commit = self._read()
+        if commit is not None and commit.step == step:
+            self._stored, self.begun = commit, True
+
+    def _read(self) -> Commit | None:
+        with suppress(OSError), opened(self._file.parent, self._file.name) as file:
+            said, inode = file.read(MOST_BYTES).strip(), status_in(file)[2]
+            if said.isdigit() and int(said) <= LARGEST:
+                return Commit(int(said), inode)
+            if said and not self._said:
+                self._said = True
+                self._attempt.note(BAD_STEP)
+        return None
+
+
+class Following:
+    """Which checkpoint of rank 0 the next one of this rank follows; None for rank 0 itself.
+
+    It is looked up before the folder is. So whatever rank 0 had stored by then, such as the name of
+    a step that all ranks have written, this rank had written too. One is `due` if rank 0 has stored
+    another one since this rank did.
+    """
+
+    def __init__(self, attempt: Attempt, gateway: Gateway, commits: Commits) -> None:
+        self._attempt = attempt
+        self._gateway = gateway
+        self._commits = commits
+        self._stored = self._found = -1
+        self._first_step: int | None = None
+        self._said = False
+
+    @property
+    def number(self) -> int | None:
+        return self._found if self._found >= 0 else None
+
+    @property
+    def due(self) -> bool:
+        return self._found > self._stored
+
+    def look(self, *, ended: bool) -> bool:
+        """Look up rank 0's newest one; False if the queue stores none of this rank.
+
+        What it takes after its program has `ended` follows all that rank 0 may store.
+        """
+        if self._attempt.grant.rank == 0:
+            return True
+        newest = self._gateway.newest_checkpoints(self._attempt.fence)
+        if newest is None:
+            return False
+        number = newest["master_number"]
+        self._found = ALL if ended else self._found if number is None else number
+        self._compare(newest["master_step"])
+        return True
+
+    def _compare(self, step: int | None) -> None:
+        """Note in the job's log if rank 0 commits one step after the other, and this rank none."""
+        if step is None or self._said or self._commits.begun:
+            return
+        if self._first_step is None:
+            self._first_step = step
+        if step != self._first_step:
+            self._said = True
+            self._attempt.note(NO_STEP.format(step=step))
+
+    def note_stored(self) -> None:
+        self._stored = self._found
+
+    def resume(self, follows: int | None) -> None:
+        """Go on after the newest checkpoint of this rank, which an earlier agent stored."""
+        self._stored = self._found = -1 if follows is None else follows
+
+
+class CheckpointRequest(Loop):
+    """Wakes the sync when the file is touched, and again if it was touched meanwhile."""
+
+    name = "checkpoint call"
+
+    def __init__(self, attempt: Attempt, sync: Loop) -> None:
+        super().__init__(REQUEST_POLL_S)
+        self._attempt = attempt
+        self._file = attempt.folders.save
+        self._sync = sync
+        self._seen: tuple[int, int] | None = None
+
+    def step(self) -> None:
+        found = status_of(self._file.parent, (self._file.name,))
+        touched = None if found is None else (found.st_mtime_ns, found.st_ino)
+        if touched not in {None, self._seen}:
+            if self._attempt.grant.rank > 0:
+                # Rank 0, which is asked at the same time, stores its own meanwhile.
+                self._sync.period_s = min(SOON_S, self._sync.period_s)
+            self._sync.wake()
+        self._seen = touched
