@@ -30,6 +30,7 @@ STATUS = {
     "checkpoint_unsound": HTTPStatus.CONFLICT,
     "idempotency_conflict": HTTPStatus.CONFLICT,
     "not_retryable": HTTPStatus.CONFLICT,
+    "not_running_job": HTTPStatus.CONFLICT,
     "sweep_uncapped": HTTPStatus.CONFLICT,
     "name_taken": HTTPStatus.CONFLICT,
     "name_in_use": HTTPStatus.CONFLICT,

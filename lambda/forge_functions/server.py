@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from forge_schema.access.hidden import hide
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
+from forge_schema.shell import MOST_BYTES
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
 
@@ -33,6 +34,7 @@ from forge_functions.routes import (
     objects,
     overview,
     reports,
+    shells,
     submission,
     sweeps,
     token,
@@ -58,6 +60,7 @@ ROUTERS = (
     jobs.router,
     job.router,
     cancel_retry_preempt.router,
+    shells.router,
     explain.router,
     sweeps.router,
     templates.router,
@@ -172,6 +175,10 @@ def serve(settings: Settings) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
         http=GuardedProtocol,
+        ws_max_size=MOST_BYTES,
+        ws_per_message_deflate=False,
+        # See `forge_schema.shell.connect`.
+        ws_ping_timeout=None,
         limit_concurrency=most_connections(),
     )
     config.load()

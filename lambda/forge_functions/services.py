@@ -25,6 +25,7 @@ from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub
 from forge_functions.streams.matching import Matching
+from forge_functions.streams.relay import Relay
 
 if TYPE_CHECKING:
     from forge_schema.service.service import Service
@@ -53,6 +54,7 @@ class Services:
             listens=settings.prepare and settings.long_poll_s > 0,
             new_work=self.matching.new_work,
         )
+        self.relay = Relay()
         # Called with the number of ends that a worker reported and of jobs that it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
         # One each: a failed connection of reports must not affect workers.

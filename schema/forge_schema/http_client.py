@@ -4,11 +4,14 @@ import re
 import ssl
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from forge_schema.model.errors import ForgeError
+
+E = TypeVar("E", bound=BaseException)
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 # Nothing was sent, so it can be sent again.
@@ -88,6 +91,19 @@ def open_client(
     """Return a client that sends `program` and its version as the user agent."""
     headers = {"User-Agent": f"{program}/{version('forge-queue')}"}
     return httpx.Client(auth=auth, verify=tls, timeout=timeout, limits=LIMITS, headers=headers)
+
+
+def below(error: BaseException | None, kind: type[E]) -> E | None:
+    """Return the error of a kind in the chain of causes of this one."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def untrusted(error: BaseException) -> str:
+    """Return why a server's certificate was not trusted, or "" if something else failed."""
+    found = below(error, ssl.SSLCertVerificationError)
+    return found.verify_message if found else ""
 
 
 def retry_after_s(response: httpx.Response) -> float:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from logging import DEBUG, INFO
+from logging import DEBUG, ERROR, INFO, getLogger
 from typing import Literal, TextIO
 
 import structlog
@@ -21,6 +21,8 @@ def configure_log(
         stream: where to write; None means stderr.
         verbose: whether to log debugging events too.
     """
+    # The pool warns of each connection that fails; whoever waits for one logs it with the reason.
+    getLogger("psycopg.pool").setLevel(ERROR)
     wanted = os.environ.get("FORGE_LOG") or form
     into = stream or sys.stderr
     structlog.configure(

@@ -2,14 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from random import uniform
 from threading import Lock
 from time import monotonic
 from typing import TypeVar
 
 import structlog
-from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.database.pool import AccessRefused, DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
+
+from forge_worker.refusals import FIRST_PAUSE_S as FIRST_REFUSED_S
+from forge_worker.refusals import LONGEST_PAUSE_S as LONGEST_REFUSED_S
+from forge_worker.refusals import Refusals
 
 T = TypeVar("T")
 
@@ -33,16 +38,24 @@ class CircuitOpen(ServerUnreachable):
     """All servers are backing off; the failure was already logged."""
 
 
+class QueueRefused(CircuitOpen):
+    """The queue refuses this worker until a person changes something; `Refusals` logs it."""
+
+    code = "queue_refused"
+
+
 class NotAnswered(Exception):
     """One server did not answer; `sent` tells whether it may have acted on the request.
 
-    `rest_s` is the pause in seconds that it asked for, if any.
+    `rest_s` is the pause in seconds that it asked for, if any. `refused` says that it cannot be
+    spoken to until a person changes something.
     """
 
-    def __init__(self, why: str, *, sent: bool, rest_s: float = 0.0) -> None:
+    def __init__(self, why: str, *, sent: bool, rest_s: float = 0.0, refused: bool = False) -> None:
         super().__init__(why)
         self.sent = sent
         self.rest_s = rest_s
+        self.refused = refused
 
 
 class CircuitBreaker:
@@ -52,11 +65,18 @@ class CircuitBreaker:
     """
 
     def __init__(
-        self, url: str, *, longest_pause_s: float, clock: Callable[[], float] = monotonic
+        self,
+        url: str,
+        *,
+        longest_pause_s: float,
+        refusals: Refusals | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.url = url
         self.longest_pause_s = longest_pause_s
+        self._refusals = refusals or Refusals()
         self.failures = 0
+        self.refused = False
         self.rests_until = 0.0
         self.why = ""
         self._failed_at = 0.0
@@ -77,26 +97,43 @@ class CircuitBreaker:
                 self.rests_until = now + TRIAL_S
             return True
 
-    def failed(self, why: str, began: float, *, rest_s: float = 0.0) -> bool:
+    def failed(self, why: str, began: float, *, rest_s: float = 0.0, refused: bool = False) -> bool:
         """Have it rest; False for a request that set out before the last failure."""
         with self._lock:
             if began < self._failed_at:
                 # Of many that were on their way together, the first has counted.
                 return False
-            self.why = why
+            self.why, self.refused = why, refused
             self.failures += 1
             self._failed_at = self._clock()
-            pause_s = min(self.longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(self.failures, 20))
+            first_s, longest_s = FIRST_PAUSE_S, self.longest_pause_s
+            if refused:
+                first_s, longest_s = FIRST_REFUSED_S, LONGEST_REFUSED_S
+            pause_s = min(longest_s, first_s * 2.0 ** min(self.failures, 20))
             pause_s = max(pause_s * uniform(0.5, 1.0), rest_s)  # noqa: S311 - no secret
             self.rests_until = self._clock() + pause_s
-        log.warning("server_unreachable", url=self.url, why=why, again_in_s=round(pause_s, 1))
+        if refused:
+            self._refusals.add(self, why)
+        else:
+            log.warning("server_unreachable", url=self.url, why=why, again_in_s=round(pause_s, 1))
         return True
 
-    def answered(self) -> bool:
-        """Close the circuit; True if it had failed before."""
+    def retry(self) -> None:
+        """End its rest, because what failed has changed."""
         with self._lock:
+            self.rests_until = 0.0
+
+    def answered(self, began: float = inf) -> bool:
+        """Close the circuit; True if it had failed before.
+
+        A request that set out before the last failure, at `began`, closes nothing.
+        """
+        with self._lock:
+            if began < self._failed_at:
+                return False
             back = self.failures > 0
-            self.failures, self.rests_until = 0, 0.0
+            self.failures, self.rests_until, self.refused = 0, 0.0, False
+        self._refusals.remove(self)
         return back
 
     def check(self) -> None:
@@ -114,13 +151,19 @@ class CircuitBreaker:
 
         Raises:
             CircuitOpen: it is backing off.
+            QueueRefused: it does not let this worker in.
             ServerUnreachable: it does not answer.
         """
         if not self.admits():
+            if self.refused:
+                raise QueueRefused(self.why)
             raise no_answer(CircuitOpen, [self.url], self.why)
         began = self._clock()
         try:
             yield
+        except AccessRefused as error:
+            self.failed(error.message, began, refused=True)
+            raise QueueRefused(error.message, hint=error.hint) from error
         except DatabaseUnreachable as error:
             state = getattr(error.__cause__, "sqlstate", None)
             if state is not None and not state.startswith(AWAY):
@@ -138,11 +181,15 @@ class CircuitBreaker:
             log.info("server_chosen", url=self.url)
 
 
+REACH = "check the URL, that it runs, and that this machine may reach it"
+TRUST = "name its authority's certificates with --tls-ca, and check the host name in the URL"
+
+
 def no_answer(kind: type[ServerUnreachable], urls: list[str], why: str) -> ServerUnreachable:
     """Return the error about servers of which none answers."""
     return kind(
         f"no answer from {' and '.join(urls)}: {why}",
-        hint="check the URL, that it runs, and that this machine may reach it",
+        hint=TRUST if kind is QueueRefused else REACH,
     )
 
 
@@ -158,10 +205,15 @@ class Servers:
         urls: Sequence[str],
         *,
         longest_pause_s: float,
+        refusals: Refusals | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        self.refusals = refusals or Refusals()
         self._servers = [
-            CircuitBreaker(url, longest_pause_s=longest_pause_s, clock=clock) for url in urls
+            CircuitBreaker(
+                url, longest_pause_s=longest_pause_s, refusals=self.refusals, clock=clock
+            )
+            for url in urls
         ]
         self._clock = clock
         self._last = self._servers[0]
@@ -179,6 +231,7 @@ class Servers:
 
         Raises:
             ServerUnreachable: there is none.
+            QueueRefused: none can be spoken to until a person changes something.
             ForgeError: what the question raised, which is an answer too.
         """
         asked: list[str] = []
@@ -192,7 +245,8 @@ class Servers:
             except NotAnswered as error:
                 if not counts:
                     raise ServerUnreachable(f"no answer from {server.url}: {error}") from error
-                if server.failed(str(error), began, rest_s=error.rest_s):
+                rest_s, refused = error.rest_s, error.refused
+                if server.failed(str(error), began, rest_s=rest_s, refused=refused):
                     self._why = str(error)
                 if error.sent and not repeatable:
                     break
@@ -203,6 +257,7 @@ class Servers:
                 self._answered(server)
                 return answer
         kind = ServerUnreachable if asked else CircuitOpen
+        kind = QueueRefused if all(server.refused for server in self._servers) else kind
         raise no_answer(kind, asked or [server.url for server in self._servers], self._why)
 
     def within(self, longest_pause_s: float) -> None:

@@ -15,9 +15,10 @@ from forge_schema.storage import Store, open_store
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
+from forge_schema.wake.hint import Hint
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.circuit_breaker import CircuitBreaker, Servers
+from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Servers
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
@@ -27,6 +28,7 @@ from forge_worker.queue.http.store import HttpStore
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
 from forge_worker.queue.store_tidier import StoreTidier
+from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
 
 # How long a statement waits for a free connection before it is retried later.
@@ -35,17 +37,25 @@ PATIENCE_S = 5.0
 log = structlog.get_logger(__name__)
 
 
+Called = Callable[[str], None]
+
+
+def _deaf(_shell: str) -> None:
+    """Ignore a call."""
+
+
 class Loops(Protocol):
     """The loops that a transport runs beside the agent."""
 
     def __call__(
-        self, *, work: Callable[[], None], asked: Callable[[], None]
+        self, *, work: Callable[[], None], asked: Callable[[], None], called: Called = ...
     ) -> AbstractContextManager[None]:
         """Run the loops while the block runs.
 
         Args:
             work: called when there may be new jobs.
             asked: called when the queue has a request for this worker or one of its jobs.
+            called: called with the id of a shell that a caller wants in a job here.
         """
 
 
@@ -56,6 +66,7 @@ class Transport:
     gateway: Gateway
     objects: Callable[[Attempt], Objects]
     loops: Loops
+    refusals: Refusals
 
 
 def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
@@ -70,11 +81,12 @@ def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
 
 @contextmanager
 def _direct(settings: WorkerSettings) -> Iterator[Transport]:
-    breaker = _breaker(settings)
+    refusals = Refusals()
+    breaker = _breaker(settings, refusals)
     with (
         _database(settings, 8, breaker) as database,
         # Renewals have their own connection, so that other statements cannot delay them.
-        _database(settings, 1, _breaker(settings)) as renewals,
+        _database(settings, 1, _breaker(settings, refusals)) as renewals,
     ):
         store = open_store(settings.store_url)
         store.check()
@@ -88,10 +100,16 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
         )
 
         @contextmanager
-        def loops(*, work: Callable[[], None], asked: Callable[[], None]) -> Iterator[None]:
+        def loops(
+            *, work: Callable[[], None], asked: Callable[[], None], called: Called = _deaf
+        ) -> Iterator[None]:
             def asked_of(worker_id: str) -> None:
                 if worker_id == str(gateway.worker_id):
                     asked()
+
+            def called_in(hint: Hint) -> None:
+                if gateway.worker_id in hint.workers:
+                    called(hint.shell)
 
             listener = Listener(
                 settings.database_url,
@@ -102,19 +120,21 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 # Every hint: the worker's next claim may be for another reason.
                 news=gateway.new_work,
                 wakes=gateway.wakes,
+                called=called_in,
+                refusals=refusals,
             )
             # Behind a pooler, hints reach whoever holds the server's session.
             hears = _running(listener) if settings.prepare else nullcontext()
             with _running(StoreTidier(store)), hears, _ticking(settings, database, store):
                 yield
 
-        yield Transport(gateway, lambda _: store, loops)
+        yield Transport(gateway, lambda _: store, loops, refusals)
 
 
-def _breaker(settings: WorkerSettings) -> CircuitBreaker:
+def _breaker(settings: WorkerSettings, refusals: Refusals) -> CircuitBreaker:
     # After a longer pause, leases could not be renewed in time once the database is back.
     longest_s = min(settings.reconnect_limit_s, settings.lease_ttl_s / 4)
-    return CircuitBreaker("the database", longest_pause_s=longest_s)
+    return CircuitBreaker("the database", longest_pause_s=longest_s, refusals=refusals)
 
 
 def _database(settings: WorkerSettings, size: int, breaker: CircuitBreaker) -> Database:
@@ -137,7 +157,12 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
     tick = Tick(queue, windows=windows, every=timedelta(seconds=settings.sweep_s))
     days = settings.keep_jobs_days
     retention = Retention(database, actor=queue.actor, store=store, jobs_days=days)
-    sweeper = Sweeper(tick, period_s=settings.sweep_s, retention=retention if days else None)
+    sweeper = Sweeper(
+        tick,
+        period_s=settings.sweep_s,
+        retention=retention if days else None,
+        logged=(CircuitOpen,),
+    )
     sweeper.start()
     try:
         yield
@@ -157,11 +182,12 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
         gateway = HttpGateway(session)
 
         def loops(
-            *, work: Callable[[], None], asked: Callable[[], None]
+            *, work: Callable[[], None], asked: Callable[[], None], called: Called = _deaf
         ) -> AbstractContextManager[None]:
-            return _running(HttpHints(session, work=partial(_new_work, gateway, work), asked=asked))
+            new_work = partial(_new_work, gateway, work)
+            return _running(HttpHints(session, work=new_work, asked=asked, called=called))
 
-        yield Transport(gateway, store.of, loops)
+        yield Transport(gateway, store.of, loops, servers.refusals)
 
 
 def _warn_of_readers(settings: WorkerSettings) -> None:

@@ -2,21 +2,25 @@
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+import stamina
 import structlog
 from forge_schema.access.hidden import hide
+from forge_schema.database.pool import AccessRefused
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.registry import NameInUse
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
+from stamina.instrumentation import RetryDetails
 
 from forge_worker.agent import queue_wait
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.queue_wait import until_answered
+from forge_worker.circuit_breaker import CircuitOpen, QueueRefused
 from forge_worker.commands import profile, recovery, status
 from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
@@ -25,6 +29,7 @@ from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
+from forge_worker.shells.shells import Shells
 from forge_worker.startup import beside_up, crashes, signals
 from forge_worker.startup.repair import put_aside
 from forge_worker.worker_folder import STOP_IT, held
@@ -37,6 +42,8 @@ EXIT_USAGE = 2
 EXIT_NO_AGENT = 3
 # Another worker has this name, or has replaced this one.
 EXIT_NAME_IN_USE = 4
+# The queue refuses the token, the password or the role, or its certificate is not trusted.
+EXIT_REFUSED = 5
 
 log = structlog.get_logger(__name__)
 
@@ -55,9 +62,16 @@ def main() -> None:
     except ForgeError as error:
         hint = f"\n  {error.hint}" if error.hint else ""
         sys.stderr.write(f"forge-worker: {error.message}{hint}\n")
-        sys.exit(EXIT_NAME_IN_USE if isinstance(error, NameInUse) else 1)
+        sys.exit(exit_code(error))
     except OSError as error:
         sys.exit(f"forge-worker: {error}")
+
+
+def exit_code(error: ForgeError) -> int:
+    """Return the exit code for an error that ends the program."""
+    if isinstance(error, QueueRefused | AccessRefused):
+        return EXIT_REFUSED
+    return EXIT_NAME_IN_USE if isinstance(error, NameInUse) else 1
 
 
 def read_settings() -> WorkerSettings:
@@ -126,6 +140,7 @@ def clear(settings: WorkerSettings) -> None:
 def serve(settings: WorkerSettings) -> None:
     """Run the agent with its connections, and close them afterwards."""
     signals.leave_at_once()
+    stamina.instrumentation.set_on_retry_hooks([log_retry])
     # The folder contains the code and checkpoints of all users.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
@@ -141,6 +156,13 @@ def serve(settings: WorkerSettings) -> None:
         _work(clamp_to_machine(settings))
 
 
+def log_retry(details: RetryDetails) -> None:
+    """Log a retry of something that failed, unless its reason was logged once for all."""
+    if not isinstance(details.caused_by, CircuitOpen):
+        what, why = details.name, repr(details.caused_by)
+        log.warning("retry", what=what, why=why, again_in_s=round(details.wait_for, 1))
+
+
 def _work(settings: WorkerSettings) -> None:
     with ExitStack() as stack:
         transport = until_answered(
@@ -150,12 +172,21 @@ def _work(settings: WorkerSettings) -> None:
         )
         monitor = _monitor(settings)
         transport = monitor.on(transport) if monitor else transport
-        agent = Agent(settings, transport.gateway, transport.objects, available(settings))
+        agent = Agent(
+            settings,
+            transport.gateway,
+            transport.objects,
+            available(settings),
+            refusals=transport.refusals,
+        )
         if monitor and settings.metrics_port is not None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
         signals.listen(drain=agent.leaving.drain, stop=agent.leaving.stop)
-        with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
+        shells = stack.enter_context(closing(Shells(settings, agent.running.attempts)))
+        with transport.loops(
+            work=agent.claim_loop.wake, asked=agent.lease_renewal.wake, called=shells.open
+        ):
             agent.run()
 
 

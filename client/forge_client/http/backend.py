@@ -33,6 +33,7 @@ from forge_schema.model.stored import (
     in_chunks,
 )
 from forge_schema.model.worker import WorkerInfo
+from forge_schema.shell import ShellTicket
 
 from forge_client.backend import Progress
 from forge_client.checks import Check
@@ -214,6 +215,18 @@ class HttpBackend:
         answer = self._transport.send("POST", f"{job_path(job_id)}/preempt", again=False)
         asked: bool = self._transport.field(answer, "asked")
         return asked
+
+    def enter(self, job_id: int, command: Sequence[str], *, rank: int = 0) -> int:
+        """Run a command inside a running job, and return its exit code."""
+        # They need a terminal's modules, which not every system has.
+        from forge_client.http import shells  # noqa: PLC0415
+
+        terminal = shells.terminal()
+        size = None if terminal is None else terminal.model_dump()
+        body = {"command": list(command), "rank": rank, "terminal": size}
+        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
+        ticket = self._transport.record(ShellTicket, answer)
+        return shells.run(self._transport, ticket, interactive=terminal is not None)
 
     def attempts(self, job_id: int) -> list[Attempt]:
         answer = self._transport.get(f"{job_path(job_id)}/attempts")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 import httpx
-from forge_schema.http_client import NOT_SENT, retry_after_s
+from forge_schema.http_client import NOT_SENT, below, retry_after_s, untrusted
 from forge_schema.model.errors import Problem
 from pydantic import ValidationError
 
@@ -35,11 +35,11 @@ class Retryable(Exception):
 
 def loss(error: Exception, place: str) -> ClientError | Retryable:
     """Return the error for a request without an answer; `place` is the server's URL."""
-    if (untrusted := _below(error, ssl.SSLCertVerificationError)) is not None:
-        return _tls(f"the certificate of {place} is not trusted: {_why(untrusted)}", TRUST_HINT)
-    if (broken := _below(error, ssl.SSLError)) is not None:
+    if why := untrusted(error):
+        return _tls(f"the certificate of {place} is not trusted: {why}", TRUST_HINT)
+    if (broken := below(error, ssl.SSLError)) is not None:
         return _tls(f"no TLS connection to {place} is possible: {_why(broken)}", SCHEME_HINT)
-    if (unknown := _below(error, socket.gaierror)) is not None:
+    if (unknown := below(error, socket.gaierror)) is not None:
         return Retryable(_unreachable(place, _why(unknown)), unsure=False)
     if isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol):
         return Retryable(_unreachable(place, _why(error)), unsure=not isinstance(error, NOT_SENT))
@@ -65,16 +65,7 @@ def _unreachable(place: str, why: str) -> ClientError:
     )
 
 
-def _below(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """Return the error of a kind in the chain of causes of this one."""
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__ or error.__context__
-    return error
-
-
 def _why(error: BaseException) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
     if isinstance(error, httpx.TimeoutException):
         return "it takes too long"
     said = str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]

@@ -79,12 +79,12 @@ class Transport:
     def __init__(self, server: Server) -> None:
         self.server = server
         with as_client_error():
-            self._context = tls_context(server.ca, verify=server.verify)
+            self.tls = tls_context(server.ca, verify=server.verify)
         self._answered = False
         self._client = self._open(auth=_Key(server, open_signature(server.signing_key)))
 
     def _open(self, auth: httpx.Auth | None = None) -> httpx.Client:
-        return open_client("forge", self._context, TIMEOUT, auth)
+        return open_client("forge", self.tls, TIMEOUT, auth)
 
     def bare(self) -> httpx.Client:
         """Return an HTTP client with the same certificates but without the API key."""

@@ -73,6 +73,8 @@ def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], 
                 _start_database(postgres)
                 server.start()
                 running = running.model_copy(update={"url": server.url})
+                for worker in workers:
+                    worker.env["FORGE_EXEC_URL"] = server.url
                 group.start(asked)
                 server.await_ready(asked)
                 running.announce()

@@ -6,7 +6,7 @@ from time import monotonic
 
 from fastapi.concurrency import run_in_threadpool
 from forge_schema.model.errors import ForgeError
-from forge_schema.wake.hint import ASKED
+from forge_schema.wake.hint import ASKED, SHELL
 
 from forge_functions.auth.worker import WorkerCaller, checked_again
 from forge_functions.errors import Refused
@@ -53,7 +53,8 @@ async def _known_still(shared: Services, caller: WorkerCaller) -> bool:
 
 def _known(heard: set[str]) -> list[str]:
     """Return the hints that a worker knows."""
-    return sorted(heard & {READY, ASKED} if MISSED not in heard else {READY, ASKED})
+    shells = {hint for hint in heard if hint.startswith(f"{SHELL}:")}
+    return sorted(shells | (heard & {READY, ASKED} if MISSED not in heard else {READY, ASKED}))
 
 
 def _event(hint: str) -> bytes:

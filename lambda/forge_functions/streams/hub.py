@@ -12,7 +12,7 @@ from threading import Event, Lock, Thread
 import psycopg
 import structlog
 from forge_schema.database.start import KEEPALIVE
-from forge_schema.wake.hint import ASKED, Hint
+from forge_schema.wake.hint import ASKED, SHELL, Hint
 from forge_schema.wake.sleepers import Sleepers
 
 READY = "ready"
@@ -161,6 +161,9 @@ class Hub:
     def _heed(self, hint: Hint) -> None:
         if hint.kind == ASKED:
             self._tell(ASKED, hint.workers)
+            return
+        if hint.kind == SHELL:
+            self._tell(f"{SHELL}:{hint.shell}", hint.workers)
             return
         self._new_work()
         with self._lock:

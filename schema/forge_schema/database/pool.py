@@ -1,5 +1,6 @@
 """A pool of connections to the queue's database that runs the statements of `sql/`."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -32,6 +33,13 @@ TRANSIENT = (psycopg.OperationalError,)
 # Codes of a server that answers but cannot run the statement now: it is a standby and takes no
 # writes, it rolled the transaction back, or it failed internally.
 UNABLE = ("25", "XX")
+# The driver does not tell the code of a failure to connect, so servers that speak another language
+# count as unreachable.
+REFUSAL = re.compile(
+    "authentication failed for user|no password supplied|no pg_hba.conf entry|pg_hba.conf rejects"
+    '|role ".*" does not exist|is not permitted to log in|permission denied for database'
+    "|certificate verify failed"
+)
 # The statement is newer than the tables.
 LACKS = (
     psycopg.errors.UndefinedTable,
@@ -51,6 +59,23 @@ class Connection(psycopg.Connection[Row]):
         self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
         set_json_loads(load_json, self)
+
+    @classmethod
+    def connect(  # type: ignore[override]  # it takes more
+        cls,
+        *args: Any,  # noqa: ANN401 - psycopg's own
+        tried: Callable[[psycopg.Error | None], None] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - as above
+    ) -> Self:
+        """Connect; `tried` is told of the failure, or of None."""
+        tried = tried or (lambda _: None)
+        try:
+            connection = super().connect(*args, **kwargs)
+        except psycopg.Error as error:
+            tried(error)
+            raise
+        tried(None)
+        return connection
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
@@ -97,6 +122,10 @@ class DatabaseUnreachable(ForgeError):
         return getattr(self.__cause__, "sqlstate", None) is None
 
 
+class AccessRefused(DatabaseUnreachable):
+    """The database does not let this role in, whenever it is asked."""
+
+
 class ReportTooSlow(ForgeError):
     """A report exceeded its time limit and was stopped."""
 
@@ -138,6 +167,8 @@ class Database:
         self._prepare = prepare
         self._limit_s: float | None = None
         self._answers = Answers(ANSWER_S)
+        # The pool only says that there was no connection in time.
+        self._not_connected: psycopg.Error | None = None
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
             min_size=0,
@@ -177,7 +208,11 @@ class Database:
             "row_factory": dict_row,
             "prepare_threshold": 0 if own else None,
             "options": options,
+            "tried": self._tried,
         }
+
+    def _tried(self, error: psycopg.Error | None) -> None:
+        self._not_connected = error
 
     def close(self) -> None:
         self._answers.end()
@@ -288,7 +323,8 @@ class Database:
         except psycopg.Error as error:
             if not explicable(error):
                 raise
-            raise explained(error, self.url) from error
+            cause = self._not_connected if isinstance(error, PoolTimeout) else None
+            raise explained(cause or error, self.url) from error
 
     def _limited(self, connection: Connection) -> AbstractContextManager[object]:
         return nullcontext() if self._limit_s is None else _within(connection, self._limit_s)
@@ -346,6 +382,12 @@ def explained(error: Exception, url: str) -> DatabaseUnreachable:
         return DatabaseUnreachable(
             f"the database {place} takes no writes: {first_line}",
             hint="it is a standby, or was the primary: check where the URL leads",
+        )
+    if REFUSAL.search(str(error)):
+        said = re.split(r"FATAL:\s+", first_line)[-1]
+        return AccessRefused(
+            f"the database {place} refuses this role: {said}",
+            hint="check the user and the password in the URL, and pg_hba.conf on the server",
         )
     return DatabaseUnreachable(
         f"the database {place} does not answer: {first_line}",

@@ -138,6 +138,7 @@ class SignedUrls(Answer):
 class Hints(Answer):
     """What happened: `ready` if there may be work, `asked` if the worker should renew.
 
+    `shell:` and an id asks the worker to connect for a shell inside one of its jobs.
     `wait_s` is how long this server waits before it answers that nothing happened.
     """
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import islice
 
+from forge_schema.access.shells import Shells
 from forge_schema.database.pool import Row
 from forge_schema.explain.explain import SHOWN, explain
 from forge_schema.model.admin import Myself
@@ -41,6 +42,7 @@ from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
 from forge_schema.service.schedules import Scheduling
+from forge_schema.shell import ShellWanted
 from forge_schema.storage.manifest import chunk_list
 
 
@@ -102,6 +104,15 @@ class Service(Scheduling):
         """Ask for a running job back; False if it is not running."""
         self._change(job_id)
         return self._queue.preempt(job_id)
+
+    def shell(self, job_id: int, wanted: ShellWanted) -> tuple[int, str]:
+        """Record that the caller enters a running job; return its worker's id and name.
+
+        Raises:
+            NotRunning: the program of this rank does not run now.
+        """
+        self._change(job_id)
+        return Shells(self._database, actor=self.caller.actor).enter(job_id, wanted)
 
     def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
         """Cancel many jobs and count the outcomes, as `JobActs.cancel`."""

@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 class Sweeper:
     """Ticks every `period_s` seconds in its own thread, and removes old jobs in another.
 
-    `clock` returns the time in seconds.
+    `clock` returns the time in seconds. Errors in `logged` have been logged by whoever raised them.
     """
 
     def __init__(
@@ -41,10 +41,12 @@ class Sweeper:
         *,
         period_s: float,
         retention: Retention | None = None,
+        logged: tuple[type[Exception], ...] = (),
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._tick = tick
         self._retention = retention
+        self._logged = logged
         self._period_s = period_s
         self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
         self._lock = Lock()
@@ -79,7 +81,7 @@ class Sweeper:
             if self._active:
                 self._run()
         except Exception as error:  # noqa: BLE001 - the clock must continue whatever happens in a tick
-            log.warning("tick_failed", error=str(error))
+            self._failed("tick_failed", error)
             return
         with self._lock:
             self._succeeded_at = self._clock()
@@ -92,7 +94,7 @@ class Sweeper:
             self._tick.draft()
             self._tick.wake_again()
         except Exception as error:  # noqa: BLE001 - as above
-            log.warning("wake_failed", error=str(error))
+            self._failed("wake_failed", error)
 
     def retain(self) -> None:
         """Remove what is old. A failure is logged, and the next round continues."""
@@ -100,9 +102,13 @@ class Sweeper:
         try:
             removed = self._retention.run()
         except Exception as error:  # noqa: BLE001 - as above
-            log.warning("retention_failed", error=str(error))
+            self._failed("retention_failed", error)
             return
         _log("removed", asdict(removed))
+
+    def _failed(self, event: str, error: Exception) -> None:
+        if not isinstance(error, self._logged):
+            log.warning(event, error=str(error))
 
     def _run(self) -> None:
         moved = self._tick.run()

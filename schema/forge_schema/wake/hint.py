@@ -5,6 +5,7 @@ from typing import Self
 
 ASKED = "asked"
 BACK = "back"
+SHELL = "shell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,14 @@ class Snapshot:
 class Hint:
     """What may have happened: `asked` of a worker, or jobs became `ready` or came `back`.
 
-    `workers` are those it names. Without a snapshot, a hint of jobs is for every worker.
+    `workers` are those it names. Without a snapshot, a hint of jobs is for every worker. A `shell`
+    has an id. Anybody who may connect to the database can send hints, so none is trusted.
     """
 
     kind: str
     workers: frozenset[int] = frozenset()
     snapshot: Snapshot | None = None
+    shell: str = ""
 
     @classmethod
     def read(cls, payload: str) -> Self:
@@ -47,6 +50,8 @@ class Hint:
         workers, _, snapshot = rest.partition(":")
         try:
             named = frozenset(map(int, filter(None, workers.split(","))))
+            if kind == SHELL:
+                return cls(kind, named, shell=snapshot)
             return cls(kind, named, Snapshot.read(snapshot) if snapshot else None)
         except ValueError:
             return cls(kind)

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from forge_client.cli.admin.workers import unwarned
+from forge_schema.model.worker import WorkerInfo
 from forge_schema.read.reports import Reports
 from support.cloud.clouds import FakeAws, serving
 from support.store.storage import CREDENTIALS, drop, moto_server, new_bucket, proxy, use_credentials
+from support.workers.asked import asked
 from support.workers.digits import checkpoints, train, trained
 from support.workers.worker import Bed, Worker, bed
 
@@ -105,6 +108,27 @@ def charged(made: Bed, job: int) -> tuple[int, int, int]:
         asked = "SELECT failures, losses, preemptions FROM lease WHERE job_id = %s"
         (row,) = connection.execute(asked, [job]).fetchall()
     return row["failures"], row["losses"], row["preemptions"]
+
+
+def test_machine_whose_metadata_service_refuses_is_shown_until_it_answers(
+    tmp_path: Path, database_url: str, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with aws() as cloud, bed("process", tmp_path, database_url) as made:
+
+        def shown() -> str:
+            (row,) = made.registry.workers()
+            return unwarned(WorkerInfo.model_validate(row))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cloud, "answer", lambda _: (403, "", {}))
+            made.worker(**on(cloud))
+            why = "the metadata service of aws fails: /latest/api/token: 403"
+            eventually(lambda: shown() == f" (no preemption notices: {why})")
+            eventually(lambda: f"cannot be seen: {why}" in asked(made, "--status").stdout)
+        # The worker takes jobs all the same.
+        made.succeeds(made.script("print('done')"))
+        eventually(lambda: shown() == "")
+        eventually(lambda: "cannot be seen" not in asked(made, "--status").stdout)
 
 
 @pytest.mark.parametrize("kind", ["process", "docker"])

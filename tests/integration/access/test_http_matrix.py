@@ -148,6 +148,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
     ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
+    ("post", "/api/queue/jobs/{job_id}/shells"): (
+        ACTS_ON_OWN,
+        lambda world, _: (f"/api/queue/jobs/{world.running_job()}/shells", {"command": ["ls"]}),
+    ),
     ("post", "/api/queue/jobs/{job_id}/retry"): (
         ACTS_ON_OWN,
         lambda world, _: (f"/api/queue/jobs/{world.dead_job()}/retry", None),

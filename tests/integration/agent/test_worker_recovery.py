@@ -60,6 +60,28 @@ def test_status_while_an_agent_runs(process: Bed, eventually: Eventually) -> Non
     assert process.ended(job)["state"] == "cancelled"
 
 
+def test_status_shows_the_policy_of_the_agent(process: Bed) -> None:
+    worker = process.worker(max_jobs=2, default_image="busybox", memory_mb=1024)
+    told = status(process, max_jobs=9)
+    policy = told["policy"]
+    assert (policy["max_jobs"], policy["default_image"], policy["memory_mb"]) == (
+        2,
+        "busybox",
+        1024,
+    )
+    # Only what this command was given and the agent was not.
+    assert told["differs"] == {"default_image": "", "max_jobs": 9, "memory_mb": 4096}
+    said = words(told)
+    assert "policy of the running agent:" in said
+    assert "1024 MiB of memory" in said
+    assert "to at most 2 jobs" in said
+    assert "another --max-jobs, which is not in force: 9" in said
+    assert worker.leave() == 0
+    told = status(process, max_jobs=9)
+    assert (told["policy"]["max_jobs"], told["differs"]) == (9, {})
+    assert "policy of this command's settings:" in words(told)
+
+
 def test_recovery_after_a_kill(both: Bed) -> None:
     # No sweeper looks for lost jobs: this one is given back by hand.
     worker = both.worker(sweep=False, lease_ttl_s=600)

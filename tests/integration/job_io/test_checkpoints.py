@@ -262,6 +262,23 @@ def test_folder_that_never_stands_still_is_stored_when_it_does(
     assert content(following)["busy"] == target.read_text()
 
 
+def test_folder_of_a_step_that_was_half_saved_is_not_restored(here: Desk) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    names = ("model.safetensors", "training_args.bin", "trainer_state.json")
+    for step, written in ((5, names), (10, names[:2])):
+        folder = attempt.folders.checkpoint / f"checkpoint-{step}"
+        folder.mkdir()
+        for name in written:
+            (folder / name).touch()
+        sync.step()
+    sync.job_ended = True
+    sync.step()
+    following = again(here, attempt)
+    sync_of(here, following).restore()
+    assert content(following).keys() == {f"checkpoint-5/{name}" for name in names}
+
+
 def test_file_that_cannot_be_read_keeps_the_checkpoint_out_and_is_named(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,8 +65,8 @@ def test_a_worker_tells_what_it_does(process: Bed, nvml: FakeNvml, eventually: E
     assert (said.value(name("cpus_lent")), said.value(name("cpus_there"))) == (1, 4)
     assert said.value(name("memory_lent_bytes")) == 64 << 20
     assert said.value(name("claims_total")) == 1
-    states = ("draining", "constrained", "spooled_ends")
-    assert [said.value(name(state)) for state in states] == [0, 0, 0]
+    states = ("draining", "constrained", "spooled_ends", "notices_unseen", "refused")
+    assert [said.value(name(state)) for state in states] == [0, 0, 0, 0, 0]
     assert (said.value(name("machine_memory_ratio")) or 0) > 0
     for folder in worker.folder.glob("jobs/*/work"):
         (folder / "go").touch()

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from forge_functions.auth.failures import Failures
 from forge_schema.model.lease import Fence
-from forge_schema.model.states import Reason, Role
+from forge_schema.model.states import Phase, Reason, Role
 from forge_schema.storage.keys import AttemptKeys
 from support.http.api import bearer
 from support.http.http_worker import raw_worker
@@ -100,6 +100,13 @@ class World:
         grant = self.api.rig.worker("ending").claim_one()
         self.api.rig.finish(grant, Reason.EXIT_CODE)
         return grant.fence.job_id
+
+    def running_job(self) -> int:
+        """Return a job of ann's whose program runs."""
+        grant, _ = self.lease()
+        fence = Fence(grant["job_id"], grant["token"], UUID(grant["nonce"]))
+        self.api.rig.queue.report(fence, Phase.RUNNING)
+        return fence.job_id
 
     def absent_worker(self) -> int:
         """Return a worker that never connected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 import httpx
@@ -11,7 +12,13 @@ from forge_schema.http_client import tls_context
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.storage import StoreUnreachable
-from forge_worker.circuit_breaker import CircuitOpen, NotAnswered, Servers, ServerUnreachable
+from forge_worker.circuit_breaker import (
+    CircuitOpen,
+    NotAnswered,
+    QueueRefused,
+    Servers,
+    ServerUnreachable,
+)
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import (
     LeaseUnknown,
@@ -21,6 +28,7 @@ from forge_worker.queue.http.session import (
     TokenRefused,
     checked,
 )
+from structlog.testing import capture_logs
 from support.workers.attempts import some_grant
 
 if TYPE_CHECKING:
@@ -110,19 +118,19 @@ def session(tokens: Tokens) -> Iterator[Session]:
 
 def test_a_token_that_was_refused_is_not_shown_again_soon(session: Session, tokens: Tokens) -> None:
     assert session.token() == "first"
-    session._refused("first")
+    session._refused("first", inf, "x")
     with pytest.raises(TokenRefused):
         session.token()
     tokens.now = "second"
     assert session.token() == "second"
     # The late answer concerned the previous token.
-    session._refused("first")
+    session._refused("first", inf, "x")
     assert session.token() == "second"
 
 
 def test_a_token_whose_file_is_gone_is_waited_for(session: Session, tokens: Tokens) -> None:
     assert session.token() == "first"
-    session._refused("first")
+    session._refused("first", inf, "x")
     tokens.now = None
     with pytest.raises(TokenRefused):
         session.token()
@@ -149,3 +157,59 @@ def test_a_thinning_that_is_not_answered_in_time_lets_no_server_rest(session: Se
     with pytest.raises(CircuitOpen):
         server.check()
     assert len(asked) == 2
+
+
+def test_refused_token_is_shown_less_and_less_and_logged_once(tokens: Tokens) -> None:
+    now, shown = 1000.0, list[str]()
+    refused = {"first", "second"}
+
+    def judge(request: httpx.Request) -> httpx.Response:
+        shown.append(request.headers["X-Worker-Token"])
+        said = answer(401, "unauthenticated") if shown[-1] in refused else None
+        return said or httpx.Response(200, json={"checkpoint": None})
+
+    session = Session(
+        Servers(["http://x"], longest_pause_s=1), tokens.read, tls_context(), clock=lambda: now
+    )
+    session.client.close()
+    session.client = httpx.Client(transport=httpx.MockTransport(judge))
+    gateway = HttpGateway(session)
+    session.servers.refusals.met()
+    with capture_logs() as said:
+        for _ in range(3600):
+            # Loops do not log it either.
+            with pytest.raises(CircuitOpen):
+                gateway.latest_checkpoint(1)
+            now += 0.5
+        assert 14 <= len(shown) <= 40
+        assert session.servers.refusals.why == "the server refuses this worker's token"
+        tokens.now = "second"
+        for _ in range(20):
+            with pytest.raises(TokenRefused):
+                gateway.latest_checkpoint(1)
+        assert shown.count("second") == 1
+        tokens.now = "third"
+        gateway.latest_checkpoint(1)
+        # What began before a refusal, such as a stream, does not end it.
+        session._refused("third", now, "x")
+        session._turns.answered(now - 1)
+        assert session.servers.refusals.why == "x"
+        session._turns.answered(now)
+    assert shown[-1] == "third"
+    assert session.servers.refusals.why == ""
+    assert [one["event"] for one in said] == 2 * ["queue_refuses", "queue_accepts"]
+    session.close()
+
+
+def test_server_with_an_untrusted_certificate_is_refused_unless_another_answers() -> None:
+    def ask(url: str) -> str:
+        if url != "http://good":
+            raise NotAnswered("its certificate is not trusted: x", sent=False, refused=True)
+        return url
+
+    servers = Servers(["http://bad", "http://good"], longest_pause_s=1)
+    assert servers.ask(ask) == "http://good"
+    assert servers.refusals.why == "its certificate is not trusted: x"
+    with pytest.raises(QueueRefused, match="no answer from http://bad: its certificate") as error:
+        Servers(["http://bad"], longest_pause_s=1).ask(ask)
+    assert "--tls-ca" in error.value.hint

@@ -231,15 +231,62 @@ def test_no_redirect_is_followed_and_who_is_absent_is_asked_less_and_less() -> N
 def test_a_server_that_fails_is_asked_again_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fake, heard = FakeAws(), list[Notice]()
+    fake, heard, blind = FakeAws(), list[Notice](), list[str]()
     with reached(fake) as metadata:
-        watch = SpotWatch([Aws(metadata)], heard.append)
+        watch = SpotWatch([Aws(metadata)], heard.append, blind.append)
         watch.step()
         with monkeypatch.context() as patched:
             patched.setattr(fake, "answer", lambda _: (500, "", {}))
-            for _ in range(4):
+            watch.step()
+            # A single failure is none.
+            assert blind == []
+            for _ in range(3):
                 watch.step()
         assert (watch.period_s, heard) == (MISSED_S, [])
+        assert blind == [
+            "the metadata service of aws fails: /latest/meta-data/spot/instance-action: 500"
+        ]
         fake.interrupt(60)
         watch.step()
     assert [one.kind for one in heard] == [Kind.INTERRUPTION]
+    assert blind[1:] == [""]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "fake", "path"),
+    [
+        (Aws, FakeAws, "/latest/api/token"),
+        (Gcp, FakeGcp, "/computeMetadata/v1/instance/id"),
+        (Azure, FakeAzure, "/metadata/instance/compute/name"),
+    ],
+)
+def test_cloud_that_was_named_and_does_not_answer_is_told_until_it_does(
+    cloud: Callable[[Metadata], Cloud],
+    fake: Callable[[], FakeCloud],
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, blind, heard = fake(), list[str](), list[Notice]()
+    with reached(made) as metadata:
+        watch = SpotWatch([cloud(metadata)], heard.append, blind.append)
+        with monkeypatch.context() as patched:
+            patched.setattr(made, "answer", lambda _: (403, "", {}))
+            for _ in range(9):
+                watch.step()
+        name = cloud.__name__.lower()
+        assert blind == [f"the metadata service of {name} fails: {path}: 403"]
+        # A notice has two minutes at most.
+        assert watch.period_s == MISSED_S
+        watch.step()
+    assert (blind[1:], heard) == ([""], [])
+
+
+def test_machine_of_no_cloud_is_not_blind() -> None:
+    blind, heard = list[str](), list[Notice]()
+    metadata = Metadata("http://127.0.0.1:9")
+    clouds: list[Cloud] = [Aws(metadata), Gcp(metadata), Azure(metadata)]
+    watch = SpotWatch(clouds, heard.append, blind.append)
+    for _ in range(5):
+        watch.step()
+    metadata.close()
+    assert (blind, heard) == ([], [])

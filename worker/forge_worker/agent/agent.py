@@ -39,6 +39,7 @@ from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
+from forge_worker.refusals import Refusals
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.watch import SpotWatch, clouds_of
@@ -70,8 +71,11 @@ class Agent:
         gateway: Gateway,
         objects: Callable[[Attempt], Objects],
         runners: Runners,
+        *,
+        refusals: Refusals | None = None,
     ) -> None:
         self._settings = settings
+        self._refusals = refusals or Refusals()
         self._gateway = gateway
         self._runners = runners
         self._drained = Event()
@@ -170,7 +174,8 @@ class Agent:
             continue_s=settings.continue_s,
             slept=Bell(renew),
         )
-        self._spot = SpotWatch(clouds_of(settings.spot, settings.spot_url), self.leaving.heed)
+        clouds = clouds_of(settings.spot, settings.spot_url)
+        self._spot = SpotWatch(clouds, self.leaving.heed, self.leaving.unwarned)
         self.state = StateKeeper(
             settings,
             devices.gpus,
@@ -179,6 +184,7 @@ class Agent:
             slots=slots,
             claims=claims,
             condition=condition,
+            refusals=self._refusals,
         )
 
     def run(self) -> None:
@@ -198,6 +204,7 @@ class Agent:
             )
         except NotWaited:
             return
+        self._refusals.met()
         self._jobs.go_on(found)
         loops = self._loops()
         for loop in loops:

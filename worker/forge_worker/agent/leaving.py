@@ -82,6 +82,11 @@ class Leaving:
             attempt.request_stop(self._stop(Reason.PREEMPTED))
         self.drain()
 
+    def unwarned(self, why: str) -> None:
+        """Note why no notice of the cloud would be seen, or that one would ("")."""
+        self._condition.blind = why
+        self._changed.ring()
+
     def obey(self, command: str | None) -> None:
         """Follow an admin's command, which arrives with the answer to a renewal."""
         if command == Command.STOP:

@@ -6,13 +6,13 @@ from threading import Event
 from typing import TypeVar
 
 import structlog
-from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
+from forge_schema.database.pool import AccessRefused, DatabaseUnreachable, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.registry import NameInUse
 
+from forge_worker.circuit_breaker import QueueRefused
 from forge_worker.clock import seconds
 from forge_worker.job_runs import leftovers
-from forge_worker.queue.http.session import TokenRefused
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.settings.settings import WorkerSettings
 
@@ -41,7 +41,8 @@ def until_answered(
     `name_limit_s` seconds: its holder may be dead without the queue knowing yet.
 
     Raises:
-        TokenRefused: the queue answers, but rejects the worker's token.
+        QueueRefused: the server refuses the token, or its certificate is not trusted.
+        AccessRefused: the database refuses the role.
         NotMigrated: the database lacks tables.
         NameInUse: another live worker has this name.
         NotWaited: `leaving` was set.
@@ -52,7 +53,7 @@ def until_answered(
     while True:
         try:
             return step()
-        except (TokenRefused, NotMigrated):
+        except (QueueRefused, AccessRefused, NotMigrated):
             raise
         except (DatabaseUnreachable, NameInUse) as error:
             if isinstance(error, NameInUse) and seconds() >= name_until_s:

@@ -17,11 +17,20 @@ from forge_worker.files.atomic import write_atomically
 from forge_worker.loop import Loop
 from forge_worker.machine.condition import Condition
 from forge_worker.machine.slots import Slot, Slots
+from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
 
 NAME = "state.json"
 PERIOD_S = 1.0
 VERSION = version("forge-queue")
+# The settings that `--status` shows.
+POLICY = (
+    "profile", "cpus", "memory_mb", "memory_reserve_mb", "disk_mb", "disk_floor_mb", "gpus",
+    "max_jobs", "max_storing", "max_cpu_percent", "max_memory_percent", "max_gpu_percent",
+    "cooldown_s", "runner", "allow_processes", "default_image", "allowed_images", "allow_builds",
+    "pull", "network", "allow_metadata", "extra_mounts", "allow_install", "allow_exec", "labels",
+    "spot",
+)  # fmt: skip
 
 
 class StateKeeper(Loop):
@@ -39,6 +48,7 @@ class StateKeeper(Loop):
         slots: Slots,
         claims: Claims,
         condition: Condition,
+        refusals: Refusals,
     ) -> None:
         super().__init__(PERIOD_S)
         self._path = settings.worker_dir / NAME
@@ -49,6 +59,8 @@ class StateKeeper(Loop):
         self._slots = slots
         self._claims = claims
         self._condition = condition
+        self._refusals = refusals
+        self._policy = policy(settings)
         self._written = ""
 
     def step(self) -> None:
@@ -86,6 +98,8 @@ class StateKeeper(Loop):
             "lends": self._lends(),
             "jobs": [_job(one, lent.get(one.fence.token)) for one in self._running.attempts()],
             "condition": self._condition.reported(),
+            "refused": self._refusals.why,
+            "policy": self._policy,
         }
 
     def _lends(self) -> dict[str, Any]:
@@ -97,6 +111,11 @@ class StateKeeper(Loop):
             "gpus": [gpu.reported() for gpu in self._gpus],
             "max_jobs": settings.max_jobs,
         }
+
+
+def policy(settings: WorkerSettings) -> dict[str, Any]:
+    """Return the settings that say what the worker lends and allows, for JSON."""
+    return {name: getattr(settings, name) for name in POLICY}
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -33,9 +33,16 @@ Ask = Callable[[WorkerSettings, int, set[int]], dict[int, str]]
 
 
 def look(settings: WorkerSettings) -> Json:
-    """Return the status for JSON; sizes in MiB."""
+    """Return the status for JSON; sizes in MiB.
+
+    While an agent runs, the policy is its own; `differs` has what this command was given instead.
+    """
     pid = holder(settings.worker_dir)
     told = state_file.read(settings.worker_dir)
+    here = state_file.policy(settings)
+    policy = here | (told.get("policy", {}) if pid is not None else {})
+    given = {name: here[name] for name in here.keys() & settings.model_fields_set}
+    in_force = settings.model_copy(update=policy)
     left = _left_behind(settings) if pid is None else []
     return {
         "running": pid is not None,
@@ -48,9 +55,11 @@ def look(settings: WorkerSettings) -> Json:
         "crashes": crashes.told(settings.worker_dir),
         "untold": _untold(settings),
         "leases": _leases(settings, told, left),
-        "sees": _seen(settings),
-        "policy": _policy(settings),
-        "lacks": [lack.reported() for lack in lacking(settings)],
+        "sees": _seen(in_force),
+        "policy": {**policy, "processes_held_by": [one for one in WANTED if one in parents()]},
+        "policy_of": "agent" if pid is not None and "policy" in told else "command",
+        "differs": {name: it for name, it in sorted(given.items()) if it != policy[name]},
+        "lacks": [lack.reported() for lack in lacking(in_force)],
     }
 
 
@@ -80,17 +89,6 @@ def _seen(settings: WorkerSettings) -> Json:
         past = list(limits_of(settings).passed(observation))
         seen |= {"machine": observation.reported(), "past_limits": past}
     return seen
-
-
-def _policy(settings: WorkerSettings) -> Json:
-    names = (
-        "profile", "cpus", "memory_mb", "memory_reserve_mb", "disk_mb", "disk_floor_mb", "max_jobs",
-        "max_storing", "max_cpu_percent", "max_memory_percent", "max_gpu_percent", "cooldown_s",
-        "runner", "allow_processes", "default_image", "allowed_images", "allow_builds", "pull",
-        "network", "extra_mounts", "allow_install", "labels",
-    )  # fmt: skip
-    kept = [kind for kind in WANTED if kind in parents()]
-    return {**{name: getattr(settings, name) for name in names}, "processes_held_by": kept}
 
 
 def _left_behind(settings: WorkerSettings) -> list[Json]:
@@ -169,8 +167,13 @@ def _agent_lines(told: Json) -> Iterator[str]:
         does = told["does"]
         draining = ", draining" if does.get("draining") else ""
         yield f"worker {name}: an agent is running ({pid}, version {does.get('version')}{draining})"
-        if why := (does.get("condition") or {}).get("constrained"):
+        condition = does.get("condition") or {}
+        if why := condition.get("constrained"):
             yield f"  constrained: {why}"
+        if why := condition.get("no_notices"):
+            yield f"  preemption notices cannot be seen: {why}"
+        if why := does.get("refused"):
+            yield f"  refused by the queue, and tries again every few minutes: {why}"
     else:
         yield f"worker {name}: no agent is running"
     if crashes := told["crashes"]:
@@ -242,7 +245,8 @@ def _machine_lines(told: Json) -> Iterator[str]:
 def _policy_lines(told: Json) -> Iterator[str]:
     policy = told["policy"]
     profile = f", profile {policy['profile']}" if policy["profile"] else ""
-    yield "policy, from the settings of this command:"
+    whose = "of the running agent" if told["policy_of"] == "agent" else "of this command's settings"
+    yield f"policy {whose}:"
     yield (
         f"  lends {policy['cpus']:g} CPUs, {policy['memory_mb']} MiB of memory,"
         f" {policy['disk_mb']} MiB of disk, to at most {policy['max_jobs']} jobs{profile}"
@@ -252,6 +256,9 @@ def _policy_lines(told: Json) -> Iterator[str]:
     yield f"  jobs as processes: {by if policy['allow_processes'] else 'not allowed'}"
     images = policy["default_image"] or "none"
     yield f"  images: {', '.join(policy['allowed_images'])}; for jobs without an image: {images}"
+    for name, given in told["differs"].items():
+        flag = name.replace("_", "-")
+        yield f"  this command was given another --{flag}, which is not in force: {given}"
 
 
 def _lack_lines(told: Json) -> Iterator[str]:

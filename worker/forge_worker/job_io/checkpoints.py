@@ -20,6 +20,7 @@ from forge_schema.storage.manifest import Entry, Manifest
 from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import DiskFull, FileChanged, check_size
+from forge_worker.files.formats import whole
 from forge_worker.files.safe_files import Listing, listing
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
@@ -245,7 +246,11 @@ class CheckpointSync(Loop):
         return Occasion(commit, due=new_step or self._following.due, records=records)
 
     def _own(self) -> Listing:
-        return self._foreign.without(listing(self._folder))
+        return self._whole(self._foreign.without(listing(self._folder)))
+
+    def _whole(self, found: Listing) -> Listing:
+        # Other ranks have parts of a step's folder, and rank 0 has what makes it whole.
+        return found if self._attempt.grant.rank > 0 else whole(found)
 
     def _changed(self, found: Listing) -> Listing:
         return {
@@ -268,18 +273,23 @@ class CheckpointSync(Loop):
     def _store_found(
         self, found: Listing, copies: Copies, began_ns: int, occasion: Occasion
     ) -> None:
-        sound = {path: copy for path, copy in copies.items() if copy.sound}
-        same = found.keys() - self._changed(found).keys()
         torn = self._snapshots.torn
         old = {entry.path: entry for entry in self._files if entry.path in torn}
         self._notes.busy(torn, old)
-        new = self._sent(sound)
+        unchanged = found.keys() - self._changed(found).keys()
+        sound = {path: copy for path, copy in copies.items() if copy.sound}
+        # A folder may be half without a file that is torn or gone.
+        there = {*unchanged, *sound, *old}
+        stored = self._whole({path: s for path, s in found.items() if path in there})
+        same = unchanged & stored.keys()
+        sound = {path: copy for path, copy in sound.items() if path in stored}
         kept = [self._known[path] for path in same]
-        files = tuple(sorted((*kept, *old.values(), *new), key=lambda entry: entry.path))
+        kept += [entry for path, entry in old.items() if path in stored]
+        files = tuple(sorted((*kept, *self._sent(sound)), key=lambda entry: entry.path))
         if occasion.due or (occasion.records and files and files != self._files):
             self._store_manifest(Manifest(files), occasion.commit)
-        whole = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
-        self._stored = {path: found[path] for path in same} | whole
+        complete = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
+        self._stored = {path: found[path] for path in same} | complete
         self._known = {
             entry.path: entry
             for entry in files

@@ -12,7 +12,10 @@ UNSAFE = "the cloud recommends leaving this machine"
 
 @dataclass
 class Condition:
-    """What the watches say; `unsafe` is set by a cloud notice, `leaving` by the worker."""
+    """What the watches say; `unsafe` is set by a cloud notice, `leaving` by the worker.
+
+    `blind` is why notices of the cloud cannot be seen, or "".
+    """
 
     admission: Admission
     faults: Faults
@@ -21,6 +24,7 @@ class Condition:
     preparing: Callable[[], int]
     unsafe: bool = False
     leaving: bool = False
+    blind: str = ""
 
     def room(self) -> int | None:
         """Return how many jobs the machine is fit for now; None: any number."""
@@ -33,6 +37,8 @@ class Condition:
         reported = {**self.admission.condition(), **self.faults.condition()}
         why = (reported.get("constrained"), self.health.reason, UNSAFE if self.unsafe else "")
         reported["constrained"] = "; ".join(str(one) for one in why if one)
+        if self.blind:
+            reported["no_notices"] = self.blind
         if self.leaving:
             reported["draining"] = True
         return reported

@@ -63,6 +63,10 @@ class Gauges(Collector):
         yield _gauge("draining", "Whether the worker takes no new jobs.", told["draining"])
         constrained = bool(condition.get("constrained"))
         yield _gauge("constrained", "Whether the machine is past its limits.", constrained)
+        blind = bool(condition.get("no_notices"))
+        yield _gauge("notices_unseen", "Whether the cloud's notices cannot be seen.", blind)
+        refused = bool(told["refused"])
+        yield _gauge("refused", "Whether the queue refuses the worker for good.", refused)
         yield _gauge("spooled_ends", "Results not yet delivered to the queue.", self._spooled())
         yield from _lent(told["lends"], told["jobs"])
         for key, (name, about, factor) in MACHINE.items():

@@ -4,13 +4,16 @@ A hint can be lost at any time, so every user of hints also polls now and then.
 """
 
 from collections.abc import Callable
+from time import monotonic
 
 import psycopg
-from forge_schema.database.pool import explained, explicable
+from forge_schema.database.pool import AccessRefused, explained, explicable
 from forge_schema.database.start import KEEPALIVE
-from forge_schema.wake.hint import ANY, ASKED, BACK, Hint
+from forge_schema.wake.hint import ANY, ASKED, BACK, SHELL, Hint
 
+from forge_worker.circuit_breaker import CircuitBreaker, QueueRefused
 from forge_worker.loop import AFTER_FAILURE_S, Loop
+from forge_worker.refusals import Refusals
 
 QUIET_S = 5.0
 
@@ -18,7 +21,8 @@ QUIET_S = 5.0
 class Listener(Loop):
     """Keep one connection open; call back for every hint, and once after connecting.
 
-    Of the hints of jobs, `news` is told of all, and `work` of those that `wakes` accepts.
+    Of the hints of jobs, `news` is told of all, and `work` of those that `wakes` accepts; `called`
+    is told of shells.
     """
 
     name = "listen"
@@ -33,8 +37,12 @@ class Listener(Loop):
         back: Callable[[], None] = lambda: None,
         news: Callable[[], None] = lambda: None,
         wakes: Callable[[Hint], bool] = lambda _: True,
+        called: Callable[[Hint], None] = lambda _: None,
+        refusals: Refusals | None = None,
     ) -> None:
         super().__init__(AFTER_FAILURE_S)
+        # Rests only while it is refused; other connections may still be open.
+        self._entrance = CircuitBreaker("hints", longest_pause_s=0.0, refusals=refusals)
         self._url = url
         self._awake = awake
         self._work = work
@@ -42,18 +50,25 @@ class Listener(Loop):
         self._news = news
         self._wakes = wakes
         self._asked = asked
+        self._called = called
 
     def step(self) -> None:
         self._awake()
+        self._entrance.check()
         try:
             self._listen()
         except psycopg.Error as error:
             if not explicable(error):
                 raise
-            raise explained(error, self._url) from error
+            told = explained(error, self._url)
+            if isinstance(told, AccessRefused):
+                self._entrance.failed(told.message, monotonic(), refused=True)
+                raise QueueRefused(told.message) from error
+            raise told from error
 
     def _listen(self) -> None:
         with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:
+            self._entrance.answered()
             connection.execute("LISTEN forge")
             self._heed(ANY)
             while not self.ending:
@@ -64,6 +79,9 @@ class Listener(Loop):
         if hint.kind == ASKED:
             for worker_id in hint.workers:
                 self._asked(str(worker_id))
+            return
+        if hint.kind == SHELL:
+            self._called(hint)
             return
         if hint.kind == BACK:
             self._back()

@@ -145,6 +145,10 @@ class PolicySettings(BaseSettings):
     allow_install: bool = Field(
         default=True, description="allow projects to install their requirements"
     )
+    allow_exec: bool = Field(
+        default=True,
+        description="allow `forge exec` through a server to run commands inside jobs here",
+    )
     host_packages: bool = Field(
         default=False,
         description="let this machine's Python packages satisfy requirements of plain processes",

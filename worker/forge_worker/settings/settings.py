@@ -94,6 +94,10 @@ class QueueSettings(ActSettings):
         "",
         description="with --database-url: the object store, s3://bucket/prefix or file:///folder",
     )
+    exec_url: ServerUrls = Field(
+        default_factory=list,
+        description="with --database-url: the forge-server that `forge exec` goes through",
+    )
 
     @property
     def queue_is_named(self) -> bool:

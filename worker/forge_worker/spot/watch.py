@@ -14,9 +14,11 @@ from forge_worker.spot.metadata import Metadata, MetadataAbsent
 from forge_worker.spot.notice import Kind, Notice
 
 PERIOD_S = 2.0
-# Pause after a failure of a server that has answered before; others are asked less and less often.
+# Pause after a failure of a server that is known to be there; others are asked less and less often.
 MISSED_S = 10.0
 ABSENT_S = 900.0
+# This many failures in a row are more than a hiccup.
+MISSES = 2
 
 log = structlog.get_logger(__name__)
 
@@ -40,15 +42,23 @@ class Cloud(Protocol):
 class SpotWatch(Loop):
     """Detect the cloud, then look for notices until an interruption is reported.
 
-    A recommendation is reported once, and so is its withdrawal.
+    A recommendation is reported once, and so is its withdrawal. A single cloud is known to be the
+    machine's own. `blind` is told why notices cannot be seen, and "" when they can again.
     """
 
     name = "spot"
 
-    def __init__(self, clouds: Sequence[Cloud], told: Callable[[Notice], None]) -> None:
+    def __init__(
+        self,
+        clouds: Sequence[Cloud],
+        told: Callable[[Notice], None],
+        blind: Callable[[str], None] = lambda _: None,
+    ) -> None:
         super().__init__(PERIOD_S)
         self._clouds = clouds
         self._told = told
+        self._blind = blind
+        self._misses = 0
         self._cloud: Cloud | None = None
         self._heard: Kind | None = None
 
@@ -56,16 +66,20 @@ class SpotWatch(Loop):
         """Look once."""
         if self._heard is Kind.INTERRUPTION:
             return
-        cloud = self._cloud or self._found()
-        if cloud is None:
-            self.period_s = min(self.period_s * 2, ABSENT_S)
-            return
         try:
+            cloud = self._cloud or self._found()
+            if cloud is None:
+                self.period_s = min(self.period_s * 2, ABSENT_S)
+                return
             notice = cloud.look()
         except MetadataAbsent as error:
             self._miss(error)
             return
         self.period_s = PERIOD_S
+        if self._misses >= MISSES:
+            log.info("metadata_back", cloud=cloud.name)
+            self._blind("")
+        self._misses = 0
         if notice is None and self._heard is Kind.REBALANCE:
             notice = Notice(cloud.name, Kind.WITHDRAWN)
         if notice is not None and notice.kind is not self._heard:
@@ -84,18 +98,26 @@ class SpotWatch(Loop):
 
     def _found(self) -> Cloud | None:
         for cloud in self._clouds:
-            with suppress(MetadataAbsent):
-                if cloud.here():
-                    log.info("spot_watch_started", cloud=cloud.name)
-                    self._cloud = cloud
-                    self.period_s = PERIOD_S
-                    return cloud
+            try:
+                here = cloud.here()
+            except MetadataAbsent:
+                if len(self._clouds) == 1:
+                    raise
+                continue
+            if here:
+                log.info("spot_watch_started", cloud=cloud.name)
+                self._cloud = cloud
+                self.period_s = PERIOD_S
+                return cloud
         return None
 
     def _miss(self, error: MetadataAbsent) -> None:
-        if self.period_s == PERIOD_S:
-            log.warning("metadata_unreachable", error=error.message)
+        self._misses += 1
         self.period_s = min(self.period_s * 2, MISSED_S)
+        if self._misses == MISSES:
+            cloud = self._cloud or self._clouds[0]
+            log.warning("metadata_unreachable", cloud=cloud.name, error=error.message)
+            self._blind(f"the metadata service of {cloud.name} fails: {error.message}")
 
 
 def clouds_of(spot: str, url: str) -> list[Cloud]:

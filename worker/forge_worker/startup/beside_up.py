@@ -73,6 +73,7 @@ class BesideUp(PydanticBaseSettingsSource):
         return {
             "database_url": up["database_url"],
             "store_url": up["store_url"],
+            "exec_url": up.get("url", ""),
             "worker_dir": _free_folder(Path(up["dir"]) / "workers"),
             "local": True,
             # The same user has started both, and jobs run as processes in `forge up` too.

@@ -30,7 +30,7 @@ COLUMNS: list[Column] = [
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("SPEED", lambda w: speed_text(w.speed)),
     ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
-    ("USE", lambda w: in_use(w.condition) + left_out(w)),
+    ("USE", lambda w: in_use(w.condition) + left_out(w) + unwarned(w)),
     ("HEARD", heard),
 ]
 
@@ -52,6 +52,12 @@ def left_out(worker: WorkerInfo) -> str:
     if worker.gangs_after is None:
         return ""
     return f" (no gangs: nobody can reach {worker.address}; check --advertise-address)"
+
+
+def unwarned(worker: WorkerInfo) -> str:
+    """Say that a worker would not see its cloud's notice before it loses the machine."""
+    why = worker.condition.get("no_notices")
+    return f" (no preemption notices: {why})" if why else ""
 
 
 def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:

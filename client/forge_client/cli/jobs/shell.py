@@ -1,5 +1,7 @@
 """`forge exec`: a shell, or any command, inside a running job."""
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -13,6 +15,9 @@ from forge_client.cli.options.session import JobId, backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
+# Errors after which the job may still be entered on its own machine.
+UNABLE = {"path_unknown", "worker_silent"}
+
 
 def enter(
     context: typer.Context,
@@ -21,21 +26,36 @@ def enter(
 ) -> None:
     """Run a command inside a running job, `sh` by default, with its exit code.
 
-    It has the job's user, folder and variables, and this terminal if there is one. The job, or the
-    rank, must run on this machine; otherwise the error names its worker.
+    It has the job's user, folder and variables, and this terminal if there is one. Through a
+    server, the job may run on any machine; with direct database access, it must run on this one.
     """
     command = command_of(context) or ["sh"]
-    require_extra("psutil", "worker", "look into jobs")
-    from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
-
     with backend_of(context) as backend:
         status = _running(backend, job, rank)
-        worker = _member(status, rank).worker or ""
-        found = inside.find(worker, job, status.attempt)
+        through = _through_server(backend, job, rank, command)
+        if through is not None:
+            raise typer.Exit(through)
+        require_extra("psutil", "worker", "look into jobs")
+        from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
+
+        found = inside.here(_member(status, rank).worker or "", job, status.attempt)
         if found is None:
             raise _elsewhere(status, rank)
         _note(backend, job, command[0])
-    found.enter(command)
+    inside.enter(found, command)
+
+
+def _through_server(backend: Backend, job: int, rank: int, command: Sequence[str]) -> int | None:
+    """Return the exit code of a command that the server had run; None if it cannot."""
+    from forge_client.http.backend import HttpBackend  # noqa: PLC0415 - httpx takes a while
+
+    try:
+        return backend.enter(job, command, rank=rank) if isinstance(backend, HttpBackend) else None
+    except ClientError as error:
+        # An earlier server, or one on Lambda, or a worker that cannot come: look on this machine.
+        if error.code not in UNABLE or find_spec("psutil") is None:
+            raise
+        return None
 
 
 def _running(backend: Backend, job: int, rank: int) -> JobDetail:
@@ -81,7 +101,8 @@ def _elsewhere(status: JobDetail, rank: int) -> ClientError:
     return ClientError(
         f"{_named(status, rank)} runs on worker {_member(status, rank).worker}, which is not"
         " on this machine, or not visible to this user",
-        hint=f"on that worker's machine, for example over ssh, run {ways}{status.job_id}) sh`",
+        hint="through a server (FORGE_URL), a job is entered from anywhere; or on that worker's"
+        f" machine, for example over ssh, run {ways}{status.job_id}) sh`",
         code="not_on_this_machine",
     )
 

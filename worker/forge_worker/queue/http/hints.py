@@ -8,12 +8,13 @@ from time import monotonic
 import httpx
 import structlog
 from forge_schema.protocol.answers import Hints
+from forge_schema.wake.hint import SHELL
 from httpx_sse import EventSource
 from pydantic import ValidationError
 
 from forge_worker.circuit_breaker import NotAnswered
 from forge_worker.loop import Loop
-from forge_worker.queue.http.session import HEADER, PATH, Session, checked, not_answered
+from forge_worker.queue.http.session import PATH, Session, checked, not_answered
 
 EVENTS = "text/event-stream"
 # Streams are pinged every 10 s; a stream that is silent for 30 s is blocked somewhere.
@@ -35,11 +36,17 @@ class HttpHints(Loop):
     name = "hints"
 
     def __init__(
-        self, session: Session, *, work: Callable[[], None], asked: Callable[[], None]
+        self,
+        session: Session,
+        *,
+        work: Callable[[], None],
+        asked: Callable[[], None],
+        called: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(NO_WAIT_S)
         self._session = session
         self._callbacks = {"ready": work, "asked": asked}
+        self._called = called
         self._no_stream_until = 0.0
 
     def step(self) -> None:
@@ -68,7 +75,7 @@ class HttpHints(Loop):
         self.wake()
 
     def _hear(self, url: str, *, accept: str) -> Hints:
-        headers = {HEADER: self._session.token(), "Accept": accept, "Cache-Control": "no-store"}
+        headers = {**self._session.headers, "Accept": accept, "Cache-Control": "no-store"}
         place, client = f"{url}{PATH}/stream", self._session.client
         params = {"wait_s": WAIT_S}
         try:
@@ -112,6 +119,9 @@ class HttpHints(Loop):
         self._ending.wait(uniform(AGAIN_S / 5, AGAIN_S))  # noqa: S311 - no secret hangs on it
 
     def _call_back(self, kind: str) -> None:
+        name, _, shell = kind.partition(":")
+        if name == SHELL:
+            self._called(shell)
         callback = self._callbacks.get(kind)
         if callback is not None:
             callback()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import httpx
 import structlog
-from forge_schema.http_client import NOT_SENT, open_client, retry_after_s
+from forge_schema.http_client import NOT_SENT, open_client, retry_after_s, untrusted
 from forge_schema.model.errors import ForgeError, Problem
 from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
@@ -17,7 +17,13 @@ from forge_schema.queue.registry import NameInUse
 from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from pydantic import BaseModel, ValidationError
 
-from forge_worker.circuit_breaker import NotAnswered, Servers, ServerUnreachable
+from forge_worker.circuit_breaker import (
+    CircuitBreaker,
+    NotAnswered,
+    QueueRefused,
+    Servers,
+    ServerUnreachable,
+)
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -25,13 +31,11 @@ PATH = "/api/workers"
 HEADER = "X-Worker-Token"
 PROGRAM = "forge-worker"
 TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=10.0)
-# A token that was refused is shown again this seldom: too many wrong ones lock the worker out.
-REFUSED_PAUSE_S = 15.0
 
 log = structlog.get_logger(__name__)
 
 
-class TokenRefused(ServerUnreachable):
+class TokenRefused(QueueRefused):
     """The server refuses the token: it was replaced, has expired, or belongs to another worker."""
 
     code = "token_refused"
@@ -62,14 +66,26 @@ class Session:
         servers: the servers to use.
         token: returns the worker's token, which may change while the worker runs.
         tls: the TLS context of connections.
+        clock: returns seconds.
     """
 
-    def __init__(self, servers: Servers, token: Callable[[], str], tls: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        token: Callable[[], str],
+        tls: ssl.SSLContext,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.servers = servers
         self._read_token = token
+        self._clock = clock
         self._lock = Lock()
         self._token = ""
-        self._refused_until = 0.0
+        # Rests while the token is refused: too many wrong ones lock the worker out.
+        self._turns = CircuitBreaker(
+            "the token", longest_pause_s=0.0, refusals=servers.refusals, clock=clock
+        )
         self.client = open_client(PROGRAM, tls, TIMEOUT)
         # For what must not wait until another's request has ended.
         self._apart = open_client(PROGRAM, tls, TIMEOUT)
@@ -119,28 +135,37 @@ class Session:
         self, question: Callable[[str], A], *, repeatable: bool = True, counts: bool = True
     ) -> A:
         """Ask the servers; if the token was replaced meanwhile, retry at once with the new one."""
-        shown = self.token()
+        shown, began = self.token(), self._clock()
         try:
-            return self.servers.ask(question, repeatable=repeatable, counts=counts)
-        except TokenRefused:
-            self._refused(shown)
+            answer = self.servers.ask(question, repeatable=repeatable, counts=counts)
+        except TokenRefused as error:
+            self._refused(shown, began, error.message)
             self.token()
-            return self.servers.ask(question, repeatable=repeatable, counts=counts)
+            answer = self.servers.ask(question, repeatable=repeatable, counts=counts)
+        # A stream that began with the old token may end well after that was refused.
+        self._turns.answered(began)
+        return answer
 
     def token(self) -> str:
-        """Return the token.
+        """Return the token to try, the newest if the last one was refused.
 
         Raises:
             TokenRefused: it was refused recently, and has not changed.
         """
         with self._lock:
-            if self._token and monotonic() > self._refused_until:
+            if self._token and self._turns.admits():
                 return self._token
             token = self._newest()
-            if token == self._token and self._refused_until > monotonic():
+            if token == self._token:
                 raise _token_refused()
-            self._token, self._refused_until = token, 0.0
-            return token
+            self._token = token
+        self._turns.retry()
+        return token
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that show the token of the request under way."""
+        return {HEADER: self._token}
 
     def _newest(self) -> str:
         try:
@@ -152,15 +177,14 @@ class Session:
             log.warning("token_unreadable", error=error.message)
             return self._token
 
-    def _refused(self, shown: str) -> None:
-        with self._lock:
-            if shown == self._token:
-                self._refused_until = monotonic() + REFUSED_PAUSE_S
+    def _refused(self, shown: str, began: float, why: str) -> None:
+        if shown == self._token:
+            self._turns.failed(why, began, refused=True)
 
     def _request(
         self, client: httpx.Client, method: str, path: str, content: bytes | None, url: str
     ) -> httpx.Response:
-        headers = {HEADER: self._token, "Content-Type": "application/json"}
+        headers = {**self.headers, "Content-Type": "application/json"}
         place = f"{url}{PATH}{path}"
         try:
             return client.request(method, place, content=content, headers=headers)
@@ -170,6 +194,8 @@ class Session:
 
 def not_answered(error: httpx.RequestError) -> NotAnswered:
     """Return what a failure of the connection means."""
+    if why := untrusted(error):
+        return NotAnswered(f"its certificate is not trusted: {why}", sent=False, refused=True)
     return NotAnswered(str(error) or type(error).__name__, sent=not isinstance(error, NOT_SENT))
 
 

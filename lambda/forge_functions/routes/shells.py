@@ -1,0 +1,79 @@
+"""Shells inside running jobs: `forge exec` from any machine."""
+
+from functools import partial
+from uuid import UUID
+
+from fastapi import WebSocket
+from fastapi.concurrency import run_in_threadpool
+from forge_schema.access.shells import Shells
+from forge_schema.model.lease import Fence
+from forge_schema.queue.own_leases import OwnLeases
+from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellTicket, ShellWanted
+
+from forge_functions.auth import shell_ticket
+from forge_functions.auth.roles import AsSubmitter
+from forge_functions.errors import problems
+from forge_functions.middleware.bodies import IdInPath
+from forge_functions.middleware.guarded_route import Router
+from forge_functions.services import Services, Shared
+from forge_functions.streams.relay import close
+
+router = Router(tags=["jobs"])
+
+
+@router.post("/api/queue/jobs/{job_id}/shells", responses=problems(401, 403, 404, 409))
+def ask(service: AsSubmitter, job_id: IdInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
+    """Ask to run a command inside a running job, with a WebSocket to `/api/queue/shells`."""
+    worker_id, worker = service.shell(job_id, body)
+    order = body.model_dump_json()
+    ticket = shell_ticket.issue(shared, service.caller.owner, job_id, worker_id, order)
+    return ShellTicket(ticket=ticket, order=order, worker=worker)
+
+
+@router.websocket(CALLER_PATH)
+async def enter(caller: WebSocket) -> None:
+    """Serve a caller that shows a ticket; another one is answered 403."""
+    shared: Services = caller.app.state.services
+    ticket = shell_ticket.read(shared, caller.headers.get("Authorization", ""))
+    if ticket is None:
+        await caller.close()
+        return
+    await caller.accept()
+    call = partial(_call, shared, ticket.worker_id, ticket.id)
+    await shared.relay.serve(caller, ticket, call)
+
+
+@router.websocket(WORKER_PATH + "/{shell_id}")
+async def come(worker: WebSocket, shell_id: str) -> None:
+    """Take a worker to the caller that waits for it; its lease of the job identifies it."""
+    shared: Services = worker.app.state.services
+    shell, fence = shared.relay.waiting(shell_id), _fence(worker.headers.get(LEASE, ""))
+    if shell is None or fence is None or not shell_id.startswith(f"{fence.job_id}-"):
+        await worker.close()
+        return
+    if not await run_in_threadpool(_holds, shared, shell.ticket.worker_id, fence):
+        await worker.close()
+        return
+    await worker.accept()
+    if shell.worker.done():
+        await worker.close()
+        return
+    shell.worker.set_result(worker)
+    await shell.over.wait()
+    await close(worker)
+
+
+def _call(shared: Services, worker_id: int, shell_id: str) -> None:
+    Shells(shared.database, actor="server").call(worker_id, shell_id)
+
+
+def _holds(shared: Services, worker_id: int, fence: Fence) -> bool:
+    return OwnLeases(shared.database, worker_id).lease(fence) is not None
+
+
+def _fence(text: str) -> Fence | None:
+    try:
+        job_id, token, nonce = text.split(":")
+        return Fence(int(job_id), int(token), UUID(nonce))
+    except ValueError:
+        return None

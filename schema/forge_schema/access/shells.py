@@ -1,0 +1,52 @@
+"""Shells inside running jobs: where a job runs, and how its worker is called."""
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database.pool import Database
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.states import Phase
+from forge_schema.shell import ShellWanted
+
+# Of the command, in the audit trail.
+SHOWN = 1000
+
+
+class NotRunning(ForgeError):
+    """Nothing of this job or rank runs now."""
+
+    code = "not_running_job"
+
+
+class Shells:
+    """Opens shells, as an actor."""
+
+    def __init__(self, database: Database, *, actor: str) -> None:
+        self._database = database
+        self._actor = actor
+
+    def enter(self, job_id: int, wanted: ShellWanted) -> tuple[int, str]:
+        """Record that somebody enters a job; return the id and the name of its worker.
+
+        Raises:
+            NotRunning: the program of this rank does not run now.
+        """
+        detail = {"program": wanted.command[0], "command": wanted.text[:SHOWN]}
+        row = self._database.one(
+            "enter",
+            again=True,
+            actor=self._actor,
+            job_id=job_id,
+            rank=wanted.rank,
+            detail=Jsonb({**detail, "rank": wanted.rank, "through": "server"}),
+        )
+        if row is None or row["phase"] != Phase.RUNNING:
+            doing = f"is {row['phase']} on worker {row['worker']}" if row else "is on no worker"
+            raise NotRunning(
+                f"rank {wanted.rank} of job {job_id} {doing}, so nothing can run inside it",
+                hint=f"`forge show {job_id}` says where it is",
+            )
+        return row["worker_id"], row["worker"]
+
+    def call(self, worker_id: int, shell: str) -> None:
+        """Ask a worker to connect for a shell."""
+        self._database.rows("call_in", again=True, worker_id=worker_id, shell=shell)

@@ -1,0 +1,105 @@
+"""A shell inside a running job: what its caller, the server and its worker send each other.
+
+All three speak over WebSockets. A binary message carries bytes, after a first byte that names their
+stream; one without bytes ends the stream. Text messages are JSON: first the order, then from the
+caller the new sizes of its terminal, and from the worker how the command ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from forge_schema.model.fields import SMALLINT, KnownFields, Text
+
+if TYPE_CHECKING:
+    import ssl
+
+    from websockets.sync.client import ClientConnection
+
+STDIN, STDOUT, STDERR = b"\0", b"\1", b"\2"
+PIECE_BYTES = 32 << 10
+# The largest message; a sender waits until the receiver has taken the ones before it.
+MOST_BYTES = 64 << 10
+MOST_CHARACTERS = 16_000
+CALLER_PATH = "/api/queue/shells"
+WORKER_PATH = "/api/workers/shells"
+LEASE = "X-Forge-Lease"
+# How long connecting, and then the order, may take.
+OPEN_S, ORDER_S = 15.0, 10.0
+Side = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class Terminal(KnownFields):
+    """The terminal of a caller."""
+
+    rows: Side
+    columns: Side
+    term: Annotated[str, Field(pattern="^[A-Za-z0-9._+-]{1,64}$")] = "xterm"
+
+
+class ShellWanted(KnownFields):
+    """A command to run inside a rank of a job; without a terminal, with three streams."""
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=1000)]
+    rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
+    terminal: Terminal | None = None
+
+    @model_validator(mode="after")
+    def _is_short(self) -> Self:
+        if len(self.text) > MOST_CHARACTERS:
+            raise ValueError(f"the command has more than {MOST_CHARACTERS} characters")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The command as a shell takes it."""
+        return shlex.join(self.command)
+
+
+class ShellTicket(BaseModel):
+    """The right to open one shell, for a minute: show it, and send the order as it is."""
+
+    ticket: str
+    order: str
+    worker: str
+
+
+class ShellNews(BaseModel):
+    """The size of a terminal, or how a command ended: with a code, or not begun with an error."""
+
+    terminal: Terminal | None = None
+    exit_code: int | None = None
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.model_dump_json(exclude_defaults=True)
+
+
+def connect(url: str, path: str, headers: dict[str, str], tls: ssl.SSLContext) -> ClientConnection:
+    """Open a WebSocket to a server's path.
+
+    Raises:
+        OSError: the server does not answer.
+        websockets.InvalidHandshake: it refuses.
+    """
+    # Only for shells; it takes a while to import.
+    from websockets.sync.client import connect as open_socket  # noqa: PLC0415
+
+    scheme, _, place = url.partition("://")
+    secure = scheme == "https"
+    return open_socket(
+        f"{'wss' if secure else 'ws'}://{place}{path}",
+        ssl=tls if secure else None,
+        additional_headers=headers,
+        compression=None,
+        max_size=MOST_BYTES,
+        open_timeout=OPEN_S,
+        # Who waits for a slow reader reads nothing, and answers no ping either.
+        ping_timeout=None,
+    )

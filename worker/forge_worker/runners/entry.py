@@ -1,0 +1,114 @@
+"""Ways into a running job on this machine, found by its labels."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+from forge_schema.model.errors import ForgeError
+
+from forge_worker.runners.process.shims import MARK
+
+LIST_S = 30.0
+
+
+class NotEntered(ForgeError):
+    """The job runs here, but this user has no access to it."""
+
+    code = "not_allowed"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of this machine that is a command inside a job; `uid` and `gid` are the job's."""
+
+    command: tuple[str, ...]
+    env: dict[str, str] = field(repr=False)
+    folder: Path | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+
+@dataclass(frozen=True)
+class Container:
+    """A job in a container, entered with the docker command."""
+
+    id: str
+
+    def program(self, command: Sequence[str], given: Mapping[str, str], *, tty: bool) -> Program:
+        """Return the command as the job's user, in its folder, with its variables but no secrets.
+
+        `given` are variables to add, and `tty` is whether it has a terminal.
+        """
+        options = ["-i", *(["-t"] if tty else []), *(f"--env={name}" for name in given)]
+        own = {name: it for name, it in os.environ.items() if not name.startswith("FORGE_")}
+        return Program(("docker", "exec", *options, self.id, *command), {**own, **given})
+
+
+@dataclass(frozen=True)
+class Process:
+    """A job that runs as a process of this machine; its own program has no command here."""
+
+    main: Program
+
+    def program(self, command: Sequence[str], given: Mapping[str, str], *, tty: bool) -> Program:  # noqa: ARG002  it takes what it gets
+        """Return the command as the job's user, in its folder, with all its variables."""
+        return replace(self.main, command=tuple(command), env={**given, **self.main.env})
+
+
+Entry = Container | Process
+
+
+def find(labels: Mapping[str, str]) -> Entry | None:
+    """Return the job with these labels if it runs on this machine.
+
+    Raises:
+        NotEntered: it runs here, but this user has no access to it.
+    """
+    words = {f"{name}={value}" for name, value in labels.items()}
+    return _process(words) or _container(words)
+
+
+def _container(labels: set[str]) -> Container | None:
+    if shutil.which("docker") is None:
+        return None
+    filters = [word for label in sorted(labels) for word in ("--filter", f"label={label}")]
+    listed = subprocess.run(  # noqa: S603 - fixed words; labels have no spaces
+        ["docker", "ps", "--no-trunc", "--quiet", *filters],  # noqa: S607 - from the user's PATH
+        capture_output=True,
+        text=True,
+        timeout=LIST_S,
+        check=False,
+    )
+    found = listed.stdout.split()
+    return Container(found[0]) if found else None
+
+
+def _process(labels: set[str]) -> Process | None:
+    for shim in psutil.process_iter(["cmdline"]):
+        words = shim.info["cmdline"] or []
+        if MARK in words[:8] and labels <= set(words):
+            try:
+                return next((_entered(child) for child in shim.children() if _leads(child)), None)
+            except psutil.AccessDenied as error:
+                raise NotEntered(
+                    "the job runs here as another user, and only that user may enter it",
+                    hint=f"run this as {shim.username()}, or as root",
+                ) from error
+            except psutil.NoSuchProcess:
+                return None
+    return None
+
+
+def _leads(child: psutil.Process) -> bool:
+    """Tell the job's main process from leftovers of the job: it leads its session."""
+    return os.getsid(child.pid) == child.pid
+
+
+def _entered(job: psutil.Process) -> Process:
+    uids, gids = job.uids(), job.gids()
+    folder, env = Path(job.cwd()), job.environ()
+    return Process(Program((), env, folder, uids.real, gids.real))

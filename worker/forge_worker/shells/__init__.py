@@ -1,0 +1,1 @@
+"""Shells: commands that callers run inside jobs of this worker, through a server."""
