@@ -240,6 +240,7 @@ SMALL = frozenset({
     "drop_partitions", "due", "due_schedules", "ended",
     "enrolled_worker", "health", "lock_run", "members_among", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
+    "call_in",
     "newest_checkpoints",
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",
     "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs",

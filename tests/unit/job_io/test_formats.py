@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files.copies import held_open, steady_copy
-from forge_worker.files.formats import is_half, whole
+from forge_worker.files.formats import YOUNG_NS, is_half, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,13 @@ def test_folders_of_steps_that_are_half_saved_are_left_out(
 ) -> None:
     listing = dict.fromkeys(found, (1, 1, 1))
     kept = [path for path in found if out is None or not path.startswith(f"{out}/")]
-    assert list(whole(listing)) == kept
+    assert list(whole(listing, YOUNG_NS + 1)) == kept
+
+
+def test_a_folder_that_may_be_a_trainers_is_left_out_while_it_is_young() -> None:
+    listing = {"checkpoint-5/model.safetensors": (1, 1, 1), "model": (1, 1, 1)}
+    assert list(whole(listing, YOUNG_NS)) == ["model"]
+    assert whole(listing, YOUNG_NS + 1) == listing
 
 
 def test_a_half_file_is_not_stored_though_its_job_has_ended(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from forge_worker.files.safe_files import Listing
 ZIP, ZIP_END, ZIP_END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
 ZIP_TAIL = ZIP_END_BYTES + 0xFFFF
 SAFETENSORS, LENGTH_BYTES, LONGEST_HEADER = ".safetensors", 8, 100 << 20
+# A folder of a step that looks like a Trainer's counts as half for so long after a write to it.
+YOUNG_NS = 10_000_000_000
 # Hugging Face's Trainer writes its state last, in a folder for each saved step …
 STEP_FOLDER, STEP_STATE, STEP_SIGN = (
     re.compile(r"checkpoint-\d+"),
@@ -57,8 +59,13 @@ def _declared(file: BinaryIO, head: bytes) -> int:
         return LENGTH_BYTES + length
 
 
-def whole(found: Listing) -> Listing:
-    """Return a folder's files without those in folders that were only half written."""
+def whole(found: Listing, now_ns: int) -> Listing:
+    """Return a folder's files without those in folders that were only half written.
+
+    Args:
+        found: the files.
+        now_ns: the time, by which a folder is young; a program that ended by itself leaves none.
+    """
     folders: dict[str, set[str]] = {}
     for path in found:
         place = PurePosixPath(path)
@@ -68,13 +75,16 @@ def whole(found: Listing) -> Listing:
         for f, names in folders.items()
         if names & {STEP_STATE, STEP_SIGN}
     }
-    half = [f"{f}/" for f, names in folders.items() if _is_half_folder(f, names, trained)]
+    young = {str(PurePosixPath(p).parent) for p, s in found.items() if now_ns - s[1] < YOUNG_NS}
+    half = [f"{f}/" for f, names in folders.items() if _is_half_folder(f, names, trained, young)]
     return {path: status for path, status in found.items() if not path.startswith(tuple(half))}
 
 
-def _is_half_folder(folder: str, names: set[str], trained: set[str]) -> bool:
+def _is_half_folder(folder: str, names: set[str], trained: set[str], young: set[str]) -> bool:
     if METADATA not in names and any(name.endswith(PART) for name in names):
         return True
     place = PurePosixPath(folder)
-    of_trainer = STEP_FOLDER.fullmatch(place.name) and str(place.parent) in trained
-    return bool(of_trainer) and STEP_STATE not in names
+    if STEP_STATE in names or not STEP_FOLDER.fullmatch(place.name):
+        return False
+    # Another program may have such folders as well.
+    return folder in young or str(place.parent) in trained

@@ -20,7 +20,7 @@ from forge_schema.storage.manifest import Entry, Manifest
 from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import DiskFull, FileChanged, check_size
-from forge_worker.files.formats import whole
+from forge_worker.files.formats import YOUNG_NS, whole
 from forge_worker.files.safe_files import Listing, listing
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
@@ -93,6 +93,8 @@ class CheckpointSync(Loop):
         self._missed = 0
         self._too_large = inf
         self._until = inf
+        # Whether the program was killed, maybe while it wrote.
+        self.killed = False
         self._in_time = False
         self._snapshots = Snapshots(self._folder, self._own, self._notes, self._go_on, chunk_bytes)
         # Duration of the last upload in seconds, which a preemption notice must leave.
@@ -250,7 +252,9 @@ class CheckpointSync(Loop):
 
     def _whole(self, found: Listing) -> Listing:
         # Other ranks have parts of a step's folder, and rank 0 has what makes it whole.
-        return found if self._attempt.grant.rank > 0 else whole(found)
+        if self._attempt.grant.rank > 0:
+            return found
+        return whole(found, time_ns() + (YOUNG_NS if self.job_ended and not self.killed else 0))
 
     def _changed(self, found: Listing) -> Listing:
         return {

@@ -17,6 +17,7 @@ from forge_worker.clock import seconds
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.stall import stall_watches
 from forge_worker.job_runs.job_state import keep_exit, keep_stop
+from forge_worker.job_runs.last_words import SIGNAL_BASE
 from forge_worker.job_runs.parts import Parts
 from forge_worker.loop import Loop
 from forge_worker.runners.runner import Exit, Handle
@@ -40,6 +41,7 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     good = False
     try:
         exited = _wait(parts, handle)
+        stored.killed = exited.code == SIGNAL_BASE + SIGKILL
         stored.job_ended = True
         good = succeeded(parts, exited)
         parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
