@@ -21,9 +21,10 @@ test-again: .venv/dev.stamp  ## Run the tests that failed last time, one at a ti
 
 LAUNCHERS := .launchers
 
-test-launchers: .venv/dev.stamp $(LAUNCHERS)/stamp  ## Train with each launcher for several machines
+test-launchers: .venv/dev.stamp $(LAUNCHERS)/stamp  ## Train with each launcher and framework
 	FORGE_TEST_TORCH_BIN=$(CURDIR)/$(LAUNCHERS)/bin \
 		$(BIN)/python -m pytest -n 2 tests/acceptance/gangs/test_multi_node_example.py \
+		tests/acceptance/worker/test_frameworks.py \
 		tests/unit/project/test_mixed.py
 
 lint: .venv/dev.stamp
