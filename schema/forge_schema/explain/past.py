@@ -155,4 +155,5 @@ def running_text(found: Run) -> str:
     phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
     fewer = f"{found.nodes} of up to {found.max_nodes} machines: "
     where = f"{fewer if found.nodes < found.max_nodes else ''}{names_text(found.workers)}"
-    return f"running on {where} for {duration_text(found.held_s)}{phase}{asked}"
+    saved = "" if found.saved_s is None else f"; last checkpoint {duration_text(found.saved_s)} ago"
+    return f"running on {where} for {duration_text(found.held_s)}{phase}{saved}{asked}"

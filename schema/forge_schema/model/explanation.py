@@ -155,7 +155,8 @@ class AttemptEnd(Record):
 class Run(Record):
     """Where a job runs now: the worker of rank 0, all `workers` by rank, and their requirements.
 
-    A gang runs on `nodes` machines, and could on `max_nodes`.
+    A gang runs on `nodes` machines, and could on `max_nodes`. Its newest checkpoint was stored
+    `saved_s` seconds ago; None if there is none.
     """
 
     worker_id: int
@@ -169,6 +170,7 @@ class Run(Record):
     requirements: list[Requirement]
     nodes: int = 1
     max_nodes: int = 1
+    saved_s: float | None = None
 
 
 class End(Record):

@@ -147,7 +147,8 @@ class JobDetail(JobStatus):
 
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
-    is set if a schedule submitted it. `members` are the ranks of a job on several machines.
+    is set if a schedule submitted it. `members` are the ranks of a job on several machines. The
+    newest checkpoint was stored `saved_s` seconds ago.
     """
 
     spec: dict[str, Any]
@@ -163,6 +164,7 @@ class JobDetail(JobStatus):
     dependencies: list[Dependency] = Field(default_factory=list)
     firing: Firing | None = None
     members: list[RunMember] = Field(default_factory=list)
+    saved_s: float | None = None
 
 
 class Attempt(Record):

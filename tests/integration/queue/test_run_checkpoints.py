@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.explain.explain import explain
 from forge_schema.model.attempt_records import ALL, Checkpoint
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason
 from forge_schema.queue.inputs import CheckpointUnknown
+from forge_schema.read.jobs import Jobs
 from support.gangs.runs import Run, running
 
 if TYPE_CHECKING:
@@ -159,3 +161,17 @@ def test_a_job_starts_only_from_a_complete_checkpoint_which_counts_as_one(rig: R
     (found,) = rig.records.restorable(child)
     key = f"jobs/{run.job_id}/1/0"
     assert (found["number"], found["companions"]) == (0, [{"key": key, "rank": 1}])
+
+
+def test_a_running_job_says_how_old_its_newest_whole_checkpoint_is(rig: Rig) -> None:
+    run = run_of(rig, 2)
+    save(run, 0, 0)
+    for told in (None, 40):
+        if told:
+            save(run, 1, 0, follows=0)
+            rig.clock.advance(told)
+        found = explain(rig.database, run.job_id)
+        assert found.run is not None
+        assert (found.run.saved_s is None) == (told is None)
+        assert ("last checkpoint 40 s ago" in found.text) == bool(told)
+        assert (Jobs(rig.database).job(run.job_id)["saved_s"] is None) == (told is None)

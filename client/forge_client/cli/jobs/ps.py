@@ -163,6 +163,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("progress", _progress(job)),
         ("workers" if job.nodes > 1 else "worker", _workers(job)),
         ("attempt", job.attempt),
+        ("checkpoint", f"{duration_text(job.saved_s)} ago" if job.saved_s is not None else ""),
         ("owner", job.owner),
         ("queue", f"{job.queue}, priority {job.priority}"),
         ("submitted", ago(job.submitted_at)),

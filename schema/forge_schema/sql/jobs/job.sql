@@ -1,6 +1,7 @@
 -- One job: its state, its request, the checkpoint of another job that it started from, the jobs that
 -- it waits for, the time until it may start, how many retries after failures are left (null once it
--- has ended), and the members of its run while it runs on several machines.
+-- has ended), the members of its run while it runs on several machines, and the age of its newest
+-- checkpoint.
 SELECT
     job_status.*, job.spec, job.timeout_s, job.max_failures, job.max_losses, job.max_preemptions,
     job.source_job_id, job.source_number, job.idempotency_key,
@@ -32,6 +33,10 @@ SELECT
         SELECT attempt FROM checkpoint
         WHERE job_id = job.source_job_id AND token = job.source_token
         LIMIT 1
-    ) AS source_attempt
+    ) AS source_attempt,
+    (
+        SELECT extract(EPOCH FROM forge_now() - max(kept.created_at))::float8
+        FROM forge_complete_checkpoints(job.id) AS kept
+    ) AS saved_s
 FROM job_status JOIN job ON job.id = job_status.job_id
 WHERE job_status.job_id = %(job_id)s
