@@ -32,7 +32,6 @@ if rank == 0:
 while True:
     signal.pause()
 """
-CHECKPOINTS = "SELECT count(*) AS found FROM checkpoint WHERE job_id = %s AND attempt = %s"
 
 
 def counted(made: Bed, query: str, *params: int) -> int:
@@ -44,7 +43,8 @@ def counted(made: Bed, query: str, *params: int) -> int:
 
 
 def stored(made: Bed, job: int, attempt: int) -> bool:
-    return counted(made, CHECKPOINTS, job, attempt) > 0
+    """Tell whether all ranks of a run have stored a checkpoint."""
+    return any(one["attempt"] == attempt for one in made.jobs.checkpoints(job))
 
 
 def grown(made: Bed, at_once: timedelta) -> bool:

@@ -74,7 +74,7 @@ def test_a_stopped_run_reaches_every_process_and_resumes(machines: Bed) -> None:
     assert machines.queue.preempt(job)
     machines.succeeds(job)
     said = sorted(line for line in machines.log(job).decode().splitlines() if " found " in line)
-    last = "found ['last', 'state']"
+    last = "found ['last', 'mine', 'state']"
     assert said == [
         *(f"rank 0 {last}", "rank 0 found []"),
         *(f"rank 1 {last}", "rank 1 found []"),

@@ -10,6 +10,7 @@ from forge_schema.model.lease import fence_params
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import State
 from forge_schema.queue.inputs import CheckpointUnknown
+from forge_schema.queue.thinning import PENDING
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, precondition, rule
 from support.queue.queue_machine import QueueMachine, lost, some
@@ -67,7 +68,7 @@ class SourcedMachine(RacingMachine):
     @rule(fence=QueueMachine.fences, keep=st.integers(1, 2), lost=lost)
     def thin_out(self, fence: Fence, keep: int, *, lost: int) -> None:
         statement = "thin_checkpoints"
-        params = {**fence_params(fence), "keep": keep}
+        params = {**fence_params(fence), "keep": keep, "pending": PENDING}
         thin = partial(self.rig.database.rows, statement, again=True, **params)
         rows = self._call(statement, lost, thin)
         job = self.model.held(fence)
