@@ -8,10 +8,13 @@ only the standard library.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+
+LARGEST_STEP = 2**53 - 1
 
 
 def should_stop() -> bool:
@@ -24,8 +27,7 @@ def report(**values: object) -> None:
     """Report progress and metrics, for example `report(step=3, total=10, loss=0.5)`.
 
     Library numbers, such as one-element tensors, are converted to plain ones. If the disk is full,
-    the
-    report is dropped.
+    the report is dropped.
 
     Raises:
         ValueError: a value contains itself.
@@ -55,17 +57,18 @@ def save_now(step: int | None = None) -> None:
     files of a step alone until the next one is committed.
 
     Raises:
-        ValueError: the step is negative.
+        ValueError: the step is negative, or above 2**53 - 1.
+        TypeError: it is no whole number.
     """
-    if step is not None and int(step) < 0:
-        raise ValueError(f"a step is a number from 0 on, and not {step}")
+    if step is not None and not 0 <= operator.index(step) <= LARGEST_STEP:
+        raise ValueError(f"a step is a number from 0 to 2**53 - 1, and not {step}")
     file = os.environ.get("FORGE_CHECKPOINT_FILE")
     if file:
         with suppress(OSError):
             if step is None:
                 Path(file).touch()
             else:
-                _replace(file, f"{int(step)}\n")
+                _replace(file, f"{operator.index(step)}\n")
 
 
 def _folder(variable: str, otherwise: str) -> Path:

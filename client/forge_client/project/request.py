@@ -38,6 +38,11 @@ def parsed(name: object) -> dict[str, int]:
 CheckpointName = Annotated[dict[str, Any], BeforeValidator(parsed)]
 
 
+def _folder(said: object) -> object:
+    """Return a folder's path as the queue writes it: a shell completes `runs` to `runs/`."""
+    return said.removeprefix("./").rstrip("/") or said if isinstance(said, str) else said
+
+
 def _jobs(said: object) -> object:
     """Return ids given as a number, as `7,8`, or in a list, where each may be either."""
     if isinstance(said, list | tuple | set):
@@ -160,7 +165,7 @@ class Request(BaseModel):
     checkpoint_interval: Duration | None = None
     grace: Duration | None = None
     preempt_signal: str | None = None
-    checkpoint_dir: str | None = None
+    checkpoint_dir: Annotated[str | None, BeforeValidator(_folder)] = None
     keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None

@@ -161,7 +161,8 @@ def with_requirements(
         below: the fields from a saved config.
 
     Raises:
-        ClientError: a named file is not in the bundle, or a pyproject.toml is not valid TOML.
+        ClientError: a named file is not in the bundle, a file is where the checkpoint folder is to
+            be, or a pyproject.toml is not valid TOML.
     """
     found: list[str | None] = []  # looked for once, if at all
     return [_settled(request, listing, below or {}, found) for request in requests]
@@ -170,6 +171,7 @@ def with_requirements(
 def _settled(
     request: Request, listing: Listing, below: Mapping[str, Any], found: list[str | None]
 ) -> Request:
+    _check_folder(request.checkpoint_dir, listing)
     if request.requirements:
         _check(request.requirements, listing)
     silent = request.requirements is None and "requirements" not in below
@@ -194,6 +196,15 @@ def _found(listing: Listing) -> str | None:
             f"{paths[PROJECT]}: {error}", "correct it, or submit with --no-install"
         ) from error
     return PROJECT if isinstance(project, dict) and project.get("dependencies") else None
+
+
+def _check_folder(path: str | None, listing: Listing) -> None:
+    if path in {entry.name for entry in listing.files if not entry.folder}:
+        raise ClientError(
+            f"{path!r} is a file of the project, so it cannot be the checkpoint folder",
+            hint="name a folder with --checkpoint-dir, which need not exist yet",
+            code="option_invalid",
+        )
 
 
 def _check(path: str, listing: Listing) -> None:

@@ -12,6 +12,7 @@ from forge_schema.ending.echoes import level
 from forge_schema.ending.statement import AT_ONCE, finish_params, storable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence, Usage, fence_params, fences
+from forge_schema.model.quantities import exit_in_words
 from forge_schema.model.states import Budget, Reason, State
 
 # The run ends by these as it should, so nothing failed first.
@@ -115,5 +116,5 @@ def _first(decisive: End, row: Row) -> str:
     if decisive.detail:
         return who
     if decisive.reason is Reason.EXIT_CODE:
-        return f"{who}exit code {decisive.exit_code}"
+        return who + exit_in_words(decisive.exit_code)
     return who + decisive.reason.replace("_", " ")

@@ -3,7 +3,7 @@
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
 from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
-from forge_schema.model.quantities import counted, duration_text, names_text
+from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State
 
 LAST_ATTEMPTS = 20
@@ -125,7 +125,7 @@ def ended_text(status: Row, spent: list[Spending]) -> str:
 def _why(status: Row) -> str:
     reason, code = status["reason"], status["exit_code"]
     if reason == Reason.EXIT_CODE:
-        return f"exit code {code}"
+        return exit_in_words(code)
     return f"{reason.replace('_', ' ')}{f' (exit code {code})' if code else ''}"
 
 

@@ -128,3 +128,8 @@ def flops_text(gflops: float) -> str:
     """Format a rate of operations, given in 10⁹ per second: `37.8 GFLOPS`, `495 TFLOPS`."""
     thousands = gflops >= THOUSAND
     return f"{gflops / THOUSAND if thousands else gflops:.3g} {'TFLOPS' if thousands else 'GFLOPS'}"
+
+
+def exit_in_words(code: int | None) -> str:
+    """Return how a program ended; without a code, it never began."""
+    return "preparation failed" if code is None else f"exit code {code}"

@@ -85,8 +85,11 @@ def test_a_committed_step_replaces_the_file_and_a_plain_request_leaves_it(
     assert inodes[0] != inodes[1]
     job.save_now()
     assert file.read_text() == "0\n"
-    with pytest.raises(ValueError, match="from 0 on"):
-        job.save_now(-1)
+    for step in (-1, 2**53):
+        with pytest.raises(ValueError, match="from 0 to 2"):
+            job.save_now(step)
+    with pytest.raises(TypeError):
+        job.save_now(1.5)  # type: ignore[arg-type]  # as a program may
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     # A folder that is gone, or a full disk, is no reason to end a training run.
     monkeypatch.setenv("FORGE_CHECKPOINT_FILE", str(tmp_path / "gone" / "checkpoint"))

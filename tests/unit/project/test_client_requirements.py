@@ -53,6 +53,7 @@ def test_the_file_is_found_by_itself_unless_it_is_named_or_not_wanted(
     [
         ({"forge.toml": "requirements = 'a.txt'\n"}, "a.txt is not in the bundle"),
         ({"pyproject.toml": "[project\n"}, "pyproject.toml"),
+        ({"forge.toml": "checkpoint_dir = './main.py'\n"}, "'main.py' is a file of the project"),
         ({"forge.toml": "requirements = true\n"}, "line 1, column 1: requirements: it must"),
     ],
 )
@@ -85,3 +86,8 @@ def test_secrets_and_tuning_are_added_to(tmp_path: Path) -> None:
     assert fields["secrets"] == ["A", "B", "C"]
     assert fields["tuning"] == {"precision": "bf16", "streams": 3, "objective": "latency"}
     assert base.changed({"secrets": None}).fields()["secrets"] == ["A", "B"]
+
+
+@pytest.mark.parametrize("said", ["runs", "./runs", "runs/"])
+def test_the_checkpoint_folder_is_named_as_a_shell_completes_it(said: str) -> None:
+    assert Request().changed({"checkpoint_dir": said}).fields()["checkpoint_dir"] == "runs"

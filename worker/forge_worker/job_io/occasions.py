@@ -18,7 +18,7 @@ MOST_BYTES = 40
 SOON_S = 0.5
 BAD_STEP = (
     "$FORGE_CHECKPOINT_FILE does not hold the number of a step, so it counts as touched only: write"
-    " a number from 0 on, or nothing"
+    " a number from 0 to 2**53 - 1, or nothing"
 )
 NO_STEP = (
     "rank 0 commits steps, the last one is {step}, and this rank has committed none: no checkpoint"

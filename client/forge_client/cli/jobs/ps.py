@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, JobStatus
-from forge_schema.model.quantities import counted, duration_text, names_text
+from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 
 from forge_client.cli.options.session import JobId, backend_of, settings_of
 from forge_client.cli.show import output
@@ -39,7 +39,7 @@ def _why(job: JobStatus) -> str:
     if job.reason is None or job.reason.value == job.state:
         return ""
     if job.reason == "exit_code":
-        return f"exit code {job.exit_code}"
+        return exit_in_words(job.exit_code)
     said = reason_in_words(job.reason)
     return f"{said} ({job.exit_code})" if job.exit_code else said
 

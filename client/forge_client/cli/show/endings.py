@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
-from forge_schema.model.quantities import counted, duration_text
+from forge_schema.model.quantities import counted, duration_text, exit_in_words
 
 # Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
@@ -52,7 +52,7 @@ def ending(status: JobStatus) -> str:
 
 def _why(status: JobStatus) -> str:
     if status.reason == "exit_code":
-        return f"exit code {status.exit_code}"
+        return exit_in_words(status.exit_code)
     code = f" (exit code {status.exit_code})" if status.exit_code else ""
     return f"{reason_in_words(status.reason)}{code}"
 
@@ -90,8 +90,10 @@ def _happened(ended: Attempt) -> str:
         return {"cancelled": "was cancelled"}.get(reason, reason)
     if reason in INTERRUPTIONS:
         return f"was interrupted ({reason_in_words(reason)})"
-    if reason == "exit_code":
+    if reason == "exit_code" and ended.exit_code is not None:
         return f"failed with exit code {ended.exit_code}"
+    if reason == "exit_code":
+        return "failed (preparation failed)"
     return f"failed ({reason_in_words(reason)})"
 
 
