@@ -10,24 +10,14 @@ import pytest
 from docker import APIClient
 from forge_worker.runners.docker import container
 from forge_worker.runners.docker.engine import EngineRun
-from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import StartFailed
 from support.engine.images import BASE_IMAGE
-from support.workers.runners import Bench, make_spec, require_docker
+from support.workers.runners import Bench, make_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    pass
 
 WAITS = "import os\nprint('ready', flush=True)\nwhile not os.path.exists('go'): pass\nexit(5)"
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    require_docker()
-    bench = Bench(DockerRunner(), tmp_path)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture

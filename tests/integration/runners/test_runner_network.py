@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    require_docker()
-    bench = Bench(DockerRunner(), tmp_path)
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
 def engine() -> Iterator[DockerClient]:
     require_docker()
     client = docker.from_env()
