@@ -7,7 +7,7 @@ from typing import NamedTuple
 from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
-from forge_client.job import Job
+from forge_client.sdk.job import Job
 
 POLL_S = 0.5
 QUICK_POLL_S = 0.1

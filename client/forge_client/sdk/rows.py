@@ -1,0 +1,41 @@
+"""Lists of records that become a data frame."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
+
+from forge_client.connection import require_extra
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+class Rows(list[T]):
+    """A list; `to_frame` makes a pandas data frame of it."""
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame with a column for each field.
+
+        A field that holds an object, such as a sweep's `parameters`, becomes a column for each of
+        its keys: `parameters.lr`.
+
+        Raises:
+            ClientError: pandas is not installed.
+        """
+        require_extra("pandas", "frames", "make data frames")
+        import pandas as pd  # noqa: PLC0415 - only with the extra
+
+        return pd.json_normalize([_plain(row) for row in self], max_level=1)
+
+
+def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of a report
+    match row:
+        case BaseModel():
+            return row.model_dump()
+        case Mapping():
+            return dict(row)
+        case _:
+            return dict(vars(row))
