@@ -22,6 +22,8 @@ from forge_client.cli.show.endings import decisive, ending
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
 from forge_client.findings import all_metrics, all_tests
+from forge_client.sdk.notebook import follow as follow_all
+from forge_client.sdk.notebook import jobs_html
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.watch import watch
 
@@ -79,6 +81,9 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.id})"
+
+    def _repr_html_(self) -> str:
+        return jobs_html([self.status()])
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -166,6 +171,17 @@ class Job:
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status
+
+    def watch(self, timeout: float | None = None) -> JobDetail:
+        """Show the job until it has ended, and return its status.
+
+        In a notebook its progress is shown in place, elsewhere each change is a line on stdout.
+
+        Raises:
+            TimeoutError: it has not ended in time. The job continues.
+        """
+        follow_all(self.backend, [self.id], timeout)
+        return self.status()
 
     def logs(
         self, *, follow: bool = False, rank: int | None = None, attempt: int | None = None

@@ -10,6 +10,7 @@ from forge_client.cli.show.comparison import compare as compared
 from forge_client.findings import all_points
 from forge_client.sdk.futures import wait
 from forge_client.sdk.job import Job
+from forge_client.sdk.notebook import follow
 from forge_client.sdk.rows import Rows
 
 
@@ -23,6 +24,14 @@ class Sweep:
 
     def __repr__(self) -> str:
         return f"Sweep({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        return self.points()._repr_html_()
+
+    def watch(self, timeout: float | None = None) -> Rows[SweepPoint]:
+        """Show its jobs until all have ended, as `Job.watch` does, and return them."""
+        follow(self.backend, [job.id for job in self.jobs()], timeout)
+        return self.points()
 
     def states(self) -> dict[str, int]:
         """Return how many of its jobs are in each state."""

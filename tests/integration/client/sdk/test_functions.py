@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import forge_client as forge
+import nbclient
+import nbformat
 import pytest
 
 if TYPE_CHECKING:
@@ -58,12 +61,17 @@ def client(process: Bed) -> Iterator[forge.Client]:
         yield client
 
 
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "a project"
+    folder.mkdir()
+    (folder / "project_of_a_test.py").write_text("NAME = 'ours'")
+    return folder
+
+
 def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
-    client: forge.Client, process: Bed, tmp_path: Path
+    client: forge.Client, process: Bed, project: Path
 ) -> None:
-    project = tmp_path / "a project"
-    project.mkdir()
-    (project / "project_of_a_test.py").write_text("NAME = 'ours'")
     there = forge.job(client=client, cpus=0.1, memory="256MiB", folder=project)(call)
     assert there("sum", 1, 2) == 3
     jobs = {
@@ -107,11 +115,60 @@ async def awaited(job: forge.FunctionJob[Any]) -> object:
     return await job
 
 
-def test_another_python_says_so(client: forge.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = forge.job(client=client, cpus=0.1, memory="256MiB", max_failures=0)(call)
+def test_another_python_says_so(
+    client: forge.Client, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = forge.job(client=client, cpus=0.1, max_failures=0, folder=project)(call)
     with monkeypatch.context() as older:
         older.setattr(sys, "version_info", (3, 8, 1))
         job = there.submit("sum", 1)
     said = r"pickled by Python 3\.8, but this job's Python is .* image='python:3\.8-slim'"
     with pytest.raises(forge.JobFailed, match=said):
         job.result(WAIT_S)
+
+
+CELLS = (
+    """
+import forge_client as forge
+
+client = forge.Client(database_url={database!r}, store_url={store!r}, owner="ann")
+SCALE = 20
+""",
+    """
+class Model:
+    def __init__(self, size):
+        self.size = size
+
+@forge.job(client=client, cpus=0.1)
+def train(size):
+    print("training")
+    return Model(size * SCALE)
+
+job = train.submit(2)
+job.watch().state == "succeeded"
+""",
+    "job",
+    "job.result().size, isinstance(job.result(), Model)",
+    "client.jobs()",
+    "client.jobs().to_frame()",
+)
+
+
+def test_a_notebook_submits_a_cell_and_shows_its_progress(
+    client: forge.Client, process: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client
+    for name in ("HOME", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    places = {"database": process.database.url, "store": process.store.url}
+    sources = [CELLS[0].format(**places), *CELLS[1:]]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in sources])
+    nbclient.NotebookClient(book, timeout=WAIT_S, kernel_name="python3").execute()
+    _, (live, ended), (card,), (value,), (jobs,), (frame,) = [one.outputs for one in book.cells]
+    assert "<td>succeeded</td>" in live.data["text/html"]
+    assert ended.data["text/plain"] == "True"
+    assert "<td>train</td>" in card.data["text/html"]
+    assert value.data["text/plain"] == "(40, True)"
+    assert "<td>train</td>" in jobs.data["text/html"]
+    assert "train" in frame.data["text/plain"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client import AsyncClient, AsyncJob, Client, ClientError, JobFailed
+from forge_client import AsyncClient, AsyncJob, Client, ClientError, JobFailed, job
 from forge_schema.model.states import Reason
 from support.client.reaching import WAYS, reaching
 from support.queue.holder import Holder
@@ -151,3 +152,21 @@ def test_a_job_is_submitted_and_awaited_in_asyncio(rig: Rig, store_url: str, pro
 
     job, found = asyncio.run(run())
     assert (job.id, found) == (1, {"loss": 1.0})
+
+
+def test_a_function_takes_the_fields_of_a_job_and_names_its_packages(
+    client: Client, project: Path
+) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    there = job(client=client, folder=project, packages=["numpy>=2"], gpus=1)(double)
+    one, other = there.options(name="x", idempotency_key="k").map([1, 2])
+    spec = one.status().spec
+    assert (spec["resources"]["gpus"], spec["requirements"]) == (
+        1, ".forge-function/requirements.txt",
+    )  # fmt: skip
+    assert [each.name for each in (one, other)] == ["x", "x"]
+    assert [each.status().spec["command"][-1] for each in (one, other)] == ["0", "1"]
+    with pytest.raises(ClientError, match="cannot be sent to a job"):
+        there.submit(Lock())  # type: ignore[arg-type]
