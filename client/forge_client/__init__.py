@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forge_client.sdk.functions import FunctionJob, JobFunction, job
     from forge_client.sdk.futures import Waited, as_completed, wait
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
+    from forge_client.sdk.packages import installed
     from forge_client.sdk.spec import JobSpec, JobWithCommand
     from forge_client.sdk.sweeps import Sweep
 
@@ -36,6 +37,7 @@ __all__ = [
     "Waited",
     "WorkerInfo",
     "as_completed",
+    "installed",
     "job",
     "wait",
 ]
@@ -46,6 +48,7 @@ PLACES = {
     "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),
     "forge_client.sdk.futures": ("Waited", "as_completed", "wait"),
     "forge_client.sdk.job": ("Job", "JobCancelled", "JobFailed"),
+    "forge_client.sdk.packages": ("installed",),
     "forge_client.sdk.spec": ("JobSpec", "JobWithCommand"),
     "forge_client.sdk.sweeps": ("Sweep",),
     "forge_schema.model.job": ("JobStatus",),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from forge_schema.model.job import JobStatus
@@ -118,11 +119,10 @@ def _in_a_notebook() -> Show | None:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if not hasattr(shell, "kernel"):
         return None
-    from IPython.display import HTML, display  # noqa: PLC0415 - a notebook has imported it
-
-    handle = display(HTML(""), display_id=True)
+    book: Any = import_module("IPython.display")
+    handle = book.display(book.HTML(""), display_id=True)
 
     def show(statuses: Sequence[JobStatus]) -> None:
-        handle.update(HTML(jobs_html(statuses)))
+        handle.update(book.HTML(jobs_html(statuses)))
 
     return show

@@ -13,8 +13,8 @@ import cloudpickle
 import forge_client as forge
 import pytest
 from forge_client.sdk import function_runner
+from forge_client.sdk.function_files import project_of, stage
 from forge_client.sdk.function_runner import same_as_json, travelling
-from forge_client.sdk.functions import project_of, stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,6 +115,12 @@ def test_what_cannot_be_pickled_is_named(tmp_path: Path) -> None:
     assert "inside the function" in caught.value.hint
     with pytest.raises(forge.ClientError, match=r"an argument of call\(\)"):
         stage(tmp_path / "two", call, [((lock,), {})], [], [])
+
+
+def test_a_function_of_the_library_is_only_named(tmp_path: Path) -> None:
+    for function in (json.dumps, len):
+        stage(tmp_path / function.__name__, function, [(({},), {})], [], [])
+        assert (tmp_path / function.__name__ / "function.pkl").stat().st_size < 100
 
 
 def call(_: object) -> None: ...

@@ -17,8 +17,10 @@ from forge_client import (
     JobFailed,
     Sweep,
 )
+from forge_client.sdk import watch
 from forge_schema.model.results import Result
 from support.client.backends import FakeBackend, job
+from support.waiting import eventually
 
 HERE = {"sync", "future", "name", "state"}
 
@@ -78,6 +80,7 @@ def test_a_cancelled_future_stops_waiting_and_leaves_the_job_alone() -> None:
     backend.end(2, "succeeded")
     assert second.result(timeout=60) == {"id": 2}
     assert backend.states[0].state == "running"
+    eventually(lambda: backend.as_backend() not in watch._watches)
 
 
 def test_a_queue_that_does_not_answer_ends_the_waiting() -> None:

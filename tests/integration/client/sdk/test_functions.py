@@ -88,6 +88,7 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     assert jobs["found"].result(WAIT_S) == jobs["found"].found() == {"loss": 0.5, "shape": [1, 2]}
     model = jobs["model"].result(WAIT_S)
     assert (type(model), model.weights) == (Model, [1.5, 1e300])
+    assert client.job(jobs["model"].id).result().keys() == {"pickled"}
     assert jobs["large"].result(WAIT_S) == b"x" * 100_000
     assert [one.path for one in jobs["large"].artifacts()] == ["forge-returned.pkl"]
     assert len(json.dumps(jobs["large"].found())) < 200
@@ -154,16 +155,17 @@ job.watch().state == "succeeded"
 )
 
 
+@pytest.mark.usefixtures("client")
 def test_a_notebook_submits_a_cell_and_shows_its_progress(
-    client: forge.Client, process: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert client
     for name in ("HOME", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     places = {"database": process.database.url, "store": process.store.url}
     sources = [CELLS[0].format(**places), *CELLS[1:]]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in sources])
+    made: Any = nbformat.v4
+    book = made.new_notebook(cells=[made.new_code_cell(one) for one in sources])
     nbclient.NotebookClient(book, timeout=WAIT_S, kernel_name="python3").execute()
     _, (live, ended), (card,), (value,), (jobs,), (frame,) = [one.outputs for one in book.cells]
     assert "<td>succeeded</td>" in live.data["text/html"]
