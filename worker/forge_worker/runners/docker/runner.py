@@ -298,6 +298,7 @@ class DockerRunner:
                 if not sandbox.broke(error):
                     raise
                 log.warning("sandbox_broken", sandbox=sandbox.name, error=str(error))
+                self.sandboxes.not_joined(spec.name)
             else:
                 return
         self._create_and_start(spec, None, **arguments)

@@ -90,6 +90,11 @@ class Sandboxes:
         with self._lock:
             self._joined[container] = sandbox
 
+    def not_joined(self, container: str) -> None:
+        """Record that a container could not start in the sandbox that it took."""
+        with self._lock:
+            self._joined.pop(container, None)
+
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
         """Have no sandbox made or removed while a job's container starts."""
@@ -128,6 +133,7 @@ class Sandboxes:
             raise EngineUnreachable(f"the engine could not make a sandbox: {error}") from error
         with self._lock:
             self._waiting.append(Sandbox(made, name, MainProcess.of(pid, made)))
+        log.debug("sandbox_ready", sandbox=name)
 
     def tidy(self, folder: str) -> None:
         """Remove the folder's sandboxes that neither wait nor have a job, and those that ended.
