@@ -183,12 +183,16 @@ class Client:
         jobs = [{**spec, "command": _filled(command, chosen)} for chosen in values]
         return self.submit_many(jobs, folder=folder)
 
-    def job(self, job_id: int) -> Job:
+    def job(self, handle: int | str) -> Job:
         """Return an existing job.
 
+        Args:
+            handle: its id, its name, the beginning of its name, or `@last` for your newest job.
+
         Raises:
-            ClientError: there is no such job.
+            ClientError: there is no such job, or several could be meant.
         """
+        job_id = handle if isinstance(handle, int) else self.backend.job_id(handle)
         self.backend.job(job_id)
         return Job(self.backend, job_id)
 

@@ -45,6 +45,7 @@ EXIT_CODES = {
     "ignore_file_invalid": ExitCode.USAGE,
     "image_tar_unfit": ExitCode.USAGE,
     "include_invalid": ExitCode.USAGE,
+    "job_ambiguous": ExitCode.USAGE,
     "link_broken": ExitCode.USAGE,
     "link_circular": ExitCode.USAGE,
     "link_leaves_folder": ExitCode.USAGE,

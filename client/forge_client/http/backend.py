@@ -174,6 +174,13 @@ class HttpBackend:
         answer = self._transport.send("POST", path, wanted, again=True)
         return self._transport.record(Offer, answer)
 
+    def job_id(self, handle: str) -> int:
+        if handle.isascii() and handle.isdecimal():
+            return int(handle)
+        answer = self._transport.get("/api/queue/job-id", handle=handle, owner=self._owner)
+        found: int = self._transport.field(answer, "job_id")
+        return found
+
     def job(self, job_id: int) -> JobDetail:
         return self._transport.record(JobDetail, self._transport.get(job_path(job_id)))
 

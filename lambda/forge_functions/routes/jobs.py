@@ -7,7 +7,7 @@ from forge_schema.model.fields import Id, Word
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import State
 from forge_schema.read.jobs import PAGE
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
@@ -27,6 +27,19 @@ class Wanted(Body):
     count: Annotated[int, Field(ge=1, le=PAGE)] = 50
 
 
+class Handle(Body):
+    """A job by its id, `@last`, its name or the beginning of its name."""
+
+    handle: Word
+    owner: Word | None = None
+
+
+class Named(BaseModel):
+    """The job's id."""
+
+    job_id: int
+
+
 class Ids(Body):
     """Some jobs."""
 
@@ -40,6 +53,16 @@ def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[Jo
         owner=wanted.owner, states=wanted.state, before=wanted.before, count=wanted.count
     )
     return Items(items=found)
+
+
+@router.get("/job-id", responses=problems(404))
+def job_id(service: AsViewer, named: Annotated[Handle, Query()]) -> Named:
+    """Return the id of the job that a handle names; the owner's jobs come first.
+
+    `@last` and `@1` are the owner's newest job, `@2` is the one before it. A name that could mean
+    several jobs is refused.
+    """
+    return Named(job_id=service.job_id(named.handle, owner=named.owner))
 
 
 @router.post("/statuses")

@@ -7,8 +7,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.states import Reason, State
-from forge_schema.read.job_filter import Filter
 
 PAGE = 50
 # Maximum number of jobs examined for one page.

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.job import job_unknown
 from forge_schema.model.spec import with_shares
 from forge_schema.model.states import State, Verdict
 from forge_schema.model.stored import Place
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import Filter
 
 PAGE = 1000
 CHUNKS = 100

@@ -37,6 +37,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
 from forge_schema.read.jobs import CHUNKS
+from forge_schema.read.named_jobs import job_named
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
@@ -62,6 +63,16 @@ class Service(Scheduling):
     def me(self) -> Myself:
         """Return who asks."""
         return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
+
+    def job_id(self, handle: str, *, owner: str | None = None) -> int:
+        """Return the id of the job that a handle names: see `job_named`.
+
+        Args:
+            handle: an id, `@last`, a name or the beginning of one.
+            owner: whose jobs come first, by default the caller's.
+        """
+        whose = self.caller.acting_for(owner, "name jobs")
+        return job_named(self._database, handle, owner=whose, everyone=self.caller.admin)
 
     def job(self, job_id: int) -> JobDetail:
         """Return one job."""

@@ -135,6 +135,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/queue/check"): (WRITES, fixed("/api/queue/check", {"jobs": [SPEC]})),
     ("post", "/api/queue/statuses"): (READS, fixed("/api/queue/statuses", {"job_ids": [1]})),
     ("get", "/api/queue/jobs"): (READS, fixed("/api/queue/jobs")),
+    ("get", "/api/queue/job-id"): (READS, fixed("/api/queue/job-id?handle=7")),
     ("get", "/api/queue/jobs/{job_id}"): (READS_OWN, of_job()),
     ("get", "/api/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
     ("get", "/api/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),

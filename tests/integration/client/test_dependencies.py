@@ -79,5 +79,5 @@ def test_the_command_takes_jobs_separated_by_commas_or_repeated(rig: Rig, tmp_pa
         " ".join(line.split()) for line in shown.splitlines() if line.startswith("after")
     ]
     refused = forge("submit", ".", "--after", "seven", "--", "ls")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "after" in refused.stderr
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "no job named 'seven'" in refused.stderr

@@ -6,9 +6,9 @@ import fnmatch
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.states import Reason, State
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import Filter, parse
 from forge_schema.read.job_pages import page
 
 if TYPE_CHECKING:

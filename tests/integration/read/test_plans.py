@@ -10,6 +10,7 @@ import pytest
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
+from forge_schema.job_filter import parse
 from forge_schema.model.states import State, WorkerStatus
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
@@ -19,7 +20,6 @@ from forge_schema.read import audit_pages, job_pages, queue_pages
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.gauges import Gauges
 from forge_schema.read.growth import growth
-from forge_schema.read.job_filter import parse
 from forge_schema.read.job_story import JobStory, recent_bundles
 from forge_schema.read.overview import Overview
 from forge_schema.read.report_definitions import REPORTS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from forge_schema.job_filter import LENGTH, Filter, FilterInvalid, parse
 from forge_schema.model.states import JobKind, Reason, State
-from forge_schema.read.job_filter import LENGTH, Filter, FilterInvalid, parse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from forge_client.backend import Backend
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.job_names import JobId, JobIds, OptionalJobIds
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.endings import waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
-JobIds = Annotated[list[int], typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)]
 ANSWERS = {
     "cancelled": "job {} is cancelled",
     "running": "job {} is asked to stop; its worker ends it",
@@ -22,9 +22,7 @@ ANSWERS = {
 
 def cancel(
     context: typer.Context,
-    jobs: Annotated[
-        list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
-    ] = None,
+    jobs: OptionalJobIds = None,
     sweep: Annotated[
         str | None, typer.Option(help="Cancel all unfinished jobs of this sweep.")
     ] = None,

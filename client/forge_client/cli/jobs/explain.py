@@ -9,7 +9,8 @@ from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
 from forge_client.cli.jobs.ps import submitter
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
 from forge_client.cli.show.output import Column, Format, FormatOption

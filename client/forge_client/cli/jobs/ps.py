@@ -6,7 +6,8 @@ import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 
-from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import (
     decisive,

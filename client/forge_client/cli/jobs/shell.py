@@ -10,8 +10,9 @@ from forge_schema.model.states import Phase
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.session import backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 

@@ -10,7 +10,8 @@ from forge_schema.model.results import JobTest
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import COMMAND, environment
-from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from forge_client.cli.options.job_names import checkpoint, needed
+
 ShareOption = Annotated[
     bool | None,
     typer.Option(
@@ -99,20 +101,27 @@ FromCheckpointOption = Annotated[
     typer.Option(
         "--from-checkpoint",
         metavar="JOB[:ATTEMPT.NUMBER]",
+        callback=checkpoint,
         help="Start from another job's checkpoint; default: its newest.",
     ),
 ]
 AfterOption = Annotated[
     list[str] | None,
-    typer.Option("--after", metavar="JOB,…", help="Start once these jobs have begun."),
+    typer.Option(
+        "--after", metavar="JOB,…", callback=needed, help="Start once these jobs have begun."
+    ),
 ]
 AfterOkOption = Annotated[
     list[str] | None,
-    typer.Option("--after-ok", metavar="JOB,…", help="Start once these jobs have succeeded."),
+    typer.Option(
+        "--after-ok", metavar="JOB,…", callback=needed, help="Start once these jobs have succeeded."
+    ),
 ]
 AfterAnyOption = Annotated[
     list[str] | None,
-    typer.Option("--after-any", metavar="JOB,…", help="Start once these jobs have ended."),
+    typer.Option(
+        "--after-any", metavar="JOB,…", callback=needed, help="Start once these jobs have ended."
+    ),
 ]
 NodesOption = Annotated[
     str | None,

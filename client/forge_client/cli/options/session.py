@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -13,8 +13,6 @@ from forge_client.settings import Settings
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend
-
-JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's id.", min=1)]
 
 
 @dataclass(frozen=True)
@@ -35,9 +33,13 @@ class Flags:
         return cls(**{
             names.get(name, name): value or None
             for name, value in context.params.items()
-            if names.get(name, name) in cls.__dataclass_fields__
-            and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+            if names.get(name, name) in cls.__dataclass_fields__ and given(context, name)
         })  # fmt: skip
+
+
+def given(context: typer.Context, name: str) -> bool:
+    """Tell whether a parameter was given on the command line."""
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def settings_of(context: typer.Context, project: Project | None = None) -> Settings:

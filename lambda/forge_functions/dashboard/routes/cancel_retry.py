@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import Role, State, WaitsFor
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import Filter, parse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint, in_chunks
-from forge_schema.read.job_filter import Filter
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 
 from forge_functions.dashboard.explained import in_words

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.states import State
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.read.job_pages import Page
 
 from forge_functions.dashboard.page import page
