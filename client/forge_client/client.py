@@ -197,10 +197,27 @@ class Client:
         return Job(self.backend, job_id)
 
     def jobs(
-        self, *, owner: str | None = None, states: Sequence[str] | None = None, count: int = 50
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
     ) -> list[JobStatus]:
-        """Return jobs, newest first, of all owners unless one is given."""
-        return self.backend.jobs(owner=owner, states=states, count=count)
+        """Return jobs, newest first, of all owners unless one is given.
+
+        Args:
+            query: a filter as `forge ps` takes it, such as `"state:failed owner:me since:1d"`.
+            owner: only this owner's jobs.
+            states: only jobs in these states.
+            before: only jobs with a lower id.
+            count: the largest number of jobs, at most 1000.
+
+        Raises:
+            ClientError: the query is not a filter, or a state is none.
+        """
+        return self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
 
     def workers(self) -> list[WorkerInfo]:
         """Return every worker."""

@@ -41,6 +41,7 @@ EXIT_CODES = {
     "cron_invalid": ExitCode.USAGE,
     "file_changed": ExitCode.USAGE,
     "file_unreadable": ExitCode.USAGE,
+    "filter_invalid": ExitCode.USAGE,
     "folder_missing": ExitCode.USAGE,
     "ignore_file_invalid": ExitCode.USAGE,
     "image_tar_unfit": ExitCode.USAGE,

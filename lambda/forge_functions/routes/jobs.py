@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from fastapi import Query
-from forge_schema.model.fields import Id, Word
+from forge_schema.model.fields import Id, Text, Word
 from forge_schema.model.job import JobStatus
-from forge_schema.model.states import State
+from forge_schema.model.states import State, StateWord
 from forge_schema.read.jobs import PAGE
 from pydantic import BaseModel, Field
 
@@ -19,10 +19,11 @@ router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403)
 
 
 class Wanted(Body):
-    """Which jobs to list: the newest, before a job's id."""
+    """Which jobs to list: the newest that match a filter, before a job's id."""
 
+    q: Annotated[Text, Field(description="a filter, as on the page of jobs")] = ""
     owner: Word | None = None
-    state: list[State] | None = None
+    state: list[State | StateWord] | None = None
     before: IdInPath | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = 50
 
@@ -50,7 +51,11 @@ class Ids(Body):
 def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[JobStatus]:
     """List jobs, newest first. Non-admins see only their own."""
     found = service.jobs(
-        owner=wanted.owner, states=wanted.state, before=wanted.before, count=wanted.count
+        wanted.q,
+        owner=wanted.owner,
+        states=wanted.state,
+        before=wanted.before,
+        count=wanted.count,
     )
     return Items(items=found)
 

@@ -16,6 +16,7 @@ from forge_schema.model.states import (
     Phase,
     Reason,
     State,
+    StateWord,
     WaitsFor,
 )
 
@@ -89,6 +90,11 @@ class JobStatus(Record):
     def terminal(self) -> bool:
         """Whether the job has ended."""
         return self.state in TERMINAL_STATES
+
+    @property
+    def word(self) -> str:
+        """The state as users read it: queued, held, running, succeeded, failed or cancelled."""
+        return self.state.word
 
 
 class Dependency(Record):
@@ -265,13 +271,14 @@ def possible_job(job_id: int) -> int:
 
 
 def job_states(words: Sequence[str]) -> list[State]:
-    """Return words as job states.
+    """Return the states that words stand for: what users read, or the states themselves.
 
     Raises:
-        StateUnknown: one is not a job state.
+        StateUnknown: one is neither.
     """
-    if unknown := set(words) - set(State):
+    known = {**{s.value: (s,) for s in State}, **{word.value: word.states for word in StateWord}}
+    if unknown := set(words) - set(known):
         raise StateUnknown(
-            f"{min(unknown)!r} is not a job state", hint=f"choose one of {', '.join(State)}"
+            f"{min(unknown)!r} is not a job state", hint=f"choose one of {', '.join(StateWord)}"
         )
-    return [State(word) for word in words]
+    return [state for word in words for state in known[word]]

@@ -20,7 +20,33 @@ class State(StrEnum):
         """Whether a job in this state has ended."""
         return self in TERMINAL_STATES
 
+    @property
+    def word(self) -> str:
+        """The word that users read."""
+        return WORDS.get(self, self.value)
 
+
+class StateWord(StrEnum):
+    """The words that users read for the states of a job; why, its reason or its `run_at` says."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states that the word stands for."""
+        return tuple(state for state in State if state.word == self)
+
+
+WORDS = {
+    State.SCHEDULED: StateWord.QUEUED,
+    State.READY: StateWord.QUEUED,
+    State.DEAD: StateWord.FAILED,
+}
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})
 UNFINISHED_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 

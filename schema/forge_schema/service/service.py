@@ -8,6 +8,7 @@ from itertools import islice
 from forge_schema.access.shells import Shells
 from forge_schema.database.pool import Row
 from forge_schema.explain.explain import SHOWN, explain
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
@@ -81,18 +82,29 @@ class Service(Scheduling):
 
     def jobs(
         self,
+        query: str = "",
         *,
         owner: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
     ) -> list[JobStatus]:
-        """Return the newest jobs first; other owners have none unless the caller is an admin."""
-        chosen = None if states is None else job_states(states)
-        if self.caller.scope is not None and owner not in {None, self.caller.owner}:
+        """Return the jobs that match a filter, the newest first.
+
+        Other owners have none unless the caller is an admin.
+
+        Raises:
+            FilterInvalid: the query is not a filter.
+            StateUnknown: a state is none.
+        """
+        wanted: Filter | None = parse(query).seen_by(self.caller.owner)
+        if states is not None and wanted is not None:
+            wanted = wanted.within(job_states(states))
+        hidden = self.caller.scope is not None and owner not in {None, self.caller.owner}
+        if wanted is None or hidden:
             return []
         whose = self.caller.scope or owner
-        rows = self._jobs.jobs(owner=whose, states=chosen, before=before, count=count)
+        rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
         return [JobStatus.model_validate(row) for row in rows]
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:

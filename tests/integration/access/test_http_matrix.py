@@ -134,6 +134,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/queue/submit"): (WRITES, fixed("/api/queue/submit", {"jobs": [SPEC]})),
     ("post", "/api/queue/check"): (WRITES, fixed("/api/queue/check", {"jobs": [SPEC]})),
     ("post", "/api/queue/statuses"): (READS, fixed("/api/queue/statuses", {"job_ids": [1]})),
+    ("post", "/api/queue/cancel"): (WRITES, fixed("/api/queue/cancel", {"job_ids": []})),
+    ("post", "/api/queue/retry"): (WRITES, fixed("/api/queue/retry", {"job_ids": []})),
     ("get", "/api/queue/jobs"): (READS, fixed("/api/queue/jobs")),
     ("get", "/api/queue/job-id"): (READS, fixed("/api/queue/job-id?handle=7")),
     ("get", "/api/queue/jobs/{job_id}"): (READS_OWN, of_job()),

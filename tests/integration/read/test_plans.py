@@ -10,7 +10,7 @@ import pytest
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
-from forge_schema.job_filter import parse
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.states import State, WorkerStatus
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from support.past.history import Past
 
 OWNERS = (None, "ann", "quiet", "nobody")
-STATES = (None, *([state] for state in State), [State.FAILED, State.DEAD])
+STATES: tuple[list[State], ...] = ([], *([state] for state in State), [State.FAILED, State.DEAD])
 FILTERS = (
     "owner:ann",
     "owner:quiet state:failed",
@@ -87,7 +87,7 @@ def test_the_past_is_as_large_as_it_says(there: World) -> None:
 
 def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> None:
     for owner, states, before in product(OWNERS, STATES, (None, there.middle)):
-        there.jobs.jobs(owner=owner, states=states, before=before)
+        there.jobs.jobs(Filter().having("state", *states), owner=owner, before=before)
     for text in FILTERS:
         job_pages.page(there.database, parse(text))
         job_pages.page(there.database, parse(text), owner="ann", before=there.middle)

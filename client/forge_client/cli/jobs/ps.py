@@ -7,6 +7,7 @@ from forge_schema.model.job import Attempt, Event, Firing, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 
 from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.selection import Query
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import (
@@ -97,6 +98,7 @@ States = Annotated[
 
 def ps(
     context: typer.Context,
+    query: Query = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     owner: Annotated[str | None, typer.Option(help="Only this owner's jobs.")] = None,
     state: States = None,
@@ -106,12 +108,17 @@ def ps(
     before: Annotated[int | None, typer.Option(help="Only jobs older than this id.")] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List the newest jobs."""
+    """List the newest jobs, or the newest that match a query.
+
+    A query has terms such as state:failed,running, owner:me, name:resnet*, queue:, worker:,
+    sweep:, label:zone=eu*, reason:oom, since:2d; all must match. Other words are parts of names.
+    """
     settings = settings_of(context)
     with connect(settings) as backend:
         if mine:
             owner = settings.job_owner or backend.me().owner
-        rows = backend.jobs(owner=owner, states=state or None, before=before, count=count)
+        text, states = " ".join(query or ()), state or None
+        rows = backend.jobs(text, owner=owner, states=states, before=before, count=count)
         several = any(row.nodes > 1 for row in rows)
         output.show(rows, [*COLUMNS[:5], NODES, *COLUMNS[5:]] if several else COLUMNS, form)
 

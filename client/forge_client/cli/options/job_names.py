@@ -56,9 +56,6 @@ def checkpoint(context: typer.Context, name: str | None) -> str | None:
 
 # The queue resolves a name while the command line is parsed, so commands get only ids.
 JobId = Annotated[int, typer.Argument(metavar="JOB", help=HELP, parser=str, callback=job_id)]
-JobIds = Annotated[
-    list[int], typer.Argument(metavar="JOB...", help=HELP, parser=str, callback=_ids)
-]
 OptionalJobIds = Annotated[
     list[int] | None, typer.Argument(metavar="JOB...", help=HELP, parser=str, callback=_ids)
 ]

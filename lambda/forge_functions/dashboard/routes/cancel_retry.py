@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from forge_schema.job_filter import Filter, parse
+from forge_schema.job_filter import parse
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import Role, State, WaitsFor
@@ -111,12 +111,9 @@ def _may(who: Visitor, act: Act) -> None:
 
 def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
     """Return the jobs that match a filter and that the action applies to."""
-    wanted = parse(which.q)
-    said = set(wanted.values("state")) or set(State)
-    states = [state.value for state in FITTING[which.act] if state in said]
-    if not states:
+    fitting = parse(which.q).seen_by(who.owner).within(FITTING[which.act])
+    if fitting is None:
         return Chosen([])
-    fitting: Filter = wanted.having("state", *states)
     if which.act == "approve":
         fitting = fitting.having("waits", WaitsFor.APPROVAL)
     found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)

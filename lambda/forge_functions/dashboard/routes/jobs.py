@@ -53,8 +53,10 @@ class Listed:
     @cached_property
     def page(self) -> Page:
         """The jobs."""
-        owner = self.who.scope
-        return job_pages.page(self.shared.database, self.wanted, owner=owner, before=self.before)
+        wanted = self.wanted.seen_by(self.who.owner)
+        return job_pages.page(
+            self.shared.database, wanted, owner=self.who.scope, before=self.before
+        )
 
     @property
     def jobs(self) -> list[Row]:
