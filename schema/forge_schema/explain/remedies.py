@@ -57,7 +57,7 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
 
 def _of_time(job: Row, limit: Limit) -> Remedy:
     if limit.code != "due":
-        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)} until it is ready")
+        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)} until it is due")
     if sweeper_missing(job):
         return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
     return _needed("wait", "wait for the sweeper's next tick")

@@ -1,6 +1,11 @@
 """The enums of the protocol: job states, reasons for an attempt's end, budgets, phases."""
 
+from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import TypeVar
+
+W = TypeVar("W", bound=str)
 
 
 class State(StrEnum):
@@ -23,7 +28,7 @@ class State(StrEnum):
     @property
     def word(self) -> str:
         """The word that users read."""
-        return WORDS.get(self, self.value)
+        return in_words(self)
 
 
 class StateWord(StrEnum):
@@ -42,11 +47,26 @@ class StateWord(StrEnum):
         return tuple(state for state in State if state.word == self)
 
 
-WORDS = {
+WORDS: dict[str, StateWord] = {
     State.SCHEDULED: StateWord.QUEUED,
     State.READY: StateWord.QUEUED,
     State.DEAD: StateWord.FAILED,
 }
+
+
+def in_words(state: str) -> str:
+    """Return the word that users read for a state."""
+    return WORDS.get(state, state)
+
+
+def counts_in_words(counts: Mapping[W, int]) -> dict[str, int]:
+    """Add up the counts of states that users read as one word."""
+    found: Counter[str] = Counter()
+    for state, count in counts.items():
+        found[in_words(state)] += count
+    return dict(found)
+
+
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})
 UNFINISHED_STATES = tuple(state for state in State if state not in TERMINAL_STATES)
 

@@ -199,7 +199,7 @@ def test_an_unknown_worker_report_and_state(connected: Command) -> None:
 
 def test_what_a_jobs_state_forbids(connected: Command, project: Path) -> None:
     job = connected("submit", project, "--", "ls").stdout.strip()
-    told(connected("retry", job), 4, f"job {job} is ready")
+    told(connected("retry", job), 4, f"job {job} is queued")
     told(connected("preempt", job), 4, f"job {job} is not running")
     assert connected("cancel", job).returncode == 0
     assert connected("cancel", job).returncode == 0

@@ -92,7 +92,8 @@ def test_the_words_that_users_read_stand_for_states() -> None:
 def test_a_filter_is_narrowed_to_states() -> None:
     over = parse("state:queued,failed x").within(TERMINAL_STATES)
     assert over is not None
-    assert (over.states, over.words) == ({State.FAILED, State.DEAD}, ("x",))
+    assert over.states == {State.FAILED, State.DEAD}
+    assert over.words == ("x",)
     assert parse("state:queued").within(TERMINAL_STATES) is None
 
 

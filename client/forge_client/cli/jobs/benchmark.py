@@ -10,6 +10,7 @@ import typer
 from forge_schema.model.quantities import counted
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
+from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
@@ -128,7 +129,7 @@ def sweep(
 
 def _print(states: dict[str, int], points: list[SweepPoint]) -> None:
     output.show(points, _columns(points), Format.TABLE)
-    narration.say(", ".join(f"{count} {state}" for state, count in states.items()))
+    narration.say(", ".join(f"{count} {word}" for word, count in counts_in_words(states).items()))
 
 
 def _columns(points: list[SweepPoint]) -> list[Column]:
@@ -136,7 +137,7 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
     results = dict.fromkeys(name for point in points for name in point.result or {})
     return [
         ("JOB", lambda p: p.job_id),
-        ("STATE", lambda p: p.state),
+        ("STATE", lambda p: p.state.word),
         *((f"{name}", _parameter(name)) for name in parameters),
         *((f"→ {name}", _found(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import UNFINISHED_STATES, StateWord
+from forge_schema.model.states import UNFINISHED_STATES, StateWord, in_words
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_names import JobId
@@ -101,7 +101,7 @@ def _cancel(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} has already ended: it is {state}",
+            f"job {job} has already ended: it is {in_words(state)}",
             hint=f"`forge show {job}` shows how it ended",
             code="already_over",
         )

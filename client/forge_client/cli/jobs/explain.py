@@ -58,7 +58,7 @@ def explain(
 
 def _print(found: Explanation) -> None:
     output.fields([
-        ("job", f"{found.job_id} {found.name}, {found.state}"),
+        ("job", f"{found.job_id} {found.name}, {found.state.word}"),
         ("why", found.text),
         ("queue", f"{found.queue}, priority {found.priority}"),
         ("submitted by", submitter(found.firing)),

@@ -73,7 +73,7 @@ def run_handler(
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
         status = backend.job(job_id)
-        narration.say(f"job {job_id} {status.name!r} is {status.state}")
+        narration.say(f"job {job_id} {status.name!r} is {status.word}")
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 

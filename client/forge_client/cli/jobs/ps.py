@@ -38,7 +38,7 @@ def _why(job: JobStatus) -> str:
     if job.run_at and job.state == "scheduled":
         shown = ago(job.run_at)
         return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
-    if job.reason is None or job.reason.value == job.state:
+    if job.reason is None or job.reason.value == job.word:
         return ""
     if job.reason == "exit_code":
         return exit_in_words(job.exit_code)
@@ -54,7 +54,7 @@ def _workers(job: JobStatus) -> str | None:
 COLUMNS: list[Column] = [
     ("ID", lambda j: j.job_id),
     ("NAME", lambda j: j.name),
-    ("STATE", lambda j: j.state),
+    ("STATE", lambda j: j.word),
     ("PROGRESS", _progress),
     ("ATTEMPT", lambda j: j.attempt or ""),
     ("WORKER", _workers),
@@ -164,7 +164,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
     )
     output.fields([
         ("job", f"{job.job_id} {job.name}"),
-        ("state", job.state),
+        ("state", job.word),
         ("why", _why(job)),
         ("next", _next(job, attempts)),
         ("detail", job.detail),

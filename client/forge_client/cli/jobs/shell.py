@@ -64,7 +64,7 @@ def _running(backend: Backend, job: int, rank: int) -> JobDetail:
     require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
-            f"job {job} is not running: it is {status.state}",
+            f"job {job} is not running: it is {status.word}",
             hint=f"`forge show {job}` shows its state, `forge logs {job}` its output",
             code="not_running_job",
         )

@@ -19,13 +19,18 @@ Name = Annotated[str, typer.Argument(help="The schedule's name.")]
 # Options of `forge submit` that make no sense here, or mean something else.
 NOT_HERE = {"name", "idempotency_key", "wait", "dry_run", "after", "after_ok", "after_any"}
 
+
+def _last_state(kept: Schedule) -> str:
+    return kept.last_state.word if kept.last_state else ""
+
+
 COLUMNS: list[Column] = [
     ("NAME", lambda s: s.name),
     ("CRON", lambda s: s.cron),
     ("TIMEZONE", lambda s: s.timezone),
     ("NEXT", lambda s: "paused" if s.paused else ago(min(s.next_times, default=None))),
     ("LAST JOB", lambda s: s.last_job_id),
-    ("STATE", lambda s: s.last_state),
+    ("STATE", _last_state),
     ("ERROR", lambda s: s.error),
     ("OWNER", lambda s: s.owner),
 ]
@@ -132,7 +137,7 @@ def _print(kept: Schedule) -> None:
         ("overlap", "" if kept.overlap else "waits for the end of the last job"),
         *(("next" if n == 0 else " ", at) for n, at in enumerate(_next(kept))),
         ("last time", _moment(kept.last_due_at) if kept.last_due_at else ""),
-        ("last job", f"{kept.last_job_id}, {kept.last_state}" if kept.last_job_id else ""),
+        ("last job", _last_job(kept)),
         ("error", kept.error),
         *((field, inline(value)) for field, value in kept.spec.items()),
     ])  # fmt: skip
@@ -142,6 +147,10 @@ def _next(kept: Schedule) -> list[str]:
     if kept.paused:
         return []
     return [f"{_moment(at)} ({ago(at)})" for at in kept.next_times]
+
+
+def _last_job(kept: Schedule) -> str:
+    return f"{kept.last_job_id}, {_last_state(kept)}" if kept.last_job_id else ""
 
 
 def _moment(at: datetime) -> str:

@@ -24,7 +24,6 @@ STATE_STYLES = {
     "succeeded": "green",
     "running": "cyan",
     "failed": "red",
-    "dead": "red",
     "fail": "red",
     "cancelled": "yellow",
     "warn": "yellow",

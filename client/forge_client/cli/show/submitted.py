@@ -98,14 +98,12 @@ NOBODY = {
     "unfit": "no online worker can run it",
     "unavailable": "no worker that can run it is taking jobs now",
 }
-WORDS = {"ready": "queued"}
 
 
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     gets = resources(job)
-    state = WORDS.get(job.state, job.state)
-    narration.say(f"job {job.job_id} {job.name!r} is {state}{f': {gets}' if gets else ''}")
+    narration.say(f"job {job.job_id} {job.name!r} is {job.word}{f': {gets}' if gets else ''}")
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:

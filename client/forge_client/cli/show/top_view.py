@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
 from forge_schema.model.quantities import duration_text, names_text, size_text
-from forge_schema.model.states import Reason, State
+from forge_schema.model.states import Reason, State, counts_in_words
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -83,11 +83,12 @@ def _head(seen: Overview, trouble: str) -> Table:
 
 
 def _facts(seen: Overview) -> list[tuple[str, Text]]:
+    ended = counts_in_words(seen.ended)
     return [
         ("at", Text(f"{seen.at.astimezone():%H:%M:%S}")),
-        ("jobs", _counts(seen.states, "jobs")),
+        ("jobs", _counts(counts_in_words(seen.states), "jobs")),
         ("oldest", Text(_oldest(seen))),
-        ("last hour", _counts({state: n for state, n in seen.ended.items() if n}, "ended")),
+        ("last hour", _counts({word: n for word, n in ended.items() if n}, "ended")),
         ("throughput", Text(_throughput(seen))),
         ("fleet", _counts(seen.fleet, "workers").append(Text(_fleet(seen)))),
         ("last day", Text(_words(seen.interruptions) or "no interruptions")),

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.job import JobStatus
-from forge_schema.model.states import Role, State, WaitsFor
+from forge_schema.model.states import Role, State, StateWord, WaitsFor
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
 from pydantic import BaseModel, Field
@@ -26,7 +26,7 @@ Act = Literal["cancel", "retry", "approve"]
 # The states that each action applies to.
 FITTING = {
     "cancel": (State.SCHEDULED, State.HELD, State.READY, State.RUNNING),
-    "retry": (State.FAILED, State.DEAD),
+    "retry": StateWord.FAILED.states,
     "approve": (State.HELD,),
 }
 SHOWN = 20
@@ -68,14 +68,14 @@ def confirm(
     """Show what an action would do."""
     _may(who, which.act)
     chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
-    counts = Counter(job.state for job in chosen.jobs)
+    counts = Counter(job.word for job in chosen.jobs)
     return page(
         request,
         who,
         "jobs_confirm.html",
         which=which,
         chosen=chosen,
-        counts=[(state.value, counts[state]) for state in State if counts[state]],
+        counts=[(word.value, counts[word]) for word in StateWord if counts[word]],
         fitting=sum(fits(which.act, job) for job in chosen.jobs),
         most=MOST,
         shown=SHOWN,

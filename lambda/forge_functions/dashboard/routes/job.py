@@ -160,9 +160,9 @@ def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -
 
 @router.post("/retry")
 def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
-    """Make a failed or dead job ready again."""
+    """Queue a failed job again."""
     shared.service(who).retry(job.job_id)
-    return after(request, _path(job.job_id), t("The job is ready again."))
+    return after(request, _path(job.job_id), t("The job is queued again."))
 
 
 @router.post("/approve")

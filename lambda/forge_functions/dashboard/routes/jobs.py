@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import LARGEST, Text
-from forge_schema.model.states import State
+from forge_schema.model.states import StateWord
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import Page
 
@@ -88,7 +88,7 @@ def jobs(
         who,
         "jobs.html",
         listed=listed,
-        states=[state.value for state in State],
+        states=[word.value for word in StateWord],
         spans=SPANS,
         keys=KEYS,
         did=done(request),
