@@ -192,7 +192,7 @@ def test_an_attempt_that_was_not(connected: Command, project: Path) -> None:
 
 
 def test_an_unknown_worker_report_and_state(connected: Command) -> None:
-    told(connected("drain", "nobody"), 3, "no worker 'nobody'", "forge workers")
+    told(connected("drain", "nobody"), 3, "no worker 'nobody'", "forge worker list")
     told(connected("report", "nothing"), 3, "no report 'nothing'", "attempt_history")
     told(connected("ps", "--state", "lost"), 2, "lost", "running")
 

@@ -7,7 +7,7 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import PLACES
+from forge_client.cli.commands import FORMER, PLACES
 from forge_client.main import app
 from typer.testing import CliRunner
 
@@ -25,6 +25,33 @@ def test_each_command_has_a_help_of_its_own(name: str) -> None:
 def test_the_help_lists_every_command() -> None:
     listed = CliRunner().invoke(app, ["--help"]).output
     assert [name for name in PLACES if f" {name} " not in listed] == []
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_a_former_spelling_works_with_a_hint_and_is_not_listed(former: str) -> None:
+    done = CliRunner().invoke(app, [former, "--help"])
+    assert done.exit_code == 0, done.output
+    now = " ".join(FORMER[former])
+    assert f"`forge {former}` is now `forge {now}`" in done.stderr
+    assert f" {now} " in done.stdout
+    assert f"│ {former} " not in CliRunner().invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize("noun", ["sweep", "report"])
+def test_a_noun_without_a_verb_shows_what_is_named(noun: str) -> None:
+    done = CliRunner().invoke(app, [noun, "x", "--help"])
+    assert done.exit_code == 0, done.output
+    assert f"is now `forge {noun} show …`" in done.stderr
+    assert f" {noun} show " in done.stdout
+
+
+def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:
+    lines = (
+        CliRunner().invoke(app, ["submit", "--help"], env={"COLUMNS": "120"}).output.splitlines()
+    )
+    boxes = [at for at, line in enumerate(lines) if line.startswith(("╭", "╰"))]
+    assert max(end - begin for begin, end in zip(boxes[::2], boxes[1::2], strict=True)) <= 20
+    assert [line for line in lines if "Checkpoints ─" in line]
 
 
 def test_a_mistyped_command_is_named_right() -> None:

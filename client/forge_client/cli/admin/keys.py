@@ -1,4 +1,4 @@
-"""`forge keys`: API keys, for admins."""
+"""`forge key`: API keys, for admins."""
 
 from datetime import timedelta
 from enum import StrEnum

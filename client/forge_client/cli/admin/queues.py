@@ -1,4 +1,4 @@
-"""`forge queues`, `pause`, `resume` and `limit`: controls over starting jobs."""
+"""`forge queue`: the queues, and controls over starting jobs."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -13,6 +13,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.errors import ClientError
 
+app = typer.Typer(no_args_is_help=True, help="Queues: list, pause, limit.")
 NO_LIMIT = "none"
 MOST = 2**31 - 1
 LARGEST_AMOUNT = 1e12
@@ -42,7 +43,8 @@ OWNERS: list[Column] = [
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
 
-def queues(
+@app.command("list")
+def list_queues(
     context: typer.Context,
     owners: Annotated[
         bool, typer.Option("--owners", help="List the owners' limits instead.")
@@ -57,6 +59,7 @@ def queues(
             output.show(backend.admin.queues(), QUEUES, form)
 
 
+@app.command()
 def pause(context: typer.Context, queue: QueueName) -> None:
     """Stop starting jobs from a queue. Running jobs continue."""
     with backend_of(context) as backend:
@@ -65,19 +68,21 @@ def pause(context: typer.Context, queue: QueueName) -> None:
     narration.say(f"queue {queue} paused" + ("" if known else "; it has no jobs yet"))
 
 
+@app.command()
 def resume(context: typer.Context, queue: QueueName) -> None:
     """Start jobs from a paused queue again."""
     with backend_of(context) as backend:
         if not _known(backend, queue):
             raise ClientError(
                 f"there is no queue {queue!r}",
-                hint="`forge queues` lists them",
+                hint="`forge queue list` lists them",
                 code="queue_not_found",
             )
         backend.admin.pause(queue, paused=False)
     narration.say(f"queue {queue} resumed")
 
 
+@app.command()
 def limit(
     context: typer.Context,
     queue: Annotated[str | None, typer.Argument(help="The queue to limit.")] = None,
@@ -155,7 +160,7 @@ def _check(
     asks: Asks,
 ) -> None:
     if (queue is None) == (owner is None):
-        raise _wrong("name a queue or an owner", "as in `forge limit night --gpus 8`")
+        raise _wrong("name a queue or an owner", "as in `forge queue limit night --gpus 8`")
     if (jobs, gpus, weight, *asks) == (None,) * 5:
         raise _wrong("there is nothing to change", "give --jobs or --gpus a number, or none")
     if weight is not None and owner is None:

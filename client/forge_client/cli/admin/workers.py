@@ -1,4 +1,4 @@
-"""`forge workers` and `forge drain`."""
+"""`forge worker list` and `drain`: the workers that there are."""
 
 from typing import Annotated, Any
 
@@ -91,6 +91,6 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
             return known[worker]
     raise ClientError(
         f"there is no worker {worker!r}",
-        hint="`forge workers` lists them",
+        hint="`forge worker list` lists them",
         code="worker_not_found",
     )

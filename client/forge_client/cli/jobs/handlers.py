@@ -54,7 +54,7 @@ def run_handler(
 ) -> None:
     """Run a handler that an operator installed on a worker.
 
-    The job waits for a worker that has the handler. `forge workers -o json` shows each worker's
+    The job waits for a worker that has the handler. `forge worker list -o json` shows each worker's
     handlers in the label forge.handlers.
     """
     project = Project.read(folder) if folder else Project()

@@ -11,6 +11,7 @@ ShareOption = Annotated[
     typer.Option(
         "--share/--no-share",
         help="No effect: each job has its own container.",
+        hidden=True,
     ),
 ]
 NameOption = Annotated[

@@ -1,4 +1,4 @@
-"""`forge templates`: job configs saved under a name, for `forge submit --config`."""
+"""`forge template`: job configs saved under a name, for `forge submit --config`."""
 
 from pathlib import Path
 from typing import Annotated
