@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from forge_schema.model.job import JobStatus, Schedule
+from forge_schema.model.job import ListedJob, Schedule
 from forge_schema.model.worker import WorkerInfo
 
 from forge_client import settings
@@ -204,7 +204,7 @@ class Client:
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
+    ) -> list[ListedJob]:
         """Return jobs, newest first, of all owners unless one is given.
 
         Args:

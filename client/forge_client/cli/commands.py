@@ -15,7 +15,7 @@ PANELS = {
         "submit": "jobs.submit:submit",
         "ps": "jobs.ps:ps",
         "logs": "jobs.logs:logs",
-        "show": "jobs.ps:show",
+        "show": "jobs.show:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
         "retry": "jobs.cancel_retry_preempt:retry",
         "top": "jobs.top:top",

@@ -17,6 +17,7 @@ from forge_schema.model.job import (
     Event,
     JobDetail,
     JobStatus,
+    ListedJob,
     Schedule,
     Template,
     job_states,
@@ -193,7 +194,7 @@ class HttpBackend:
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
+    ) -> list[ListedJob]:
         with as_client_error():
             wanted = parse(query)
             # Each of them, since a server of the version before knows no words for several.
@@ -202,7 +203,7 @@ class HttpBackend:
         answer = self._transport.get(
             JOBS, q=q, owner=owner, state=chosen, before=before, count=count
         )
-        return self._transport.records(JobStatus, answer)
+        return self._transport.records(ListedJob, answer)
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         with as_client_error():

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Query
 from forge_schema.model.fields import Id, Text, Word
-from forge_schema.model.job import JobStatus
+from forge_schema.model.job import JobStatus, ListedJob
 from forge_schema.model.states import State, StateWord
 from forge_schema.read.jobs import PAGE
 from pydantic import BaseModel, Field
@@ -48,7 +48,7 @@ class Ids(Body):
 
 
 @router.get("/jobs")
-def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[JobStatus]:
+def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[ListedJob]:
     """List jobs, newest first. Non-admins see only their own."""
     found = service.jobs(
         wanted.q,

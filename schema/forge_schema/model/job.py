@@ -97,6 +97,16 @@ class JobStatus(Record):
         return self.state.word
 
 
+class ListedJob(JobStatus):
+    """A job in a list: `ran_s` is how long its current or last attempt has run, in seconds.
+
+    `metrics` has a few of the last numbers that it wrote to its metrics file.
+    """
+
+    ran_s: float | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
 class Dependency(Record):
     """Another job that a job waits for; `met` is None while it does."""
 
@@ -154,7 +164,7 @@ class JobDetail(JobStatus):
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
     is set if a schedule submitted it. `members` are the ranks of a job on several machines. The
-    newest checkpoint was stored `saved_s` seconds ago.
+    newest checkpoint was stored `saved_s` seconds ago. A running program has run for `ran_s`.
     """
 
     spec: dict[str, Any]
@@ -171,6 +181,7 @@ class JobDetail(JobStatus):
     firing: Firing | None = None
     members: list[RunMember] = Field(default_factory=list)
     saved_s: float | None = None
+    ran_s: float | None = None
 
 
 class Attempt(Record):

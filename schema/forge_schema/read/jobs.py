@@ -52,7 +52,8 @@ class Jobs:
             before = page.before
             if before is None:
                 break
-        rows = {row["job_id"]: row for row in self.statuses(ids)}
+        found = self._database.rows("listed_jobs", again=True, job_ids=ids)
+        rows = {row["job_id"]: row for row in found}
         return [rows[job_id] for job_id in ids]
 
     def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:

@@ -17,6 +17,7 @@ from forge_schema.model.job import (
     Firing,
     JobDetail,
     JobStatus,
+    ListedJob,
     job_states,
     possible_job,
 )
@@ -88,7 +89,7 @@ class Service(Scheduling):
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
+    ) -> list[ListedJob]:
         """Return the jobs that match a filter, the newest first.
 
         Other owners have none unless the caller is an admin.
@@ -105,7 +106,7 @@ class Service(Scheduling):
             return []
         whose = self.caller.scope or owner
         rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
-        return [JobStatus.model_validate(row) for row in rows]
+        return [ListedJob.model_validate(row) for row in rows]
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         """Return many jobs by id; those unknown to the caller are left out."""

@@ -93,7 +93,7 @@ def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> 
         job_pages.page(there.database, parse(text), owner="ann", before=there.middle)
     # A page's worth from each of 200 lanes is read before the newest jobs are known.
     assert_bounded(seen, 60_000)
-    assert {plan.name for plan in seen} >= {"page_jobs", "statuses"}
+    assert {plan.name for plan in seen} >= {"page_jobs", "listed_jobs"}
 
 
 ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {

@@ -8,7 +8,7 @@ from forge_schema.model.explanation import Explanation, Remedy, Requirement
 from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
-from forge_client.cli.jobs.ps import submitter
+from forge_client.cli.jobs.show import submitter
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
