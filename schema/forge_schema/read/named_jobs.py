@@ -7,7 +7,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import JobUnknown, possible_job
 from forge_schema.model.quantities import names_text
 
-# The number of newest jobs whose names are searched, of the owner and of all others.
+# How many of the newest jobs are searched for a name, at most: of the owner, and of all others.
 LOOK = 5_000
 SHOWN = 5
 NEWEST = re.compile(r"@(last|[1-9]\d{0,2})", re.ASCII)
@@ -50,7 +50,7 @@ def job_named(database: Database, handle: str, *, owner: str, everyone: bool) ->
 
 
 def _unknown(handle: str, owner: str, nth: int | None) -> JobUnknown:
-    hint = f"`forge ps` lists the jobs; names are searched among the newest {LOOK}"
+    hint = "`forge ps` lists the jobs; names are searched among the newest of them"
     if nth is None:
         return JobUnknown(f"there is no job named {handle!r}", hint=hint)
     return JobUnknown(f"{owner} has submitted no job that {handle} could mean", hint=hint)

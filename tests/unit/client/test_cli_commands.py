@@ -67,6 +67,19 @@ def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_what_every_day_needs_is_light_to_import() -> None:
+    """Each module takes a fifth of a millisecond or more; a heavy library brings a hundred."""
+    code = (
+        "import sys, forge_client.main; from forge_client.cli.commands import _loaded;"
+        "[_loaded(name) for name in ('ps', 'logs', 'show', 'cancel', 'retry')];"
+        "print(len(sys.modules), *{m.partition('.')[0] for m in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, *packages = done.stdout.split()
+    assert int(count) < 480
+    assert not {"httpx", "pathspec", "psycopg", "pygments", "structlog", "yaml"} & {*packages}
+
+
 def test_the_package_offers_what_it_promises() -> None:
     assert all(hasattr(forge_client, name) for name in forge_client.__all__)
     assert not hasattr(forge_client, "nothing")

@@ -8,6 +8,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
+from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
@@ -40,7 +41,9 @@ OWNERS: list[Column] = [
     ("WEIGHT", lambda o: f"{o.weight:g}"),
     ("ASKS ABOVE", lambda o: _asks(o.approve_gpu_hours, o.approve_cost)),
 ]
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueName = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completion.queues)
+]
 
 
 @app.command("list")
@@ -85,7 +88,9 @@ def resume(context: typer.Context, queue: QueueName) -> None:
 @app.command()
 def limit(
     context: typer.Context,
-    queue: Annotated[str | None, typer.Argument(help="The queue to limit.")] = None,
+    queue: Annotated[
+        str | None, typer.Argument(help="The queue to limit.", autocompletion=completion.queues)
+    ] = None,
     owner: Annotated[str | None, typer.Option(help="Owner to limit instead of a queue.")] = None,
     jobs: Annotated[str | None, typer.Option(help="Maximum running jobs, or none.")] = None,
     gpus: Annotated[str | None, typer.Option(help="Maximum GPUs in use, or none.")] = None,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, BinaryIO, TextIO
 
 import typer
 
+from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.show import narration, output
@@ -60,7 +61,11 @@ def show(
     context: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="REPORT", help="Name of the report; omit it to list all."),
+        typer.Argument(
+            metavar="REPORT",
+            help="Name of the report; omit it to list all.",
+            autocompletion=reports,
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="How far back: 7d, 12h, 2026-11-01.")

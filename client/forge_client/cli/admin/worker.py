@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from forge_client.cli.admin.workers import drain, find_worker, workers
+from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
 from forge_client.cli.show import narration, output
@@ -15,7 +16,10 @@ from forge_client.up import running
 
 app = typer.Typer(no_args_is_help=True, help="Workers: list, drain, create, tokens.")
 SOMEWHERE = "https://YOUR-SERVER"
-Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name or id.")]
+Worker = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
+]
 
 
 @app.callback()

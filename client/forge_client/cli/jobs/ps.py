@@ -7,6 +7,7 @@ import typer
 from forge_schema.model.job import ListedJob
 from rich.table import Table
 
+from forge_client.cli.options.completion import states
 from forge_client.cli.options.selection import Query
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import span
@@ -36,7 +37,12 @@ NODES: Column = ("NODES", lambda j: len(j.workers) or j.nodes)
 DROP = ("OWNER", "QUEUE", "WORKER", "ATTEMPT", "SUBMITTED", "NODES", "LAST", "PROGRESS", "TIME")
 States = Annotated[
     list[str] | None,
-    typer.Option("--state", "-s", help="Only jobs in this state; may be given several times."),
+    typer.Option(
+        "--state",
+        "-s",
+        help="Only jobs in this state; may be given several times.",
+        autocompletion=states,
+    ),
 ]
 
 
@@ -68,8 +74,8 @@ def ps(
             owner = settings.job_owner or backend.me().owner
 
         def look() -> list[ListedJob]:
-            text, states = " ".join(query or ()), state or None
-            return backend.jobs(text, owner=owner, states=states, before=before, count=count)
+            text, chosen = " ".join(query or ()), state or None
+            return backend.jobs(text, owner=owner, states=chosen, before=before, count=count)
 
         if live and form is Format.TABLE and sys.stdout.isatty():
             # Rich's screens take a while to import.

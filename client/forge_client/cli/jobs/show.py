@@ -14,8 +14,8 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.cli.show.resources import resources
 from forge_client.cli.show.standing import progress, ran, why, workers
-from forge_client.cli.show.submitted import resources
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),

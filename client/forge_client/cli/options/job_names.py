@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from forge_client.cli.options.completion import jobs
 from forge_client.cli.options.session import backend_of
 
 HELP = "Id, name, start of a name, or @last."
@@ -55,7 +56,10 @@ def checkpoint(context: typer.Context, name: str | None) -> str | None:
 
 
 # The queue resolves a name while the command line is parsed, so commands get only ids.
-JobId = Annotated[int, typer.Argument(metavar="JOB", help=HELP, parser=str, callback=job_id)]
+JobId = Annotated[
+    int, typer.Argument(metavar="JOB", help=HELP, parser=str, callback=job_id, autocompletion=jobs)
+]
 OptionalJobIds = Annotated[
-    list[int] | None, typer.Argument(metavar="JOB...", help=HELP, parser=str, callback=_ids)
+    list[int] | None,
+    typer.Argument(metavar="JOB...", help=HELP, parser=str, callback=_ids, autocompletion=jobs),
 ]

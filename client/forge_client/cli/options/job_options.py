@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from forge_client.cli.options.completion import queues
 from forge_client.cli.options.job_names import checkpoint, needed
 
 ShareOption = Annotated[
@@ -35,7 +36,8 @@ EnvOption = Annotated[
 ]
 TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Time limit, e.g. 90s or 2h.")]
 QueueOption = Annotated[
-    str | None, typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.")
+    str | None,
+    typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.", autocompletion=queues),
 ]
 PriorityOption = Annotated[
     int | None, typer.Option("--priority", help="Priority; higher goes first.")

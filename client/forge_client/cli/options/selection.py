@@ -11,6 +11,7 @@ from forge_schema.model.quantities import counted
 from forge_schema.model.states import State
 
 from forge_client.backend import Backend
+from forge_client.cli.options import completion
 from forge_client.cli.options.job_names import HELP
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError
@@ -21,11 +22,19 @@ SHOWN = 5
 
 Selection = Annotated[
     list[str] | None,
-    typer.Argument(metavar="JOB...|QUERY", help=f"{HELP} Or a query, e.g. state:running name:a*"),
+    typer.Argument(
+        metavar="JOB...|QUERY",
+        help=f"{HELP} Or a query, e.g. state:running name:a*",
+        autocompletion=completion.jobs,
+    ),
 ]
 Query = Annotated[
     list[str] | None,
-    typer.Argument(metavar="QUERY", help="E.g. state:failed owner:me since:1d name:resnet*"),
+    typer.Argument(
+        metavar="QUERY",
+        help="E.g. state:failed owner:me since:1d name:resnet*",
+        autocompletion=completion.terms,
+    ),
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask before acting on a query.")

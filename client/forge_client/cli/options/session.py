@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import typer
 
@@ -44,7 +44,10 @@ def given(context: typer.Context, name: str) -> bool:
 
 def settings_of(context: typer.Context, project: Project | None = None) -> Settings:
     """Return the settings, using the forge.toml of this folder unless another is given."""
-    flags: Flags = context.find_object(Flags) or Flags()
+    # While a shell completes a word, the options before the command's name are only parsed.
+    flags: Flags = context.find_object(Flags) or Flags.given(
+        cast("typer.Context", context.find_root())
+    )
     project = project or Project.read(Path())
     return settings.load(vars(flags), project.connection.model_dump(exclude_none=True))
 

@@ -8,6 +8,7 @@ import typer
 from forge_schema.model.job import Schedule
 
 from forge_client.cli.jobs.submit import prepared, submit, uploaded
+from forge_client.cli.options.completion import schedules
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
@@ -15,7 +16,7 @@ from forge_client.cli.show.output import Column, Format, FormatOption, ago, inli
 from forge_client.connection import connect
 
 app = typer.Typer(no_args_is_help=True, help="Jobs submitted at the times of a cron expression.")
-Name = Annotated[str, typer.Argument(help="The schedule's name.")]
+Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=schedules)]
 # Options of `forge submit` that make no sense here, or mean something else.
 NOT_HERE = {"name", "idempotency_key", "wait", "dry_run", "after", "after_ok", "after_any"}
 

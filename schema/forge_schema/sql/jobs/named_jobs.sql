@@ -8,8 +8,9 @@ WITH mine AS MATERIALIZED (
         WHERE job.lane_id = lane.id
         ORDER BY job.id DESC LIMIT (
             -- Fewer of each lane if there are many: all are read before the newest are known.
-            SELECT least(
-                %(look)s::bigint, greatest(100, 100000 / greatest(count(*), 1))
+            SELECT coalesce(
+                %(nth)s::bigint,
+                least(%(look)s::bigint, greatest(100, 2 * %(look)s::bigint / greatest(count(*), 1)))
             ) FROM lane WHERE lane.owner = %(owner)s
         )
     ) AS newest
@@ -18,7 +19,7 @@ WITH mine AS MATERIALIZED (
 ),
 others AS MATERIALIZED (
     SELECT id, owner, name FROM job
-    WHERE %(everyone)s AND owner <> %(owner)s AND id > (SELECT max(id) FROM job) - %(look)s::bigint
+    WHERE %(everyone)s AND %(nth)s::integer IS NULL AND owner <> %(owner)s AND id > (SELECT max(id) FROM job) - %(look)s::bigint
 ),
 named AS MATERIALIZED (
     SELECT
