@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
+from forge_schema.job_filter import parse
 from forge_schema.model.admin import Myself
 from forge_schema.model.bundles import BundleOffer, SegmentList, SegmentUpload
 from forge_schema.model.explanation import Explanation
@@ -16,6 +17,7 @@ from forge_schema.model.job import (
     Event,
     JobDetail,
     JobStatus,
+    ListedJob,
     Schedule,
     Template,
     job_states,
@@ -186,21 +188,34 @@ class HttpBackend:
         answer = self._transport.send("POST", path, wanted, again=True)
         return self._transport.record(Offer, answer)
 
+    def job_id(self, handle: str) -> int:
+        if handle.isascii() and handle.isdecimal():
+            return int(handle)
+        answer = self._transport.get("/api/queue/job-id", handle=handle, owner=self._owner)
+        found: int = self._transport.field(answer, "job_id")
+        return found
+
     def job(self, job_id: int) -> JobDetail:
         return self._transport.record(JobDetail, self._transport.get(job_path(job_id)))
 
     def jobs(
         self,
+        query: str = "",
         *,
         owner: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
+    ) -> list[ListedJob]:
         with as_client_error():
+            wanted = parse(query)
+            # Each of them, since a server of the version before knows no words for several.
             chosen = None if states is None else job_states(states)
-        answer = self._transport.get(JOBS, owner=owner, state=chosen, before=before, count=count)
-        return self._transport.records(JobStatus, answer)
+        q = str(wanted.seen_by(self._owner) if self._owner else wanted) or None
+        answer = self._transport.get(
+            JOBS, q=q, owner=owner, state=chosen, before=before, count=count
+        )
+        return self._transport.records(ListedJob, answer)
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         with as_client_error():
@@ -218,10 +233,20 @@ class HttpBackend:
         state: str = self._transport.field(answer, "state")
         return state
 
+    def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
+        answer = self._transport.send("POST", "/api/queue/cancel", {"job_ids": job_ids}, again=True)
+        names = ("cancelled", "running", "over", "absent")
+        return {name: self._transport.field(answer, name) for name in names}
+
     # Repeated, a retry or a preemption would hit the attempt that the first one started.
 
     def retry(self, job_id: int) -> None:
         self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
+
+    def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
+        answer = self._transport.send("POST", "/api/queue/retry", {"job_ids": job_ids}, again=False)
+        names = ("retried", "unfinished", "over", "absent")
+        return {name: self._transport.field(answer, name) for name in names}
 
     def preempt(self, job_id: int) -> bool:
         answer = self._transport.send("POST", f"{job_path(job_id)}/preempt", again=False)

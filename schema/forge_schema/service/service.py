@@ -9,6 +9,7 @@ from typing import Any
 from forge_schema.access.shells import Shells
 from forge_schema.database.pool import Row
 from forge_schema.explain.explain import SHOWN, explain
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
@@ -17,6 +18,7 @@ from forge_schema.model.job import (
     Firing,
     JobDetail,
     JobStatus,
+    ListedJob,
     job_states,
     possible_job,
 )
@@ -39,6 +41,7 @@ from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
 from forge_schema.read.job_story import JobStory
 from forge_schema.read.jobs import CHUNKS
+from forge_schema.read.named_jobs import job_named
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
@@ -70,6 +73,16 @@ class Service(Scheduling):
         """Return who asks."""
         return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
 
+    def job_id(self, handle: str, *, owner: str | None = None) -> int:
+        """Return the id of the job that a handle names: see `job_named`.
+
+        Args:
+            handle: an id, `@last`, a name or the beginning of one.
+            owner: whose jobs come first, by default the caller's.
+        """
+        whose = self.caller.acting_for(owner, "name jobs")
+        return job_named(self._database, handle, owner=whose, everyone=self.caller.admin)
+
     def job(self, job_id: int) -> JobDetail:
         """Return one job."""
         row = self._visible(job_id)
@@ -77,19 +90,30 @@ class Service(Scheduling):
 
     def jobs(
         self,
+        query: str = "",
         *,
         owner: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
-        """Return the newest jobs first; other owners have none unless the caller is an admin."""
-        chosen = None if states is None else job_states(states)
-        if self.caller.scope is not None and owner not in {None, self.caller.owner}:
+    ) -> list[ListedJob]:
+        """Return the jobs that match a filter, the newest first.
+
+        Other owners have none unless the caller is an admin.
+
+        Raises:
+            FilterInvalid: the query is not a filter.
+            StateUnknown: a state is none.
+        """
+        wanted: Filter | None = parse(query).seen_by(self.caller.owner)
+        if states is not None and wanted is not None:
+            wanted = wanted.within(job_states(states))
+        hidden = self.caller.scope is not None and owner not in {None, self.caller.owner}
+        if wanted is None or hidden:
             return []
         whose = self.caller.scope or owner
-        rows = self._jobs.jobs(owner=whose, states=chosen, before=before, count=count)
-        return [JobStatus.model_validate(row) for row in rows]
+        rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
+        return [ListedJob.model_validate(row) for row in rows]
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         """Return many jobs by id; those unknown to the caller are left out."""

@@ -282,6 +282,17 @@ def test_a_running_job_is_preempted_and_a_dead_one_retried(
         backend.retry(job.id)
 
 
+def test_many_jobs_are_cancelled_and_retried_in_one_call(
+    backend: Backend, rig: Rig, store_url: str
+) -> None:
+    failed, waiting = backend.submit([{**SPEC, "max_failures": 0}, SPEC])
+    Holder(rig, store_url).end(Reason.EXIT_CODE, 1)
+    both = [failed, waiting, 999]
+    assert backend.cancel_all(both) == {"cancelled": 1, "running": 0, "over": 1, "absent": 1}
+    assert backend.retry_all(both) == {"retried": 1, "unfinished": 0, "over": 1, "absent": 1}
+    assert backend.retry_all(both) == {"retried": 0, "unfinished": 1, "over": 1, "absent": 1}
+
+
 def test_workers_are_listed_and_drained(backend: Backend, rig: Rig) -> None:
     worker = rig.worker("gpu-1", labels={"zone": "eu"}, gpus=[{"name": "A100"}])
     (row,) = backend.workers()
@@ -311,8 +322,18 @@ def test_jobs_are_listed_by_owner_state_and_age(client: Client, backend: Backend
     assert [status.job_id for status in client.jobs(owner="bob")] == [ids[1]]
     assert [status.job_id for status in client.jobs(states=["scheduled"])] == [ids[2]]
     assert [status.job_id for status in backend.jobs(before=ids[1])] == [ids[0]]
+    assert [status.job_id for status in client.jobs(states=["queued"])] == ids[::-1]
+    for query, found in (
+        ("owner:me state:queued", [ids[2], ids[0]]),
+        ("owner:bob,me since:1d", ids[::-1]),
+        ("state:failed", []),
+    ):
+        assert [status.job_id for status in client.jobs(query)] == found
+    assert client.jobs("state:queued", states=["failed"]) == []
     with refusal("state_unknown"):
         client.jobs(states=["lost"])
+    with refusal("filter_invalid"):
+        client.jobs("staet:failed")
     assert set(backend.statuses([*ids, 999])) == set(ids)
 
 

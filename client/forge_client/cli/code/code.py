@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from forge_schema.model.quantities import counted
 
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.job_names import JobId, ids_of
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.submitted import tell_job, tell_nobody
 from forge_client.cli.show.waiting import wait_for
@@ -52,8 +53,9 @@ def diff(
     with backend_of(context) as backend, ExitStack() as stack:
         first = stack.enter_context(unpacked_code(backend, backend.job(job)))
         second = Path(other)
-        if other.isdecimal() and not second.exists():
-            second = stack.enter_context(unpacked_code(backend, backend.job(int(other))))
+        if not second.exists():
+            (named,) = ids_of(context, [other])
+            second = stack.enter_context(unpacked_code(backend, backend.job(named)))
         for line in _differences(first, second):
             print(line)  # noqa: T201 - the data
 
