@@ -16,6 +16,7 @@ from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.resources import resources
 from forge_client.cli.show.standing import progress, ran, why, workers
+from forge_client.project.git import revision_text
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
@@ -41,7 +42,7 @@ EVENTS: list[Column] = [
     ("WHAT", lambda e: e.action),
 ]
 # Part of the line of resources.
-SAID = {"resources", "nodes", "max_nodes"}
+SAID = {"resources", "nodes", "max_nodes", "git"}
 # How much of a bundle's digest is shown: enough to compare two jobs.
 DIGITS = 12
 
@@ -152,6 +153,7 @@ def _print(
         ("starts from", source(job)),
         ("resources", resources(job)),
         *_configuration(job.spec),
+        ("revision", revision_text(job.spec)),
         ("bundle", (job.bundle_digest or "")[:DIGITS]),
     ])  # fmt: skip
     tried: list[Any] = [*attempts, *_running(job)]
