@@ -27,6 +27,8 @@ PANELS = {
         "metrics": "jobs.metrics:metrics",
         "tests": "jobs.testing:list_tests",
         "checkpoints": "jobs.checkpoints:checkpoints",
+        "code": "code.code:code",
+        "diff": "code.code:diff",
         "exec": "jobs.shell:enter",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
@@ -36,6 +38,7 @@ PANELS = {
     "Other ways to submit": {
         "test": "jobs.testing:run_tests",
         "benchmark": "jobs.benchmark:benchmark",
+        "rerun": "code.code:rerun",
         "run-handler": "jobs.handlers:run_handler",
         "rerun": "code.code:rerun",
     },
