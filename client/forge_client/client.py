@@ -217,9 +217,9 @@ class Client:
             return []
         wanted = self._specs(requests, listing, config)
         self.backend.check(wanted)
-        digest = upload(self.backend, listing, limit=limit).bundle.digest
+        stored = upload(self.backend, listing, limit=limit)
         upload_images(self.backend, images)
-        return [{**spec, "bundle_digest": digest} for spec in wanted]
+        return [{**spec, **stored.fields} for spec in wanted]
 
     def _specs(
         self, requests: Sequence[Request], listing: Listing, config: str | None

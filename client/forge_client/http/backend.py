@@ -30,6 +30,7 @@ from forge_schema.model.stored import (
     Checkpoint,
     LogChunk,
     Place,
+    SignedUrl,
     in_chunks,
 )
 from forge_schema.model.worker import WorkerInfo
@@ -37,7 +38,7 @@ from forge_schema.shell import ShellTicket
 
 from forge_client.backend import Progress
 from forge_client.checks import Check
-from forge_client.downloads import at_once, put_together, unpacked, verified_file
+from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
 from forge_client.errors import ClientError, as_client_error
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.errors import NOT_FORGE, UNKNOWN_REQUEST, rejected_job
@@ -57,6 +58,8 @@ UPLOADS = 3
 TIME_COLUMNS = ("at", "since")
 # Zstandard's bound for incompressible data, plus a header.
 OVERHEAD = 1 << 16
+# Of one object of a job's code.
+LARGEST = 5 << 30
 
 
 class HttpBackend:
@@ -109,9 +112,18 @@ class HttpBackend:
         stem = uuid4().hex
         jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
         with rejected_job():
-            answer = self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
+            try:
+                answer = self._sent(jobs)
+            except ClientError as error:
+                # A server of the version before knows no `git`, which is only shown to people.
+                if "git" not in error.message or not any("git" in job for job in jobs):
+                    raise
+                answer = self._sent([{k: v for k, v in job.items() if k != "git"} for job in jobs])
         ids: list[int] = self._transport.field(answer, "job_ids")
         return ids
+
+    def _sent(self, jobs: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401 - an answer
+        return self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
 
     def has_bundle(self, bundle: Bundle) -> bool:
         return self._offer(bundle).stored
@@ -286,6 +298,25 @@ class HttpBackend:
     def artifacts(self, job_id: int) -> list[Artifact]:
         answer = self._transport.get(f"{job_path(job_id)}/artifacts")
         return self._transport.records(Artifact, answer, job_id=job_id)
+
+    def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
+        """Write an object of a job's code to `path`, verified."""
+        address = f"{job_path(job_id)}/code/{digest}"
+
+        def fresh() -> str:
+            return self._transport.record(SignedUrl, self._transport.get(address)).url
+
+        def once(url: str) -> None:
+            with part.open("wb") as file:
+                self._objects.get(url, LARGEST, file.write, _ignore)
+
+        with verified_code(path, digest) as part:
+            self._by_url(fresh(), fresh, once)
+
+    def request(self, job_id: int) -> dict[str, Any]:
+        """Return the fields that submit a job again."""
+        asked: dict[str, Any] = self._transport.get(f"{job_path(job_id)}/request")
+        return asked
 
     def checkpoints(self, job_id: int) -> list[Checkpoint]:
         answer = self._transport.get(f"{job_path(job_id)}/checkpoints")

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import LARGEST, Open, Record
+from forge_schema.model.fields import LARGEST, Flag, KnownFields, Open, Record, Word
 from forge_schema.model.states import (
     TERMINAL_STATES,
     Asked,
@@ -51,6 +51,18 @@ class Approval(Record):
         if self.most_cost is not None:
             said.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
         return " and ".join(said)
+
+
+class Git(KnownFields, BaseModel):
+    """The commit that a job's code is based on; `diff` is the digest of a bundle with the changes.
+
+    It is for people: nothing is checked out.
+    """
+
+    revision: Annotated[str, Field(pattern="^[0-9a-f]{40,64}$")]
+    branch: Word | None = None
+    dirty: Flag = False
+    diff: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
 
 class JobStatus(Record):

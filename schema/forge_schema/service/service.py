@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from forge_schema.access.shells import Shells
 from forge_schema.database.pool import Row
@@ -36,6 +37,7 @@ from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
+from forge_schema.read.job_story import JobStory
 from forge_schema.read.jobs import CHUNKS
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
@@ -43,7 +45,12 @@ from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
 from forge_schema.service.schedules import Scheduling
 from forge_schema.shell import ShellWanted
+from forge_schema.storage import ObjectMissing, keys
+from forge_schema.storage.code import is_code
 from forge_schema.storage.manifest import chunk_list
+
+# What ties a job to others.
+ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
 
 class Service(Scheduling):
@@ -178,6 +185,30 @@ class Service(Scheduling):
         """Return the artifacts of a job, ordered by path."""
         self._visible(job_id)
         return [Artifact.model_validate(row) for row in self._jobs.artifacts(job_id)]
+
+    def code_key(self, job_id: int, digest: str) -> str:
+        """Return the key of an object of a job's code: its bundle, a segment, or its diff.
+
+        Raises:
+            ObjectMissing: the digest is none of theirs.
+        """
+        row = self._visible(job_id)
+        whole = {row["bundle_digest"], (row["spec"].get("git") or {}).get("diff")}
+        if digest in whole:
+            return keys.bundle(digest)
+        key = keys.segment(digest)
+        if row["bundle_digest"] and is_code(row["bundle_digest"], key, self._open_store()):
+            return key
+        raise ObjectMissing(f"job {job_id} has no code {digest}")
+
+    def request(self, job_id: int) -> dict[str, Any]:
+        """Return the fields that submit a job again, alone: without its sweep and dependencies."""
+        row = self._visible(job_id)
+        asked = JobStory(self._database, job_id).asked()
+        # Retries that the submitter chose differ from the same number by default.
+        unsaid = ALONE if "max_failures" in row["spec"] else {*ALONE, "max_failures"}
+        alone = {name: value for name, value in asked.items() if name not in unsaid}
+        return {**alone, "owner": row["owner"]}
 
     def artifact_chunks(self, job_id: int, path: str, *, after: int = -1) -> list[ArtifactChunk]:
         """Return up to a hundred chunks of an artifact after an offset; none if it is one object.

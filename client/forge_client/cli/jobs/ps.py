@@ -18,6 +18,7 @@ from forge_client.cli.show.endings import (
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.submitted import resources
 from forge_client.connection import connect
+from forge_client.project.git import revision_text
 
 
 def _progress(job: JobStatus) -> str:
@@ -87,7 +88,7 @@ EVENTS: list[Column] = [
     ("WHAT", lambda e: e.action),
 ]
 # Part of the line of resources.
-SAID = {"resources", "nodes", "max_nodes"}
+SAID = {"resources", "nodes", "max_nodes", "git"}
 States = Annotated[
     list[str] | None,
     typer.Option("--state", "-s", help="Only jobs in this state; may be given several times."),
@@ -175,6 +176,7 @@ def _print(job: JobDetail, attempts: list[Attempt], events: list[Event]) -> None
         ("resources", resources(job)),
         *((name, inline(value)) for name, value in job.spec.items() if name not in SAID),
         ("bundle", job.bundle_digest),
+        ("revision", revision_text(job.spec)),
     ])  # fmt: skip
     several = any(one.rank for one in attempts)
     tried = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if several else ATTEMPTS

@@ -211,7 +211,7 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     stored = upload(backend, ready.listing, limit=ready.limit, bar=narration.transfer)
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
-    return {**spec, "bundle_digest": stored.bundle.digest}
+    return {**spec, **stored.fields}
 
 
 def _changes(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def send(
         stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
         tell(stored)
         tell_images(upload_images(backend, images, bar=narration.transfer))
-        wanted = [{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted]
+        wanted = [{**spec, **stored.fields} for spec in wanted]
     ids = backend.submit(wanted)
     # One check for all of them: jobs of one call usually need the same resources.
     tell_nobody(backend, ids[0])
