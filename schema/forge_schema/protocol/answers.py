@@ -25,6 +25,8 @@ class Registered(Answer):
     queue_id: UUID | None = None
     # Whether artifacts may be in chunks.
     chunks: bool = False
+    # Whether it stores small objects sent to it together.
+    small_objects: bool = False
 
 
 class Enrolled(Answer):

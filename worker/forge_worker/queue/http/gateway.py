@@ -63,6 +63,7 @@ class HttpGateway:
         answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
         self.takes_chunks = answer.chunks
+        self._session.stores_small_objects = answer.small_objects
         self._in_gangs = machine.address is not None
         # After a longer pause, leases could not be renewed in time once the server is back.
         self._session.servers.within(answer.lease_ttl_s / 4)
