@@ -43,6 +43,12 @@ class Claimed(Answer):
     grants: list[Grant] = []
 
 
+class Upcoming(Answer):
+    """The job that the worker would likely be granted next. It has no lease: its token is 0."""
+
+    grant: Grant | None = None
+
+
 class Stands(Answer):
     """The status of one lease."""
 

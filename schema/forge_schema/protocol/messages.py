@@ -266,6 +266,12 @@ class ObjectsWanted(Held):
     objects: Annotated[list[Transfer], FailFast(), Field(min_length=1, max_length=OBJECTS)]
 
 
+class InputsWanted(Body):
+    """Inputs of a waiting job, by their keys."""
+
+    keys: Annotated[list[Key], FailFast(), Field(min_length=1, max_length=OBJECTS)]
+
+
 class SmallObject(Body):
     """An object of a lease's job, with its content."""
 

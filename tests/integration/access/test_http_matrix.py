@@ -230,6 +230,12 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
     ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
     ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
+    ("post", "/api/workers/next"): (WORKS, booted("/api/workers/next")),
+    # No such job waits.
+    ("post", "/api/workers/next/{job_id}/objects"): (
+        HOLDS | {"worker": 404},
+        fixed("/api/workers/next/999999/objects", {"keys": [f"bundles/{DIGEST}.tar.zst"]}),
+    ),
     ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
     ("post", "/api/workers/job/{job_id}/gather"): (
         HOLDS,

@@ -30,6 +30,7 @@ from forge_schema.protocol.answers import (
     Restorable,
     Thinned,
     Told,
+    Upcoming,
 )
 from forge_schema.queue.thinning import GoOn
 from pydantic import BaseModel, JsonValue
@@ -114,6 +115,13 @@ class HttpGateway:
             return
         with self._unanswered as ask:
             yield self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
+
+    def next_job(self) -> Grant | None:
+        try:
+            return self._session.post("/next", messages.Boot(boot_id=self._boot_id), Upcoming).grant
+        except ServerRefused:
+            # A server of an earlier version does not know.
+            return None
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return [self._finish(end) for end in ends]

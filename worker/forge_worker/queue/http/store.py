@@ -165,22 +165,28 @@ class HttpObjects:
             yield response
 
     def _sign_ahead(self, wanted: list[Transfer]) -> None:
-        fence = self._attempt.fence
-        body = ObjectsWanted(token=fence.token, nonce=fence.nonce, objects=wanted)
-        path = f"/job/{fence.job_id}/objects/batch"
         try:
-            with self._while_held():
-                urls = self._store.session.post(path, body, SignedUrls).urls
+            urls = self._urls(wanted)
         except (ServerRefused, ObjectTooLarge):
             # An older server, or one of the objects is refused: each is signed in its turn.
             return
         for one, url in zip(wanted, urls, strict=True):
             self._ahead[one.operation, one.key] = (one, url)
 
+    def _urls(self, wanted: list[Transfer]) -> list[SignedUrl]:
+        fence = self._attempt.fence
+        body = ObjectsWanted(token=fence.token, nonce=fence.nonce, objects=wanted)
+        with self._while_held():
+            path = f"/job/{fence.job_id}/objects/batch"
+            return self._store.session.post(path, body, SignedUrls).urls
+
     def _signed(self, wanted: Transfer) -> SignedUrl:
         expected, ahead = self._ahead.pop((wanted.operation, wanted.key), (None, None))
         if ahead is not None and expected == wanted:
             return ahead
+        return self._url(wanted)
+
+    def _url(self, wanted: Transfer) -> SignedUrl:
         fence = self._attempt.fence
         body = ObjectWanted(token=fence.token, nonce=fence.nonce, **wanted.model_dump())
         try:
