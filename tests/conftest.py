@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from support.database import postgres
 from support.services import require
 from support.waiting import Eventually
@@ -46,6 +47,9 @@ for _name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         os.environ[f"FORGE_TEST_{_name}"] = _said
 os.environ["SSL_CERT_DIR"] = _NO_AUTHORITIES
 
+# By default structlog has rich format a traceback with all local variables, which takes seconds. No
+# program of ours does, nor need the code that runs in a test's own process.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 # Started in the background by a shell, a process ignores Ctrl-C, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
