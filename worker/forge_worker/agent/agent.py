@@ -25,6 +25,7 @@ from forge_worker.devices import Inventory
 from forge_worker.gang.policy import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
+from forge_worker.job_runs.prefetch import Prefetch
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine import speed
@@ -177,6 +178,14 @@ class Agent:
             leaving=self.leaving,
             woken=renew,
         )
+        self._prefetch = Prefetch(
+            settings.worker_dir / "ahead",
+            runners,
+            self._jobs.known,
+            attempts=attempts,
+            closed=lambda: claims.closed,
+            period_s=settings.prefetch_s,
+        )
         self._lease_watchdog = LeaseWatchdog(
             attempts,
             policy=settings.lease_policy,
@@ -245,6 +254,7 @@ class Agent:
             self.state,
             self._sampler,
             self._shutdown,
+            *([self._prefetch] if self._settings.prefetch_s else []),
             *([self._spot] if self._settings.spot != "none" else []),
             *([self._fault_watch] if self._fault_watch.needed else []),
         ]
