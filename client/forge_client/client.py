@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from forge_schema.model.job import JobStatus
+from forge_schema.model.job import ListedJob
 
 from forge_client import settings
 from forge_client.connection import connect
@@ -248,20 +248,43 @@ class Client(Plans, Administration):
         )  # fmt: skip
         return Job(self.backend, self.sender.without_files([request])[0])
 
-    def job(self, job_id: int) -> Job:
+    def job(self, handle: int | str) -> Job:
         """Return an existing job.
 
+        Args:
+            handle: its id, its name, the beginning of its name, or `@last` for your newest job.
+
         Raises:
-            ClientError: there is no such job.
+            ClientError: there is no such job, or several could be meant.
         """
+        job_id = handle if isinstance(handle, int) else self.backend.job_id(handle)
         self.backend.job(job_id)
         return Job(self.backend, job_id)
 
     def jobs(
-        self, *, owner: str | None = None, states: Sequence[str] | None = None, count: int = 50
-    ) -> Rows[JobStatus]:
-        """Return jobs, newest first, of all owners unless one is given."""
-        return Rows(self.backend.jobs(owner=owner, states=states, count=count))
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> Rows[ListedJob]:
+        """Return jobs, newest first, of all owners unless one is given.
+
+        Args:
+            query: a filter as `forge ps` takes it, such as `"state:failed owner:me since:1d"`.
+            owner: only this owner's jobs.
+            states: only jobs in these states.
+            before: only jobs with a lower id.
+            count: the largest number of jobs, at most 1000.
+
+        Raises:
+            ClientError: the query is not a filter, or a state is none.
+        """
+        return Rows(
+            self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
+        )
 
     def dashboard(self) -> str:
         """Return a link that logs you in to the dashboard once, within a minute."""

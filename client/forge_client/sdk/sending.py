@@ -51,9 +51,9 @@ class Sender:
         requests, images = with_images(requests)
         wanted = self._specs(parcel, requests)
         self.backend.check(wanted)
-        digest = upload(self.backend, parcel.listing, limit=parcel.limit).bundle.digest
+        stored = upload(self.backend, parcel.listing, limit=parcel.limit)
         upload_images(self.backend, images)
-        return [{**spec, "bundle_digest": digest} for spec in wanted]
+        return [{**spec, **stored.fields} for spec in wanted]
 
     def without_files(self, requests: Sequence[Request]) -> list[int]:
         """Submit jobs that have no files, and return their ids."""

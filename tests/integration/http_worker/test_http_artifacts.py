@@ -106,9 +106,12 @@ def shop(
         )
 
 
-def test_a_large_artifact_is_put_together_by_every_reader(shop: Shop, tmp_path: Path) -> None:
-    # More chunks than one answer lists.
-    model, small = os.urandom(230 * CHUNK + 7), b"x" * CHUNK
+def test_a_large_artifact_is_put_together_by_every_reader(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # More chunks than two answers list.
+    monkeypatch.setattr("forge_schema.service.service.CHUNKS", 10)
+    model, small = os.urandom(23 * CHUNK + 7), b"x" * CHUNK
     shop.keep(**{"model": model, "small": small, "a ü%.bin": model[:2500]})
     for backend in (shop.over_http, shop.direct):
         found = backend.artifacts(shop.job_id)
@@ -184,6 +187,7 @@ def test_an_artifact_that_a_proxy_refuses_is_left_out(
         return put(self, key, data, **words)
 
     monkeypatch.setattr(HttpObjects, "put", refuses)
+    monkeypatch.setattr(HttpObjects, "put_together", lambda *_: False)
     one, other = b"x" * CHUNK + b"one", b"x" * CHUNK + b"other"
     keeper = shop.keep(one=one, other=other, small=b"x" * CHUNK, good=b"y")
     assert [file.path for file in shop.direct.artifacts(shop.job_id)] == ["good"]

@@ -1,10 +1,11 @@
-"""`forge worker`: workers created by admins, and their tokens."""
+"""`forge worker`: workers, and the tokens of those that admins create."""
 
 from typing import Annotated
 
 import typer
 
-from forge_client.cli.admin.workers import find_worker
+from forge_client.cli.admin.workers import drain, find_worker, workers
+from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
 from forge_client.cli.show import narration, output
@@ -13,14 +14,21 @@ from forge_client.connection import connect
 from forge_client.settings import Settings
 from forge_client.up import running
 
-app = typer.Typer(no_args_is_help=True, help="Workers created by admins, and their tokens.")
+app = typer.Typer(no_args_is_help=True, help="Workers: list, drain, create, tokens.")
 SOMEWHERE = "https://YOUR-SERVER"
-Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name or id.")]
+Worker = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
+]
 
 
 @app.callback()
 def worker() -> None:
-    """Manage workers that connect through a server; `forge workers` lists them."""
+    """Manage workers, and create those that connect through a server."""
+
+
+app.command("list")(workers)
+app.command()(drain)
 
 
 @app.command()
