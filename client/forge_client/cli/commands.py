@@ -32,15 +32,12 @@ PANELS = {
         "exec": "jobs.shell:enter",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
-        "code": "code.code:code",
-        "diff": "code.code:diff",
     },
     "Other ways to submit": {
         "test": "jobs.testing:run_tests",
         "benchmark": "jobs.benchmark:benchmark",
         "rerun": "code.code:rerun",
         "run-handler": "jobs.handlers:run_handler",
-        "rerun": "code.code:rerun",
     },
     "Things to manage: forge THING VERB": {
         "sweep": "jobs.benchmark:app",
