@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.states import State
@@ -24,6 +26,7 @@ SPANS = ("1h", "1d", "7d")
 COUNTED = (
     *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),
 )
+_NUMBER = re.compile("[0-9]{1,18}")
 Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
 
 
@@ -73,6 +76,14 @@ class Listed:
         """Return the list's address with only this value for a key; without it if it is set."""
         chosen = () if self.has(key, value) else (value,)
         return address(self.wanted.having(key, *chosen))
+
+
+@router.get("/find")
+def find(_who: SeesPages, q: Text = "") -> Response:
+    """Lead to the job with a number, or to the list of jobs that match a filter."""
+    text = q.strip()
+    to = f"/jobs/{int(text)}" if _NUMBER.fullmatch(text) else f"/jobs?{urlencode({'q': text})}"
+    return RedirectResponse(to, HTTPStatus.SEE_OTHER)
 
 
 @router.get("/jobs")
