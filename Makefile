@@ -56,7 +56,7 @@ screenshots: .venv/dev.stamp  ## Take the pictures of the dashboard in docs/scre
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 docs: .venv/dev.stamp  ## Build the documentation site, build/docs/site/index.html
-	$(BIN)/python docs/site
+	$(BIN)/python docs/site/build.py
 
 # Only the public registry and no local wheels, so that the hashes are the ones that everybody gets.
 # Pins stay as they are where they still fit; `make lock LOCK_ARGS=--upgrade` takes newer ones.

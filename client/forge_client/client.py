@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from forge_schema.model.job import JobStatus, Schedule
+from forge_schema.model.job import ListedJob, Schedule
 from forge_schema.model.worker import WorkerInfo
 
 from forge_client import settings
@@ -183,20 +183,41 @@ class Client:
         jobs = [{**spec, "command": _filled(command, chosen)} for chosen in values]
         return self.submit_many(jobs, folder=folder)
 
-    def job(self, job_id: int) -> Job:
+    def job(self, handle: int | str) -> Job:
         """Return an existing job.
 
+        Args:
+            handle: its id, its name, the beginning of its name, or `@last` for your newest job.
+
         Raises:
-            ClientError: there is no such job.
+            ClientError: there is no such job, or several could be meant.
         """
+        job_id = handle if isinstance(handle, int) else self.backend.job_id(handle)
         self.backend.job(job_id)
         return Job(self.backend, job_id)
 
     def jobs(
-        self, *, owner: str | None = None, states: Sequence[str] | None = None, count: int = 50
-    ) -> list[JobStatus]:
-        """Return jobs, newest first, of all owners unless one is given."""
-        return self.backend.jobs(owner=owner, states=states, count=count)
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> list[ListedJob]:
+        """Return jobs, newest first, of all owners unless one is given.
+
+        Args:
+            query: a filter as `forge ps` takes it, such as `"state:failed owner:me since:1d"`.
+            owner: only this owner's jobs.
+            states: only jobs in these states.
+            before: only jobs with a lower id.
+            count: the largest number of jobs, at most 1000.
+
+        Raises:
+            ClientError: the query is not a filter, or a state is none.
+        """
+        return self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
 
     def workers(self) -> list[WorkerInfo]:
         """Return every worker."""
@@ -217,9 +238,9 @@ class Client:
             return []
         wanted = self._specs(requests, listing, config)
         self.backend.check(wanted)
-        digest = upload(self.backend, listing, limit=limit).bundle.digest
+        stored = upload(self.backend, listing, limit=limit)
         upload_images(self.backend, images)
-        return [{**spec, "bundle_digest": digest} for spec in wanted]
+        return [{**spec, **stored.fields} for spec in wanted]
 
     def _specs(
         self, requests: Sequence[Request], listing: Listing, config: str | None

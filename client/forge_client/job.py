@@ -102,7 +102,7 @@ class Job:
         pause = QUICKEST_S
         while not (status := self.status()).terminal:
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"job {self.id} is {status.state} after {timeout:g} s")
+                raise TimeoutError(f"job {self.id} is {status.word} after {timeout:g} s")
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status

@@ -224,6 +224,6 @@ def _no_key() -> ClientError:
     return ClientError(
         "a server is configured, but no API key",
         hint="set FORGE_API_KEY, or pass --api-key-file; an admin creates a key with"
-        " `forge keys create`",
+        " `forge key create`",
         code="api_key_missing",
     )

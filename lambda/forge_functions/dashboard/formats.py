@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
+from forge_schema.model.states import in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup
 
@@ -124,4 +125,5 @@ FILTERS = {
     "moment": moment,
     "roughly": roughly,
     "exact": exact,
+    "word": in_words,
 }

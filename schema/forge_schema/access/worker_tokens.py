@@ -131,7 +131,7 @@ class WorkerTokens:
         if not row["deleted"]:
             raise NotOffline(
                 f"worker {worker_id} is {row['status']} and may hold jobs",
-                hint="drain it, stop it, and delete it once `forge workers` shows it offline",
+                hint="drain it, stop it, and delete it once `forge worker list` shows it offline",
             )
 
     def check(self, token: Token) -> Row | None:
@@ -145,4 +145,4 @@ class WorkerTokens:
 
 
 def _unknown(worker_id: int) -> NoSuchWorker:
-    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge worker list` lists them")

@@ -193,7 +193,7 @@ def test_an_unknown_job_and_another_owners(connected: Command, database_url: str
 
 def test_what_a_jobs_state_forbids(connected: Command) -> None:
     job = connected("submit", ".", "--", "ls").stdout.strip()
-    told(connected("retry", job), 4, f"job {job} is ready")
+    told(connected("retry", job), 4, f"job {job} is queued")
     told(connected("preempt", job), 4, f"job {job} is not running")
     assert connected("cancel", job).returncode == 0
     submit = ("submit", ".", "--idempotency-key", "k", "--")

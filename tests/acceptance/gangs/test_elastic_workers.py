@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from forge_schema.sweeper.tick import TURN
 from support.waiting import eventually
 from support.workers.http_bed import http_bed
-from support.workers.worker import bed
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -52,16 +50,10 @@ def grown(made: Bed, at_once: timedelta) -> bool:
     return bool(rows[0]["grown"])
 
 
-@pytest.mark.parametrize("way", ["sql", "http"])
 def test_a_run_goes_on_without_a_killed_worker_and_with_it_when_it_is_back(
-    way: str, tmp_path: Path, database_url: str
+    tmp_path: Path, database_url: str
 ) -> None:
-    opened = (
-        http_bed(tmp_path, database_url)
-        if way == "http"
-        else bed("process", tmp_path, database_url)
-    )
-    with opened as made:
+    with http_bed(tmp_path, database_url) as made:
         workers = [made.worker(f"m{n}", gang_network="host", offline_s=4) for n in range(3)]
         eventually(lambda: counted(made, "SELECT count(*) AS found FROM idle") == 3)
         job = made.script(SIZES, nodes=2, max_nodes=4, max_losses=1, max_failures=0)

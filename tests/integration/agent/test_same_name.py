@@ -105,14 +105,16 @@ def test_replaced_worker_gives_its_job_back_and_leaves(both: Bed, eventually: Ev
     assert both.reasons(job) == ["preempted", "succeeded"]
 
 
-def test_folder_that_starts_again_has_its_name_at_once(both: Bed, eventually: Eventually) -> None:
-    first = both.worker("one", **SLOW)
+def test_folder_that_starts_again_has_its_name_at_once(
+    process: Bed, eventually: Eventually
+) -> None:
+    first = process.worker("one", **SLOW)
     kept = worker_folder.known_id(first.folder)
     first.kill()
-    again = both.worker("one", **SLOW)
+    again = process.worker("one", **SLOW)
     assert worker_folder.known_id(again.folder) == kept is not None
     assert not refused(again)
-    eventually(lambda: both.registry.workers()[0]["status"] == "idle")
+    eventually(lambda: process.registry.workers()[0]["status"] == "idle")
 
 
 @contextmanager

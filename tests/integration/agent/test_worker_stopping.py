@@ -59,13 +59,13 @@ def ask(made: Bed, worker: Worker, command: Command | None) -> None:
     made.registry.command(row["id"], command)
 
 
-def test_cancel_reaches_a_running_job_at_once(both: Bed) -> None:
-    both.worker(**LONG)
-    job = both.script(SAVES)
-    both.says(job, "up")
-    both.queue.cancel(job)
-    assert both.ended(job)["state"] == "cancelled"
-    assert both.reasons(job) == ["cancelled"]
+def test_cancel_reaches_a_running_job_at_once(process: Bed) -> None:
+    process.worker(**LONG)
+    job = process.script(SAVES)
+    process.says(job, "up")
+    process.queue.cancel(job)
+    assert process.ended(job)["state"] == "cancelled"
+    assert process.reasons(job) == ["cancelled"]
 
 
 def test_cancel_whose_hint_is_lost_comes_with_the_next_renewal(process: Bed) -> None:
@@ -87,14 +87,14 @@ def test_work_submitted_without_a_hint_is_found_by_looking(
     process.succeeds(process.script("print('found')"))
 
 
-def test_preempted_job_is_given_back_and_goes_on_from_its_checkpoint(both: Bed) -> None:
-    both.worker(**LONG)
-    job = both.script(SAVES, max_preemptions=1)
-    both.says(job, "up")
-    assert both.queue.preempt(job)
-    both.succeeds(job)
-    assert both.reasons(job) == ["preempted", "succeeded"]
-    assert both.log(job) == b"up\nnotice True\nfound saved False\n"
+def test_preempted_job_is_given_back_and_goes_on_from_its_checkpoint(process: Bed) -> None:
+    process.worker(**LONG)
+    job = process.script(SAVES, max_preemptions=1)
+    process.says(job, "up")
+    assert process.queue.preempt(job)
+    process.succeeds(job)
+    assert process.reasons(job) == ["preempted", "succeeded"]
+    assert process.log(job) == b"up\nnotice True\nfound saved False\n"
 
 
 def test_drained_worker_finishes_its_job_and_stays_draining(

@@ -19,7 +19,7 @@ from support.queue.racers import ASKING_OWNER, AT_ONCE, OWNERS, SWEEPS, Course, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEED, RACERS, SWEEPERS, JOBS = 20_261_123, 8, 2, 400
+SEED, RACERS, SWEEPERS, JOBS = 20_261_123, 8, 2, 250
 
 
 def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 WANTED = os.environ.get("FORGE_TEST_MACHINE_EXAMPLES")
-EXAMPLES = int(WANTED or 40)
+EXAMPLES = int(WANTED or 25)
 STEPS = 40
 
 

@@ -208,7 +208,7 @@ def test_a_fault_of_the_server_gives_nothing_away(
 
     monkeypatch.setattr("forge_schema.read.jobs.Jobs.job", broken)
     log = StringIO()
-    # As a real server logs: structlog's default takes half a minute to format this.
+    # As a real server logs.
     configure_log("json", log)
     try:
         answer = api.key().call("GET", "/api/queue/jobs/1")

@@ -106,9 +106,12 @@ def shop(
         )
 
 
-def test_a_large_artifact_is_put_together_by_every_reader(shop: Shop, tmp_path: Path) -> None:
-    # More chunks than one answer lists.
-    model, small = os.urandom(230 * CHUNK + 7), b"x" * CHUNK
+def test_a_large_artifact_is_put_together_by_every_reader(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # More chunks than two answers list.
+    monkeypatch.setattr("forge_schema.service.service.CHUNKS", 10)
+    model, small = os.urandom(23 * CHUNK + 7), b"x" * CHUNK
     shop.keep(**{"model": model, "small": small, "a ü%.bin": model[:2500]})
     for backend in (shop.over_http, shop.direct):
         found = backend.artifacts(shop.job_id)

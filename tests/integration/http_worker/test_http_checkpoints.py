@@ -80,6 +80,12 @@ def afar(
         yield Afar(rig, gateway, objects, store, tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the worker ask for ten objects at once, so that few are many."""
+    monkeypatch.setattr("forge_worker.queue.http.store.OBJECTS", 10)
+
+
 def model(attempt: Attempt) -> str:
     return (attempt.folders.checkpoint / "model").read_text()
 
@@ -130,7 +136,7 @@ def test_a_worker_over_http_thins_out_restores_and_starts_from_another_job(afar:
 def test_chunks_over_http_are_thinned_out_restored_and_read_by_another_job(afar: Afar) -> None:
     source = afar.rig.submit(keep_checkpoints=1)
     first = afar.attempt()
-    content = bytearray(os.urandom(200 * 1000))
+    content = bytearray(os.urandom(30 * 1000))
     sync = afar.sync(first, 1000)
     for number in range(4):
         content[number * 1000] ^= 1
@@ -138,8 +144,8 @@ def test_chunks_over_http_are_thinned_out_restored_and_read_by_another_job(afar:
         sync.step()
         sync.thinner.step()
     assert [row["number"] for row in afar.rig.jobs.checkpoints(source)] == [3, 0]
-    # Two manifests, 200 chunks, and three that differ.
-    assert len(afar.keys(first)) == 205
+    # Two manifests, 30 chunks, and three that differ.
+    assert len(afar.keys(first)) == 35
     child = afar.rig.submit(from_checkpoint={"job_id": source}, priority=1)
     other = afar.attempt()
     assert other.fence.job_id == child
@@ -185,10 +191,10 @@ def test_many_files_take_few_requests(afar: Afar, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Session, "post", counted)
     job = afar.rig.submit()
     attempt = afar.attempt()
-    for number in range(250):
+    for number in range(25):
         (attempt.folders.output / str(number)).write_text(str(number))
     objects = afar.objects.of(attempt)
-    assert ArtifactKeeper(attempt, objects, afar.gateway, LIMIT_MB).store() == 250
+    assert ArtifactKeeper(attempt, objects, afar.gateway, LIMIT_MB).store() == 25
     assert len([path for path in asked if "/objects" in path]) == 3
     found = afar.rig.jobs.artifacts(job)
-    assert {afar.store.get(one["key"]).decode() for one in found} == set(map(str, range(250)))
+    assert {afar.store.get(one["key"]).decode() for one in found} == set(map(str, range(25)))

@@ -61,13 +61,13 @@ while True:
 """
 
 
-def test_exit_code_is_kept_and_charged_as_a_failure(both: Bed) -> None:
-    both.worker()
-    job = both.script("print('first'); raise SystemExit(3)", max_failures=1)
-    row = both.ended(job)
+def test_exit_code_is_kept_and_charged_as_a_failure(process: Bed) -> None:
+    process.worker()
+    job = process.script("print('first'); raise SystemExit(3)", max_failures=1)
+    row = process.ended(job)
     assert (row["state"], row["reason"], row["exit_code"]) == ("dead", "exit_code", 3)
-    assert both.reasons(job) == ["exit_code", "exit_code"]
-    assert both.log(job) == b"first\nfirst\n"
+    assert process.reasons(job) == ["exit_code", "exit_code"]
+    assert process.log(job) == b"first\nfirst\n"
 
 
 def test_command_that_is_not_there_is_named_in_the_log(both: Bed) -> None:
@@ -127,17 +127,17 @@ def test_job_over_its_memory_ends_as_oom(both: Bed) -> None:
     )
 
 
-def test_job_over_its_time_limit_is_not_run_again(both: Bed) -> None:
-    both.worker()
-    job = both.script("print('up', flush=True); import signal; signal.pause()", timeout_s=1)
-    row = both.ended(job)
+def test_job_over_its_time_limit_is_not_run_again(process: Bed) -> None:
+    process.worker()
+    job = process.script("print('up', flush=True); import signal; signal.pause()", timeout_s=1)
+    row = process.ended(job)
     assert (row["state"], row["reason"]) == ("failed", "timeout")
-    assert both.reasons(job) == ["timeout"]
+    assert process.reasons(job) == ["timeout"]
 
 
-def test_output_of_200_mb_is_stored_byte_for_byte(both: Bed) -> None:
+def test_output_of_64_mb_is_stored_byte_for_byte(both: Bed) -> None:
     both.worker(log_flush_s="0.5")
-    block, count = 1 << 20, 200
+    block, count = 1 << 20, 64
     source = (
         "import sys\n"
         f"for n in range({count}):\n"
@@ -148,16 +148,16 @@ def test_output_of_200_mb_is_stored_byte_for_byte(both: Bed) -> None:
     both.succeeds(job)
     log = both.log(job)
     assert len(log) == count * block
-    # Compared outside `assert`: pytest would look for the differences in 200 MB, for minutes.
+    # Compared outside `assert`: pytest would look for the differences in 64 MB, for minutes.
     same = log == b"".join(bytes([n % 251]) * block for n in range(count))
     assert same
 
 
-def test_last_line_needs_no_end(both: Bed) -> None:
-    both.worker()
-    job = both.script("import sys; sys.stdout.write('a\\nhalf a line'); sys.stderr.write('!')")
-    both.succeeds(job)
-    assert sorted(both.log(job)) == sorted(b"a\nhalf a line!")
+def test_last_line_needs_no_end(process: Bed) -> None:
+    process.worker()
+    job = process.script("import sys; sys.stdout.write('a\\nhalf a line'); sys.stderr.write('!')")
+    process.succeeds(job)
+    assert sorted(process.log(job)) == sorted(b"a\nhalf a line!")
 
 
 def test_half_a_line_can_be_read_while_the_job_runs(process: Bed) -> None:

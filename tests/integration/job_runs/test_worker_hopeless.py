@@ -57,35 +57,35 @@ def test_each_typo_is_run_once_and_named(both: Bed, tmp_path: Path) -> None:
         assert both.reasons(job_id) == ["exit_code"]
 
 
-def test_the_same_traceback_twice_is_final(both: Bed) -> None:
-    job_id = _submit(both, both.python, "-c", RAISES)
-    both.worker()
-    row = both.ended(job_id)
-    assert (row["state"], both.reasons(job_id)) == ("failed", ["exit_code"] * 2)
+def test_the_same_traceback_twice_is_final(process: Bed) -> None:
+    job_id = _submit(process, process.python, "-c", RAISES)
+    process.worker()
+    row = process.ended(job_id)
+    assert (row["state"], process.reasons(job_id)) == ("failed", ["exit_code"] * 2)
     first, *rest = row["detail"].splitlines()
     assert first == "failed the same way twice: ValueError: shapes (3, 4) and (5,)"
     assert rest[0] == "Traceback (most recent call last):"
 
 
-def test_failures_that_differ_are_retried(both: Bed) -> None:
-    job_id = _submit(both, both.python, "-c", DIFFERS)
-    both.worker()
-    both.ended(job_id)
-    said = [row["detail"].splitlines()[0] for row in both.jobs.attempts(job_id)]
+def test_failures_that_differ_are_retried(process: Bed) -> None:
+    job_id = _submit(process, process.python, "-c", DIFFERS)
+    process.worker()
+    process.ended(job_id)
+    said = [row["detail"].splitlines()[0] for row in process.jobs.attempts(job_id)]
     assert said[:3] == [f"ValueError: flaky {letter}" for letter in "abc"]
 
 
-def test_an_import_that_fails_after_progress_is_retried(both: Bed) -> None:
-    job_id = _submit(both, both.python, "-c", AFTER_PROGRESS)
-    both.worker()
-    assert both.ended(job_id)["state"] == "dead"
-    assert both.reasons(job_id) == ["exit_code"] * 4
+def test_an_import_that_fails_after_progress_is_retried(process: Bed) -> None:
+    job_id = _submit(process, process.python, "-c", AFTER_PROGRESS)
+    process.worker()
+    assert process.ended(job_id)["state"] == "dead"
+    assert process.reasons(job_id) == ["exit_code"] * 4
 
 
-def test_a_job_that_says_nothing_is_said_to_have_said_nothing(both: Bed) -> None:
-    job_id = both.submit("sh", "-c", "exit 3")
-    both.worker()
-    assert _ended(both, job_id) == (3, "no output")
+def test_a_job_that_says_nothing_is_said_to_have_said_nothing(process: Bed) -> None:
+    job_id = process.submit("sh", "-c", "exit 3")
+    process.worker()
+    assert _ended(process, job_id) == (3, "no output")
 
 
 def test_a_job_that_was_killed_names_the_signal(both: Bed) -> None:

@@ -28,7 +28,10 @@ ELSEWHERE = {"submitted", "dispatched", "ended", "drain", "stop"}
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     built = subprocess.run(
-        [sys.executable, SITE, "--to", folder], capture_output=True, text=True, check=False
+        [sys.executable, SITE / "build.py", "--to", folder],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
     return folder / "site"

@@ -41,6 +41,7 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.refusals import Refusals
 from forge_worker.runners.choice import Runners
+from forge_worker.runners.docker.sandbox_pool import SandboxPool
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.watch import SpotWatch, clouds_of
 
@@ -57,6 +58,11 @@ NO_IMAGE = (
 SIGNALS_S = 1.0
 
 log = structlog.get_logger(__name__)
+
+
+def sandboxes_wanted(most: int, claims: Claims, slots: Slots) -> int:
+    """Return how many sandboxes are to wait; one of them is for the next job if all is lent."""
+    return 0 if claims.closed else min(most, max(1, slots.spare))
 
 
 class Agent:
@@ -119,6 +125,10 @@ class Agent:
         identity = self._registration.identity
         condition = Condition(self._admission, faults, self._health, self.running.preparing)
         claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
+        own_id = str(worker_folder.own_id(settings.worker_dir))
+        wanted = partial(sandboxes_wanted, settings.sandboxes, claims, slots)
+        docker = runners.docker
+        self._sandboxes = None if docker is None else SandboxPool(docker, own_id, wanted)
         spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
         self.outbox = Outbox(gateway, spool, claims, patience_s=settings.store_patience_s)
         self._shutdown = Shutdown(
@@ -231,6 +241,7 @@ class Agent:
             self.outbox,
             self.claim_loop,
             self._reaper,
+            *([self._sandboxes] if self._sandboxes else []),
             self.state,
             self._sampler,
             self._shutdown,

@@ -87,6 +87,10 @@ class MachineSettings(BaseSettings):
         None,
         description="jobs that hold only disk while they are stored; by default --max-jobs",
     )
+    sandboxes: NonNegativeInt = Field(
+        2,
+        description="networks made ready beforehand, in which jobs in containers start sooner",
+    )
     max_cpu_percent: Percent | None = Field(
         None, description="take no new job while CPU usage of the machine is higher"
     )

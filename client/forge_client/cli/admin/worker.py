@@ -1,11 +1,12 @@
-"""`forge worker`: workers created by admins, and their tokens."""
+"""`forge worker`: workers, and the tokens of those that admins create."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from forge_client.cli.admin.workers import find_worker
+from forge_client.cli.admin.workers import drain, find_worker, workers
+from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
@@ -15,9 +16,12 @@ from forge_client.connection import connect
 from forge_client.settings import Settings
 from forge_client.up import running
 
-app = typer.Typer(no_args_is_help=True, help="Workers created by admins, and their tokens.")
+app = typer.Typer(no_args_is_help=True, help="Workers: list, drain, create, tokens.")
 SOMEWHERE = "https://YOUR-SERVER"
-Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name or id.")]
+Worker = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
+]
 PublicKey = Annotated[
     Path | None,
     typer.Option(help="Ed25519 public key; the worker must then sign every request."),
@@ -26,7 +30,11 @@ PublicKey = Annotated[
 
 @app.callback()
 def worker() -> None:
-    """Manage workers that connect through a server; `forge workers` lists them."""
+    """Manage workers, and create those that connect through a server."""
+
+
+app.command("list")(workers)
+app.command()(drain)
 
 
 @app.command()

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint, in_chunks
-from forge_schema.read.job_filter import Filter
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 from forge_schema.read.jobs import Jobs
 
@@ -185,9 +185,9 @@ def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -
 
 @router.post("/retry")
 def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
-    """Make a failed or dead job ready again."""
+    """Queue a failed job again."""
     shared.service(who).retry(job.job_id)
-    return after(request, _path(job.job_id), t("The job is ready again."))
+    return after(request, _path(job.job_id), t("The job is queued again."))
 
 
 @router.post("/approve")

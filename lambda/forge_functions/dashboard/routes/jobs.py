@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import LARGEST, Text
-from forge_schema.model.states import State
+from forge_schema.model.states import StateWord
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.read.job_pages import Page
 
 from forge_functions.dashboard.page import page
@@ -56,8 +56,10 @@ class Listed:
     @cached_property
     def page(self) -> Page:
         """The jobs."""
-        owner = self.who.scope
-        return job_pages.page(self.shared.database, self.wanted, owner=owner, before=self.before)
+        wanted = self.wanted.seen_by(self.who.owner)
+        return job_pages.page(
+            self.shared.database, wanted, owner=self.who.scope, before=self.before
+        )
 
     @property
     def jobs(self) -> list[Row]:
@@ -97,7 +99,7 @@ def jobs(
         who,
         "jobs.html",
         listed=listed,
-        states=[state.value for state in State],
+        states=[word.value for word in StateWord],
         spans=SPANS,
         keys=KEYS,
         did=done(request),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import struct
 import subprocess
-import termios
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.states import Phase
 from support.client.command import FORGE
+from support.client.entering import WAITS, enter_in_a_terminal
 from support.gangs.runs import running
 from support.waiting import eventually
 from support.warm.process import Warm
@@ -23,14 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.queue.rig import Rig
-    from support.waiting import Eventually
 
-WAITS = """
-import os, threading
-print("ready", os.getuid(), os.getcwd(), flush=True)
-while not os.path.exists("go"):
-    threading.Event().wait(0.05)
-"""
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; exit 7'
 
 
@@ -51,11 +40,7 @@ def run(
     return subprocess.CompletedProcess(given, process.returncode, out, err)
 
 
-def resize(terminal: int, rows: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def test_a_running_job_is_entered(both: Bed, eventually: Eventually) -> None:
+def test_a_running_job_is_entered(both: Bed) -> None:
     both.worker()
     url = both.database.url
     job = both.script(WAITS, env={"MINE": "my own"})
@@ -71,45 +56,12 @@ def test_a_running_job_is_entered(both: Bed, eventually: Eventually) -> None:
         ("user:ann", "sh"),
         ("user:ann", "no-such-program"),
     ]
-    _interactive(words(url, job), eventually)
+    enter_in_a_terminal(words(url, job), os.environ)
 
     assert run(url, job, "touch", "go").returncode == 0
     both.succeeds(job)
     late = run(url, job, "ls")
     assert (late.returncode, "is not running: it is succeeded" in late.stderr) == (4, True)
-
-
-def _interactive(command: list[str], eventually: Eventually) -> None:
-    ours, theirs = pty.openpty()
-    os.set_blocking(ours, False)
-    shown = bytearray()
-
-    def shows(text: bytes) -> bool:
-        with suppress(BlockingIOError):
-            shown.extend(os.read(ours, 65536))
-        return text in shown
-
-    resize(ours, 33, 99)
-    command = ["setsid", "--ctty", "--wait", *command]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as shell:
-        try:
-            os.write(
-                ours, b"tty; until stty size | grep -q '33 99'; do sleep 0.1; done; echo first-$?\n"
-            )
-            eventually(lambda: shows(b"first-0\r\n"))
-            assert b"/dev/pts/" in shown
-            resize(ours, 44, 111)
-            os.write(
-                ours, b"until stty size | grep -q '44 111'; do sleep 0.1; done; echo second-$?\n"
-            )
-            eventually(lambda: shows(b"second-0\r\n"))
-            os.write(ours, b"exit 9\n")
-            eventually(lambda: shows(b"exit 9") and shell.poll() is not None)
-        finally:
-            shell.kill()
-    os.close(theirs)
-    os.close(ours)
-    assert shell.returncode == 9
 
 
 def test_each_rank_of_a_job_is_entered_on_its_worker(tmp_path: Path, database_url: str) -> None:

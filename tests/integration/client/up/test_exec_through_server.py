@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import pty
 import signal
-import struct
 import subprocess
-import termios
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +17,7 @@ from forge_schema.http_client import tls_context
 from forge_schema.model.states import Phase, Role
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellNews, ShellTicket, connect
 from support.client.command import FORGE
+from support.client.entering import WAITS, enter_in_a_terminal
 from support.http.api import problem
 from support.http.certificates import certificates
 from support.warm.process import Warm
@@ -37,12 +34,6 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
     from support.workers.worker import Bed
 
-WAITS = """
-import os, threading
-print("ready", os.getuid(), os.getcwd(), flush=True)
-while not os.path.exists("go"):
-    threading.Event().wait(0.05)
-"""
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; echo aside >&2; exit 7'
 LASTING = "exec sleep 86399"
 LARGE = 3_000_000
@@ -54,7 +45,7 @@ class Person:
     def __init__(self, made: Bed, url: str, owner: str, role: Role = Role.SUBMITTER) -> None:
         key = Keys(made.database, actor="user:root").create(owner, role)[1]
         kept = {name: it for name, it in os.environ.items() if not name.startswith("FORGE_")}
-        self.env = {**kept, "FORGE_URL": url, "FORGE_API_KEY": key, "TERM": "vt100"}
+        self.env = {**kept, "FORGE_URL": url, "FORGE_API_KEY": key}
 
     def __call__(self, *words: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run `forge exec` with pipes."""
@@ -113,54 +104,12 @@ def test_job_is_entered_from_anywhere(
         assert viewer(str(job), "--", "ls").returncode == 7
         assert len(entries(made, job)) == 4
 
-        _interactive(ann, job, eventually)
+        enter_in_a_terminal([str(FORGE), "exec", str(job)], ann.env)
         _left(ann, job, eventually)
         assert Person(made, url, "root", Role.ADMIN)(str(job), "--", "touch", "go").returncode == 0
         made.succeeds(job)
         late = ann(str(job), "--", "ls")
         assert (late.returncode, b"is not running: it is succeeded" in late.stderr) == (4, True)
-
-
-def _resize(terminal: int, rows: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def _interactive(ann: Person, job: int, eventually: Eventually) -> None:
-    ours, theirs = pty.openpty()
-    os.set_blocking(ours, False)
-    shown = bytearray()
-
-    def shows(text: bytes) -> bool:
-        with suppress(BlockingIOError):
-            shown.extend(os.read(ours, 65536))
-        return text in shown
-
-    _resize(ours, 33, 99)
-    words = ["setsid", "--ctty", "--wait", str(FORGE), "exec", str(job)]
-    with subprocess.Popen(words, env=ann.env, stdin=theirs, stdout=theirs, stderr=theirs) as shell:
-        try:
-            os.write(
-                ours, b"until stty size | grep -q '33 99'; do sleep 0.1; done; echo first-$?$TERM\n"
-            )
-            eventually(lambda: shows(b"first-0vt100\r\n"))
-            _resize(ours, 44, 111)
-            os.write(
-                ours, b"until stty size | grep -q '44 111'; do sleep 0.1; done; echo second-$?\n"
-            )
-            eventually(lambda: shows(b"second-0\r\n"))
-            # Ctrl-C ends the program and neither the shell nor the command here.
-            os.write(ours, b"echo wait''ing; sleep 86400; echo third-$?\n")
-            eventually(lambda: shows(b"waiting\r\n"))
-            os.write(ours, b"\x03")
-            os.write(ours, b"echo fourth-$?\n")
-            eventually(lambda: shows(b"fourth-130\r\n"))
-            os.write(ours, b"exit 9\n")
-            eventually(lambda: shows(b"exit 9") and shell.poll() is not None)
-        finally:
-            shell.kill()
-    os.close(theirs)
-    os.close(ours)
-    assert shell.returncode == 9
 
 
 def _left(ann: Person, job: int, eventually: Eventually) -> None:

@@ -44,7 +44,7 @@ def assemble(build: Path) -> None:
         (build / f"{language}.toml").write_text(_config(language), encoding="utf-8")
 
 
-def build(folder: Path) -> int:
+def build_all(folder: Path) -> int:
     """Build the site of each language from what was assembled; return the worst exit code."""
     zensical = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file"]
     configs = [folder / f"{language}.toml" for language in LANGUAGES]
@@ -64,4 +64,4 @@ if __name__ == "__main__":
     parser.add_argument("--to", type=Path, default=BUILD, help="folder to build in; it is emptied")
     folder = parser.parse_args().to
     assemble(folder)
-    sys.exit(build(folder))
+    sys.exit(build_all(folder))
