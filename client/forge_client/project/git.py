@@ -4,11 +4,13 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.job import Git
 
-from forge_client.project.listing import Listing
+if TYPE_CHECKING:
+    from forge_client.project.listing import Listing
+
 
 # A larger diff is not kept: the bundle has the files.
 MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
@@ -30,7 +32,7 @@ def revision_text(spec: Mapping[str, Any]) -> str:
     )
 
 
-def git_state(listing: Listing) -> tuple[Git, bytes] | None:
+def git_state(listing: "Listing") -> tuple[Git, bytes] | None:
     """Return the commit of a project's folder, and the changes since; None without a repository.
 
     The changes are those of tracked files that are in the bundle.
@@ -46,7 +48,7 @@ def git_state(listing: Listing) -> tuple[Git, bytes] | None:
     return Git(revision=revision, branch=branch, dirty=True), _diff(listing)
 
 
-def _diff(listing: Listing) -> bytes:
+def _diff(listing: "Listing") -> bytes:
     """Return the changes of tracked files; files that are not in the bundle may hold secrets."""
     names = (_git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b"").decode().split("\0")
     shown = sorted({entry.name for entry in listing.files} & set(names))

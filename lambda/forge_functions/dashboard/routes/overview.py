@@ -4,9 +4,9 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import parse
 from forge_schema.model.overview import Overview
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import parse
 
 from forge_functions.dashboard.job_form import JobForm
 from forge_functions.dashboard.page import page
