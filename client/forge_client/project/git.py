@@ -2,15 +2,12 @@
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.job import Git
 
-if TYPE_CHECKING:
-    from forge_client.project.listing import Listing
-
+from forge_client.project.listing import Listing
 
 # A larger diff is not kept: the bundle has the files.
 MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
@@ -21,18 +18,7 @@ PLAIN = ("--no-ext-diff", "--no-textconv", "--relative", "HEAD")
 UNCOMMITTED = "uncommitted.diff"
 
 
-def revision_text(spec: Mapping[str, Any]) -> str:
-    """Return the commit that a job's code is based on, for people; empty if it is unknown."""
-    git = spec.get("git")
-    if not git:
-        return ""
-    branch = f" on {git['branch']}" if git.get("branch") else ""
-    return (
-        f"{git['revision'][:12]}{branch}{', with uncommitted changes' if git.get('dirty') else ''}"
-    )
-
-
-def git_state(listing: "Listing") -> tuple[Git, bytes] | None:
+def git_state(listing: Listing) -> tuple[Git, bytes] | None:
     """Return the commit of a project's folder, and the changes since; None without a repository.
 
     The changes are those of tracked files that are in the bundle.
@@ -48,7 +34,7 @@ def git_state(listing: "Listing") -> tuple[Git, bytes] | None:
     return Git(revision=revision, branch=branch, dirty=True), _diff(listing)
 
 
-def _diff(listing: "Listing") -> bytes:
+def _diff(listing: Listing) -> bytes:
     """Return the changes of tracked files; files that are not in the bundle may hold secrets."""
     names = (_git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b"").decode().split("\0")
     shown = sorted({entry.name for entry in listing.files} & set(names))

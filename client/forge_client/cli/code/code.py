@@ -12,11 +12,11 @@ from forge_schema.model.quantities import counted
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
+from forge_client.cli.show.standing import revision_text
 from forge_client.cli.show.submitted import tell_job, tell_nobody
 from forge_client.cli.show.waiting import wait_for
 from forge_client.code import fetch, uncommitted, unpacked_code
 from forge_client.project.bundle import scan
-from forge_client.project.git import revision_text
 
 
 def code(

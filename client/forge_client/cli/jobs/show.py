@@ -15,8 +15,7 @@ from forge_client.cli.show import output
 from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.resources import resources
-from forge_client.cli.show.standing import progress, ran, why, workers
-from forge_client.project.git import revision_text
+from forge_client.cli.show.standing import progress, ran, revision_text, why, workers
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
@@ -153,8 +152,8 @@ def _print(
         ("starts from", source(job)),
         ("resources", resources(job)),
         *_configuration(job.spec),
-        ("revision", revision_text(job.spec)),
         ("bundle", (job.bundle_digest or "")[:DIGITS]),
+        ("revision", revision_text(job.spec)),
     ])  # fmt: skip
     tried: list[Any] = [*attempts, *_running(job)]
     columns = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if any(one.rank for one in tried) else ATTEMPTS
