@@ -26,6 +26,7 @@ from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
+from forge_worker.queue.http.waiting import WaitingObjects
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
 from forge_worker.queue.store_tidier import StoreTidier
@@ -191,7 +192,11 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
             new_work = partial(_new_work, gateway, work)
             return _running(HttpHints(session, work=new_work, asked=asked, called=called))
 
-        yield Transport(gateway, store.of, loops, servers.refusals)
+        def objects(attempt: Attempt) -> Objects:
+            # Without a lease, only the inputs can be read.
+            return store.of(attempt) if attempt.fence.token else WaitingObjects(store, attempt)
+
+        yield Transport(gateway, objects, loops, servers.refusals)
 
 
 def _warn_of_readers(settings: WorkerSettings) -> None:

@@ -27,15 +27,20 @@ def may_get(lease: OwnLease, key: str, store: Store) -> bool:
 
     These are all its own checkpoints, and the one of another job that it starts from.
     """
-    if lease.bundle_digest is not None and is_code(lease.bundle_digest, key, store):
-        return True
-    if lease.image_tar is not None and key == keys.image(lease.image_tar):
+    if is_input(lease.bundle_digest, lease.image_tar, key, store):
         return True
     places = [CHECKPOINT.format(job_id=lease.fence.job_id)]
     if lease.source_keys:
         places += map(re.escape, lease.source_keys)
         places.append(SOURCE_FILE.format(job_id=lease.source_job_id))
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
+
+
+def is_input(bundle: str | None, image_tar: str | None, key: str, store: Store) -> bool:
+    """Tell whether a key is the bundle with this digest, one of its segments, or the image."""
+    if image_tar is not None and key == keys.image(image_tar):
+        return True
+    return bundle is not None and is_code(bundle, key, store)
 
 
 def signed(lease: OwnLease, wanted: Transfer, signer: Signer, store: Store) -> SignedUrl:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +123,7 @@ def ends(world: World, kind: str) -> Request:
 
 ROOM = {"cpus": 1, "memory_mb": 1, "disk_mb": 1}
 OBJECT = {"path": "a", "bytes": 6, "sha256": DIGEST}
+CONTENT = b64encode(b"object").decode()
 KEY = {"owner": "eve", "role": "viewer"}
 WEEKLY = {"cron": "0 3 * * 0", "spec": SPEC}
 SIGNED = f"/api/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
@@ -231,6 +233,12 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
     ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
     ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
+    ("post", "/api/workers/next"): (WORKS, booted("/api/workers/next")),
+    # No such job waits.
+    ("post", "/api/workers/next/{job_id}/objects"): (
+        HOLDS | {"worker": 404},
+        fixed("/api/workers/next/999999/objects", {"keys": [f"bundles/{DIGEST}.tar.zst"]}),
+    ),
     ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
     ("post", "/api/workers/job/{job_id}/gather"): (
         HOLDS,
@@ -280,6 +288,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/job/{job_id}/objects/batch"): (
         HOLDS,
         of_lease("/objects/batch", objects={"operation": "put", "size": 6, "sha256": DIGEST}),
+    ),
+    ("post", "/api/workers/job/{job_id}/objects/small"): (
+        HOLDS,
+        of_lease("/objects/small", objects={"sha256": DIGEST, "content": CONTENT}),
     ),
     ("get", "/api/objects/{key}"): (NO_SIGNATURE, fixed(SIGNED)),
     ("put", "/api/objects/{key}"): (

@@ -25,6 +25,7 @@ from forge_worker.devices import Inventory
 from forge_worker.gang.policy import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
+from forge_worker.job_runs.prefetch import Prefetch
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine import speed
@@ -60,9 +61,9 @@ SIGNALS_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-def sandboxes_wanted(most: int, claims: Claims, slots: Slots) -> int:
-    """Return how many sandboxes are to wait; one of them is for the next job if all is lent."""
-    return 0 if claims.closed else min(most, max(1, slots.spare))
+def sandboxes_wanted(most: int, runners: Runners, claims: Claims, slots: Slots) -> int:
+    """Return how many sandboxes are to wait; one is for the next job if all is lent."""
+    return 0 if claims.closed or not runners.sandboxed else min(most, max(1, slots.spare))
 
 
 class Agent:
@@ -126,7 +127,7 @@ class Agent:
         condition = Condition(self._admission, faults, self._health, self.running.preparing)
         claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
         own_id = str(worker_folder.own_id(settings.worker_dir))
-        wanted = partial(sandboxes_wanted, settings.sandboxes, claims, slots)
+        wanted = partial(sandboxes_wanted, settings.sandboxes, runners, claims, slots)
         docker = runners.docker
         self._sandboxes = None if docker is None else SandboxPool(docker, own_id, wanted)
         spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
@@ -176,6 +177,14 @@ class Agent:
             condition=condition,
             leaving=self.leaving,
             woken=renew,
+        )
+        self._prefetch = Prefetch(
+            settings.worker_dir / "ahead",
+            runners,
+            self._jobs.known,
+            attempts=attempts,
+            closed=lambda: claims.closed,
+            period_s=settings.prefetch_s,
         )
         self._lease_watchdog = LeaseWatchdog(
             attempts,
@@ -245,6 +254,7 @@ class Agent:
             self.state,
             self._sampler,
             self._shutdown,
+            *([self._prefetch] if self._settings.prefetch_s else []),
             *([self._spot] if self._settings.spot != "none" else []),
             *([self._fault_watch] if self._fault_watch.needed else []),
         ]

@@ -195,6 +195,10 @@ class PaceSettings(BaseSettings):
     poll_s: PositiveFloat = Field(
         5.0, description="seconds between checks of the queue without a wake-up"
     )
+    prefetch_s: NonNegativeFloat = Field(
+        30.0,
+        description="seconds between looks at what the next job needs, to prepare it; 0 for none",
+    )
     log_flush_s: PositiveFloat = Field(1.0, description="seconds between log chunks")
     gang_patience_s: PositiveFloat = Field(
         600.0, description="seconds that a prepared machine of a gang waits for the others"

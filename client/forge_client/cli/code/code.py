@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.quantities import counted
 
-from forge_client.cli.options.job_names import JobId, ids_of
+from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.standing import revision_text
@@ -54,8 +54,8 @@ def diff(
         first = stack.enter_context(unpacked_code(backend, backend.job(job)))
         second = Path(other)
         if not second.exists():
-            (named,) = ids_of(context, [other])
-            second = stack.enter_context(unpacked_code(backend, backend.job(named)))
+            job_id = backend.job_id(other)
+            second = stack.enter_context(unpacked_code(backend, backend.job(job_id)))
         for line in _differences(first, second):
             print(line)  # noqa: T201 - the data
 

@@ -93,6 +93,8 @@ class Session:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.servers = servers
+        # Whether the server said so when the worker registered.
+        self.stores_small_objects = False
         self._read_token = token
         self._clock = clock
         self._lock = Lock()
