@@ -11,6 +11,7 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.queue.queue import Queue
+from forge_schema.signing import Signing, read_signing_key
 from forge_schema.storage import Store, open_store
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
@@ -76,6 +77,7 @@ def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
     Raises:
         ForgeError: the database or the store does not answer or is misconfigured.
         CertificatesUnusable: the certificate file contains no certificate.
+        SigningKeyUnusable: the file of the signing key contains none.
     """
     return _over_http(settings) if settings.url else _direct(settings)
 
@@ -176,8 +178,10 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
     tls = tls_context(settings.tls_ca, verify=not settings.insecure_skip_verify)
     _warn_of_readers(settings)
     servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
+    key_file = settings.signing_key_file
+    signing = Signing(read_signing_key(key_file)) if key_file else None
     with (
-        closing(Session(servers, settings.worker_token, tls)) as session,
+        closing(Session(servers, settings.worker_token, tls, signing=signing)) as session,
         closing(HttpStore(session, tls)) as store,
     ):
         gateway = HttpGateway(session)

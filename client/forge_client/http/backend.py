@@ -6,7 +6,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
-from uuid import uuid4
 
 from forge_schema.job_filter import parse
 from forge_schema.model.admin import Myself
@@ -48,6 +47,7 @@ from forge_client.http.findings import JOBS, HttpFindings, job_path
 from forge_client.http.health import checks
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.server import Server
+from forge_client.http.submission import submitted
 from forge_client.http.transport import Transport, retried
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
@@ -109,23 +109,7 @@ class HttpBackend:
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
             return []
-        # Idempotency keys are generated before the first try, so that a lost answer cannot
-        # duplicate jobs.
-        stem = uuid4().hex
-        jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
-        with rejected_job():
-            try:
-                answer = self._sent(jobs)
-            except ClientError as error:
-                # A server of the version before knows no `git`, which is only shown to people.
-                if "git" not in error.message or not any("git" in job for job in jobs):
-                    raise
-                answer = self._sent([{k: v for k, v in job.items() if k != "git"} for job in jobs])
-        ids: list[int] = self._transport.field(answer, "job_ids")
-        return ids
-
-    def _sent(self, jobs: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401 - an answer
-        return self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
+        return submitted(self._transport, specs)
 
     def has_bundle(self, bundle: Bundle) -> bool:
         return self._offer(bundle).stored

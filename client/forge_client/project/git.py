@@ -2,9 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from forge_schema.model.job import Git
 
@@ -17,17 +16,6 @@ SECONDS = 20
 CALM = ("-c", "core.fsmonitor=false", "-c", "diff.external=", "--no-optional-locks")
 PLAIN = ("--no-ext-diff", "--no-textconv", "--relative", "HEAD")
 UNCOMMITTED = "uncommitted.diff"
-
-
-def revision_text(spec: Mapping[str, Any]) -> str:
-    """Return the commit that a job's code is based on, for people; empty if it is unknown."""
-    git = spec.get("git")
-    if not git:
-        return ""
-    branch = f" on {git['branch']}" if git.get("branch") else ""
-    return (
-        f"{git['revision'][:12]}{branch}{', with uncommitted changes' if git.get('dirty') else ''}"
-    )
 
 
 def git_state(listing: Listing) -> tuple[Git, bytes] | None:

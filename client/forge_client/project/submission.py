@@ -22,6 +22,8 @@ from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
 LISTED, PROJECT = "requirements.txt", "pyproject.toml"
+# What runs the tests of a project.
+PYTEST = "python3 -m pytest"
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 """Makes a progress bar from a description and the number of bytes."""

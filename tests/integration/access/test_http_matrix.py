@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Request = tuple[str, object]
     Case = tuple[dict[str, int], Callable[[World, str], Request]]
 
-NOBODY = ("none", "rotated", "revoked", "expired")
+NOBODY = ("none", "rotated", "revoked", "expired", "unsigned")
 WORKERS = ("worker", "other worker")
 PEOPLE = ("viewer", "submitter", "token", "other owner", "admin")
 KINDS = (*NOBODY, *WORKERS, *PEOPLE)

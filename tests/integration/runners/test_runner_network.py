@@ -18,7 +18,7 @@ import pytest
 from forge_worker.runners.docker import network
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import StartFailed
-from support.workers.runners import Bench, make_spec, require_docker
+from support.workers.runners import Bench, make_spec, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,22 +56,6 @@ def listening_at(address: str) -> Iterator[int]:
         subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=True)
 
 
-@contextmanager
-def ready(bench: Bench, sandboxes: int) -> Iterator[None]:
-    """Have sandboxes wait for jobs, each of which must have joined one at the end."""
-    assert isinstance(bench.runner, DockerRunner)
-    folder = uuid.uuid4().hex
-    assert bench.runner.obstacle() == ""
-    for _ in range(sandboxes):
-        bench.runner.sandboxes.make(folder)
-    try:
-        yield
-        assert bench.runner.sandboxes.ready == 0
-    finally:
-        bench.close()
-        bench.runner.sandboxes.end(folder)
-
-
 @pytest.mark.parametrize(
     ("address", "beside", "sandboxes"),
     [
@@ -85,7 +69,11 @@ def test_metadata_addresses_are_out_of_reach(
     bench: Bench, address: str, beside: str, sandboxes: int
 ) -> None:
     """One address of each, and one beside it to show that the way itself is open."""
-    with listening_at(address) as metadata, listening_at(beside) as other, ready(bench, sandboxes):
+    with (
+        listening_at(address) as metadata,
+        listening_at(beside) as other,
+        sandboxes_for(bench, sandboxes),
+    ):
         reached = bench.python(CONNECT, beside, str(other)).result()
         blocked = bench.python(CONNECT, address, str(metadata))
         assert blocked.result().code == 1

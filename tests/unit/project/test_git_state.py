@@ -6,8 +6,9 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_client.cli.show.standing import revision_text
 from forge_client.project import git
-from forge_client.project.git import git_state, revision_text
+from forge_client.project.git import git_state
 from forge_client.project.listing import scan
 from forge_schema.model.job import Git
 

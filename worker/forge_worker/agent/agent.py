@@ -61,9 +61,9 @@ SIGNALS_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-def sandboxes_wanted(most: int, claims: Claims, slots: Slots) -> int:
-    """Return how many sandboxes are to wait; one of them is for the next job if all is lent."""
-    return 0 if claims.closed else min(most, max(1, slots.spare))
+def sandboxes_wanted(most: int, runners: Runners, claims: Claims, slots: Slots) -> int:
+    """Return how many sandboxes are to wait; one is for the next job if all is lent."""
+    return 0 if claims.closed or not runners.sandboxed else min(most, max(1, slots.spare))
 
 
 class Agent:
@@ -127,7 +127,7 @@ class Agent:
         condition = Condition(self._admission, faults, self._health, self.running.preparing)
         claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
         own_id = str(worker_folder.own_id(settings.worker_dir))
-        wanted = partial(sandboxes_wanted, settings.sandboxes, claims, slots)
+        wanted = partial(sandboxes_wanted, settings.sandboxes, runners, claims, slots)
         docker = runners.docker
         self._sandboxes = None if docker is None else SandboxPool(docker, own_id, wanted)
         spool = Spool(settings.worker_dir / FILE, settings.spool_slots)

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from forge_schema.model.quantities import counted
 
-from forge_client.cli.options.job_names import JobId, ids_of
+from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
+from forge_client.cli.show.standing import revision_text
 from forge_client.cli.show.submitted import tell_job, tell_nobody
 from forge_client.cli.show.waiting import wait_for
 from forge_client.code import fetch, uncommitted, unpacked_code
 from forge_client.project.bundle import scan
-from forge_client.project.git import revision_text
 
 
 def code(
@@ -54,8 +54,8 @@ def diff(
         first = stack.enter_context(unpacked_code(backend, backend.job(job)))
         second = Path(other)
         if not second.exists():
-            (named,) = ids_of(context, [other])
-            second = stack.enter_context(unpacked_code(backend, backend.job(named)))
+            job_id = backend.job_id(other)
+            second = stack.enter_context(unpacked_code(backend, backend.job(job_id)))
         for line in _differences(first, second):
             print(line)  # noqa: T201 - the data
 

@@ -1,7 +1,5 @@
 """`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and its results."""
 
-import hashlib
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -24,9 +22,8 @@ from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
 from forge_client.findings import all_points
 from forge_client.project.forge_toml import Project
-from forge_client.project.matrix import expanded, from_options, from_toml
+from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
 
-SWEEP_LENGTH = 150
 app = typer.Typer(cls=ShowByDefault, no_args_is_help=True, help="Sweeps: results, comparison.")
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's name.")]
 ParallelOption = Annotated[
@@ -88,7 +85,7 @@ def benchmark(
         "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
-    called = _unique(sweep or base.name or "job", key)
+    called = sweep_name(sweep or base.name or "job", key)
     requests = expanded(
         base,
         {**from_toml(project.matrix), **from_options(matrix or [])},
@@ -103,12 +100,6 @@ def benchmark(
     narration.say(f"{counted(len(ids), 'job')}, {span}; `forge sweep show {called}` shows them")
     answer = {"sweep": called, "job_ids": ids}
     output.show_one(answer, form, lambda: print(called))  # noqa: T201 - the data
-
-
-def _unique(stem: str, key: str | None) -> str:
-    # Submitting again with the same key gives the same sweep.
-    mark = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
-    return f"{stem[:SWEEP_LENGTH].replace('/', '-')}-{mark}"
 
 
 @app.command("show")

@@ -15,8 +15,7 @@ from forge_client.cli.show import output
 from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.resources import resources
-from forge_client.cli.show.standing import progress, ran, why, workers
-from forge_client.project.git import revision_text
+from forge_client.cli.show.standing import progress, ran, revision_text, why, workers
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),

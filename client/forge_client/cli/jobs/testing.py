@@ -20,8 +20,8 @@ from forge_client.cli.show.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.findings import all_tests
 from forge_client.project.forge_toml import Project
+from forge_client.project.submission import PYTEST
 
-PYTEST = "python3 -m pytest"
 WORSE = ("failed", "error")
 COLUMNS: list[Column] = [
     ("VERDICT", lambda t: t.verdict),

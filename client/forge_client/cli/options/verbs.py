@@ -1,4 +1,4 @@
-"""Groups of verbs that were one command: `forge sweep NAME` is `forge sweep show NAME`."""
+"""Groups of verbs that were one command: `forge sweep NAME` is now `show NAME` of the group."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """Where a job stands, in a word or two: its progress, its reason, its workers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import duration_text, exit_in_words, names_text
@@ -47,3 +48,14 @@ def metrics_text(metrics: Mapping[str, float], most: int) -> str:
     """Return the first of some metrics: `loss=0.27 accuracy=0.92`."""
     shown = [(name, value) for name, value in metrics.items() if name not in {"step", "total"}]
     return " ".join(f"{name}={value:.4g}" for name, value in shown[:most])
+
+
+def revision_text(spec: Mapping[str, Any]) -> str:
+    """Return the commit that a job's code is based on, for people; empty if it is unknown."""
+    git = spec.get("git")
+    if not git:
+        return ""
+    branch = f" on {git['branch']}" if git.get("branch") else ""
+    return (
+        f"{git['revision'][:12]}{branch}{', with uncommitted changes' if git.get('dirty') else ''}"
+    )

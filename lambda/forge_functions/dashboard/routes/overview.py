@@ -18,7 +18,7 @@ from forge_functions.services import Services, Shared
 router = APIRouter()
 JOBS = 8
 FAILURES = 5
-FAILED = "state:failed,dead since:1d"
+FAILED = "state:failed since:1d"
 
 
 @router.get("/")

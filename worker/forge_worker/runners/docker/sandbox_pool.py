@@ -40,8 +40,9 @@ class SandboxPool(Loop):
             log.debug("sandboxes_not_tidied", error=error.message)
             return
         try:
-            while self._lacks_one() and not self._docker.obstacle():
-                self._sandboxes.make(self._folder)
+            for _ in range(self._wanted()):
+                if self._lacks_one() and not self._docker.obstacle():
+                    self._sandboxes.make(self._folder)
         except EngineUnreachable as error:
             log.warning("sandbox_not_made", note="jobs start more slowly", error=error.message)
 

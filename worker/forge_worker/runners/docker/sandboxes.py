@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from docker.errors import ImageNotFound
@@ -62,7 +62,8 @@ class Sandboxes:
     """The sandboxes of an agent, with the network that its jobs have. Thread-safe.
 
     Those of jobs are known by the names of the jobs' containers, and last as long as `containers`
-    are in use. `changed` is set when one may be missing or superfluous.
+    are in use. `changed` is set when one may be missing or superfluous. `asked` is whether any job
+    wanted one.
     """
 
     def __init__(self, engine: Engine, containers: Containers, network: str) -> None:
@@ -74,10 +75,12 @@ class Sandboxes:
         self._joined: dict[str, str] = {}
         self._starting = 0
         self.changed = containers.released
+        self.asked = False
 
     def take(self, container: str) -> Sandbox | None:
         """Return a sandbox for a container that is in use; None if none is ready."""
         with self._lock:
+            self.asked = True
             while self._waiting:
                 found = self._waiting.popleft()
                 if not found.ended:
@@ -173,7 +176,7 @@ class Sandboxes:
         known = pause_image()
         assert known is not None  # noqa: S101 - otherwise the pool does not run
         image, tar = known
-        arguments = {
+        arguments: dict[str, Any] = {
             "name": name,
             # The job's own: it shares the names of its network.
             "hostname": name,
@@ -191,6 +194,6 @@ class Sandboxes:
         try:
             return str(containers.create(image, **arguments))
         except ImageNotFound:
-            for _ in self._engine.client.api.load_image(tar):
+            for _ in self._engine.client.api.load_image(tar):  # type: ignore[no-untyped-call]
                 pass
         return str(containers.create(image, **arguments))
