@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 4 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo test tests test-again test-launchers lint types fmt lock lock-launchers bench chaos lambda-zip screenshots clean
+.PHONY: demo docs test tests test-again test-launchers lint types fmt lock lock-launchers bench chaos lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -54,6 +54,9 @@ lambda-zip: .venv/dev.stamp  ## Build build/forge-lambda.zip, which infra/templa
 
 screenshots: .venv/dev.stamp  ## Take the pictures of the dashboard in docs/screenshots anew
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
+
+docs: .venv/dev.stamp  ## Build the documentation site, build/docs/site/index.html
+	$(BIN)/python docs/site/build.py
 
 # Only the public registry and no local wheels, so that the hashes are the ones that everybody gets.
 # Pins stay as they are where they still fit; `make lock LOCK_ARGS=--upgrade` takes newer ones.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 from support.database import postgres
 from support.services import require
 from support.waiting import Eventually
@@ -50,6 +52,10 @@ os.environ["SSL_CERT_DIR"] = _NO_AUTHORITIES
 # By default structlog has rich format a traceback with all local variables, which takes seconds. No
 # program of ours does, nor need the code that runs in a test's own process.
 structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
+
+# On a busy machine, examples take long to make and to run.
+examples.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("busy")
 
 # Started in the background by a shell, a process ignores Ctrl-C, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,8 +1,9 @@
 """What a job costs besides itself: from claim to first output, and the whole of a no-op job.
 
 `.venv/bin/python benchmarks/runner` prints the tables of RESULTS.md. Each round runs the same
-command four times, in turn, so that what disturbs the machine falls on all: as a container by
-`docker run`, as a job in a container, as a subprocess, and as a job that is a process.
+command in turn, so that what disturbs the machine falls on all: before each kind of job what it is
+compared with, `docker run` or a subprocess. The kinds are a job in a container with a sandbox that
+waits for it, one without, and a job that is a process.
 """
 
 import argparse
@@ -45,14 +46,17 @@ from forge_worker.runners.choice import available
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.settings.settings import WorkerSettings
+from forge_worker.worker_folder import known_id
 
 IMAGE = os.environ.get("FORGE_TEST_IMAGE", "forge-test-base:latest")
 COMMAND = ["sh", "-c", "echo up"]
-KINDS = ("docker", "process")
+KINDS = ("docker", "no sandbox", "process")
+RUNNERS = {"docker": "docker", "no sandbox": "docker", "process": "process"}
 PLAIN = {"docker": ["docker", "run", "--rm", IMAGE, *COMMAND], "process": COMMAND}
+SANDBOXES = 2
 LOOK_S = 0.001
 # Threads whose requests are not for a single job.
-OTHERS = ("health", "reap")
+OTHERS = ("health", "reap", "sandboxes")
 SETTLE_S, SLEEP_S = 15, 30
 
 Took = dict[str, float]
@@ -66,7 +70,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.took: Took = {}
-        self.calls = self.running = 0
+        self.calls = self.running = self.gone = 0
         self.began = 0.0
         self.ended = Event()
 
@@ -83,7 +87,8 @@ class Watch:
             try:
                 return original(*arguments, **named)
             finally:
-                self.took[phase] = time.perf_counter() - began
+                if threading.current_thread().name not in OTHERS:
+                    self.took[phase] = time.perf_counter() - began
 
         wrap(owner, method, measured)
 
@@ -119,6 +124,7 @@ class Watch:
         """Note that nothing is left of the job."""
         original(*arguments)
         self.took["requests to the engine in all"] = self.calls / 1000
+        self.gone += 1
         self.ended.set()
 
     def _look(self, log: Path) -> None:
@@ -166,24 +172,30 @@ def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=30, help="jobs of each kind")
+    parser.add_argument("--burst", type=int, default=0, help="measure many jobs at once")
     parser.add_argument("--sleeping", type=int, default=0, help="measure jobs that only sleep")
     options = parser.parse_args()
     configure_log()
     watch = watched()
     if options.sleeping:
-        for kind in KINDS:
+        for kind in ("docker", "process"):
             sleeping(watch, kind, options.sleeping)
+        return
+    if options.burst:
+        burst(watch, options.burst, options.rounds)
         return
     rounds = options.rounds
     with (
         tempfile.TemporaryDirectory(prefix="forge-bench-") as folder,
         bench(Path(folder)) as (_, submit),
     ):
+        still = partial(settled, Path(folder) / "docker")
         plain: dict[str, list[Took]] = defaultdict(list)
         jobs: dict[str, list[Took]] = defaultdict(list)
         for _ in range(rounds + 1):
             for kind in KINDS:
-                plain[kind].append(run_plain(PLAIN[kind]))
+                still()
+                plain[kind].append(run_plain(PLAIN[RUNNERS[kind]]))
                 jobs[kind].append(run_job(watch, partial(submit, kind)))
     print(f"\nPython {platform.python_version()}, ms, median of {rounds} rounds\n")
     # The first finds nothing in any cache.
@@ -208,6 +220,38 @@ def run_job(watch: Watch, submit: Callable[[], object]) -> Took:
     submit()
     assert watch.ended.wait(60), "the job did not end"
     return watch.took
+
+
+def settled(folder: Path) -> None:
+    """Wait until the worker in a folder has its sandboxes again, and nothing to remove."""
+    label = f"label=forge.sandbox.folder={known_id(folder)}"
+    list_them = ["docker", "ps", "--all", "--quiet", "--filter", label]
+    while len(subprocess.check_output(list_them).split()) != SANDBOXES:
+        Event().wait(0.1)
+
+
+def burst(watch: Watch, jobs: int, rounds: int) -> None:
+    """Print how long many jobs take that are submitted at once."""
+    took: dict[str, list[float]] = defaultdict(list)
+    kinds = ("docker", "no sandbox")
+    with (
+        tempfile.TemporaryDirectory(prefix="forge-bench-") as folder,
+        bench(Path(folder), kinds) as (_, submit),
+    ):
+        for _ in range(rounds + 1):
+            for kind in kinds:
+                settled(Path(folder) / "docker")
+                watch.gone, began = 0, time.perf_counter()
+                for _ in range(jobs):
+                    submit(kind)
+                while watch.gone < jobs:
+                    Event().wait(LOOK_S)
+                took[kind].append(time.perf_counter() - began)
+    with_one, without = (took[kind][1:] for kind in kinds)
+    ratios = sorted(one / other for one, other in zip(with_one, without, strict=True))
+    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    print(f"{jobs} jobs: {median(with_one):.2f} s, without sandboxes {median(without):.2f} s")
+    print(f"ratio {median(ratios):.2f}, middle half {low:.2f} to {high:.2f}")
 
 
 def sleeping(watch: Watch, kind: str, jobs: int) -> None:
@@ -252,7 +296,7 @@ def compare(plain: dict[str, list[Took]], jobs: dict[str, list[Took]]) -> None:
 
 def phases(jobs: dict[str, list[Took]]) -> None:
     """Print where the time goes."""
-    print("\n| phase | docker | process |\n|---|---|---|")
+    print(f"\n| phase | {' | '.join(KINDS)} |\n|{'---|' * (len(KINDS) + 1)}")
     every = dict.fromkeys(name for kind in KINDS for took in jobs[kind] for name in took)
     for phase in every:
         found = ([took[phase] for took in jobs[kind] if phase in took] for kind in KINDS)
@@ -309,9 +353,10 @@ def worker(kind: str, url: str, root: Path) -> Iterator[None]:
             "store_url": (root / "store").as_uri(),
             "worker_name": kind,
             "worker_dir": folder,
-            "runner": kind,
+            "runner": RUNNERS[kind],
+            "sandboxes": SANDBOXES if kind == "docker" else 0,
             "allow_processes": kind == "process",
-            "default_image": IMAGE if kind == "docker" else "",
+            "default_image": IMAGE if RUNNERS[kind] == "docker" else "",
             "labels": {"kind": kind},
             "disk_floor_mb": 0,
             "sweep": False,

@@ -8,9 +8,11 @@ from forge_worker.job_io.artifacts import ArtifactKeeper
 from benchmarks.storage.bed import LIMIT_MB, Way, way
 
 
-def small_artifacts(root: Path, count: int, *, over_http: bool) -> tuple[float, float, float]:
+def small_artifacts(
+    root: Path, count: int, *, over_http: bool, store_url: str | None
+) -> tuple[float, float, float]:
     """Store files of 4 bytes; return the seconds, and CPU seconds of worker and server."""
-    with way(root, over_http=over_http) as made:
+    with way(root, over_http=over_http, store_url=store_url) as made:
         attempt, objects = made.attempt()
         for number in range(count):
             (attempt.folders.output / f"{number:05}").write_text("abcd")

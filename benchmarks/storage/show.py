@@ -42,13 +42,14 @@ def main() -> None:
     for act, store, over_http in product(acts, ("folder", "S3"), (False, True)):
         name = f"{store}, {'HTTP' if over_http else 'direct'}"
         _shown(name, _apart(asked.folder, partial(_on, act, store, over_http)))
-    for over_http in (False, True) if asked.artifacts else ():
-        took, worker, server = _apart(
-            asked.folder, partial(small_artifacts, count=asked.artifacts, over_http=over_http)
-        )
+    small = partial(small_artifacts, count=asked.artifacts)
+    for store, over_http in product(("folder", "S3"), (False, True)) if asked.artifacts else ():
+        took, worker, server = _apart(asked.folder, partial(_on, small, store, over_http))
         print(
-            f"\n{asked.artifacts} artifacts of 4 bytes {'over HTTP' if over_http else 'directly'}:"
-            f" {took:.1f} s; CPU: worker {worker:.1f} s, server {server:.1f} s"
+            f"\n{asked.artifacts} artifacts of 4 bytes, {store},"
+            f" {'HTTP' if over_http else 'direct'}:"
+            f" {took:.1f} s; CPU: worker {worker:.1f} s, server {server:.1f} s",
+            flush=True,
         )
 
 
@@ -63,7 +64,7 @@ def _plain(root: Path, files: int, size: int) -> list[Figures]:
         return plainly_sent(root / "plain", files, size, address)
 
 
-def _on(act: Act, store: str, over_http: bool, root: Path) -> list[Figures]:  # noqa: FBT001
+def _on(act: Callable[..., T], store: str, over_http: bool, root: Path) -> T:  # noqa: FBT001
     root.mkdir()
     if store == "folder":
         return act(root / "way", over_http=over_http, store_url=None)

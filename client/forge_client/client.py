@@ -1,33 +1,28 @@
 """The Python SDK: submit jobs and hold them as futures."""
 
 import re
-import warnings
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from forge_schema.model.job import JobStatus, Schedule
-from forge_schema.model.worker import WorkerInfo
+from forge_schema.model.job import ListedJob
 
 from forge_client import settings
 from forge_client.connection import connect
-from forge_client.job import Job
-from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
-from forge_client.project.ignore import sentence, unmatched_sentence
-from forge_client.project.request import Request
-from forge_client.project.submission import (
-    LIMIT,
-    configured,
-    specs,
-    upload,
-    upload_images,
-    with_images,
-    with_requirements,
-)
+from forge_client.project.matrix import Scalar, expanded, from_toml, sweep_name
+from forge_client.project.submission import PYTEST
+from forge_client.sdk.administration import Administration
+from forge_client.sdk.job import Job
+from forge_client.sdk.plans import Plans
+from forge_client.sdk.rows import Rows
+from forge_client.sdk.sending import Sender, packed, requests
+from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
+from forge_client.sdk.sweeps import Sweep
 
 
-class Client:
+class Client(Plans, Administration):
     """A connection to Forge; without arguments, to what the environment or `forge up` names.
 
     Args:
@@ -57,6 +52,7 @@ class Client:
         direct = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
         self._settings = settings.load({**server, **direct, "owner": owner}, {})
         self.backend = connect(self._settings)
+        self.sender = Sender(self.backend, self._settings)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +70,9 @@ class Client:
         command: Sequence[str] | str | None = None,
         *,
         config: str | None = None,
-        **spec: object,
+        include: Sequence[str] = (),
+        limit: int | None = None,
+        **spec: Unpack[JobSpec],
     ) -> Job:
         """Submit a folder and a command as one job.
 
@@ -82,21 +80,25 @@ class Client:
             folder: the project; its forge.toml provides fields not given here.
             command: the command to run in it; a string is split as in a shell.
             config: the name of a saved job config, used instead of forge.toml.
+            include: patterns of files to upload that would otherwise be left out.
+            limit: the largest total size of the folder's files, in bytes.
             **spec: fields by their names in forge.toml, `[resources]` included, such as
                 `name`, `gpus`, `memory="2GiB"`, `timeout="2h"`, `labels`, `env`.
 
         Raises:
             ClientError: the folder or a field is invalid, or nothing answers.
         """
-        return self.submit_many([{"command": command, **spec}], folder=folder, config=config)[0]
+        job: JobWithCommand = {"command": command, **spec}
+        return self._submit([job], folder, config, include, limit)[0]
 
     def submit_many(
         self,
-        jobs: Iterable[Mapping[str, Any]],
+        jobs: Iterable[JobWithCommand],
         *,
         folder: Path | str = ".",
         config: str | None = None,
-        limit: int = LIMIT,
+        include: Sequence[str] = (),
+        limit: int | None = None,
     ) -> list[Job]:
         """Submit many jobs on one folder in one transaction: all of them or none.
 
@@ -104,62 +106,27 @@ class Client:
             jobs: the fields of each, as `submit` takes them.
             folder: the project, packed and uploaded once.
             config: the name of a saved job config, used instead of forge.toml.
+            include: patterns of files to upload that would otherwise be left out.
             limit: the largest total size of the folder's files, in bytes.
 
         Raises:
             ClientError: as for `submit`.
         """
-        whole = self._uploaded(jobs, Path(folder), config, limit)
-        ids = self.backend.submit(whole) if whole else []
-        return [Job(self.backend, job_id) for job_id in ids]
+        return self._submit(jobs, folder, config, include, limit)
 
-    def schedule(
+    def _submit(
         self,
-        name: str,
-        cron: str,
-        folder: Path | str = ".",
-        command: Sequence[str] | str | None = None,
-        *,
-        timezone: str = "UTC",
-        overlap: bool = True,
-        config: str | None = None,
-        **spec: object,
-    ) -> Schedule:
-        """Have a folder and a command submitted at each time of a cron expression.
-
-        The folder is packed and uploaded now: the jobs run what is in it now. A schedule of the
-        same name is replaced.
-
-        Args:
-            name: the schedule's name.
-            cron: minute, hour, day of the month, month and day of the week: `0 3 * * 1-5`.
-            folder: the project, as for `submit`.
-            command: the command, as for `submit`.
-            timezone: the time zone of the expression, such as `Europe/Berlin`.
-            overlap: whether to submit a job even if the last one is unfinished.
-            config: the name of a saved job config, used instead of forge.toml.
-            **spec: fields of the jobs, as `submit` takes them.
-
-        Raises:
-            ClientError: the expression or the time zone is invalid, or as for `submit`.
-        """
-        self.backend.check_schedule(name, cron, timezone=timezone)
-        job = {"name": name, "command": command, **spec}
-        (whole,) = self._uploaded([job], Path(folder), config, LIMIT)
-        whole.pop("owner", None)
-        return self.backend.keep_schedule(name, cron, whole, timezone=timezone, overlap=overlap)
-
-    def schedules(self) -> list[Schedule]:
-        """Return the schedules that you may see, by name."""
-        return self.backend.schedules()
-
-    def pause_schedule(self, name: str, *, paused: bool = True) -> None:
-        """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
-        self.backend.pause_schedule(name, paused=paused)
-
-    def remove_schedule(self, name: str) -> None:
-        """Remove a schedule. The jobs that it has submitted stay."""
-        self.backend.remove_schedule(name)
+        jobs: Iterable[Mapping[str, Any]],
+        folder: Path | str,
+        config: str | None,
+        include: Sequence[str],
+        limit: int | None,
+    ) -> list[Job]:
+        root = Path(folder)
+        project = Project.read(root).including(include)
+        asked = requests(project, jobs, config=config)
+        parcel = packed(project, root, limit=limit, config=config)
+        return [Job(self.backend, job_id) for job_id in self.sender.submit(parcel, asked)]
 
     def map(
         self,
@@ -167,7 +134,7 @@ class Client:
         values: Iterable[Mapping[str, object]],
         *,
         folder: Path | str = ".",
-        **spec: object,
+        **spec: Unpack[JobSpec],
     ) -> list[Job]:
         """Submit one job for each set of values, replacing every `{name}` in the command.
 
@@ -180,56 +147,149 @@ class Client:
         Raises:
             ClientError: as for `submit`.
         """
-        jobs = [{**spec, "command": _filled(command, chosen)} for chosen in values]
+        jobs: list[JobWithCommand] = [
+            {**spec, "command": _filled(command, chosen)} for chosen in values
+        ]
         return self.submit_many(jobs, folder=folder)
 
-    def job(self, job_id: int) -> Job:
-        """Return an existing job.
+    def benchmark(
+        self,
+        folder: Path | str = ".",
+        command: Sequence[str] | str | None = None,
+        *,
+        matrix: Mapping[str, Sequence[Scalar]] | None = None,
+        repeat: int | None = None,
+        include: Sequence[str] = (),
+        **spec: Unpack[JobSpec],
+    ) -> Sweep:
+        """Submit one job per combination of parameters, all or none.
+
+        Args:
+            folder: the project; its forge.toml provides fields not given here, `[matrix]` too.
+            command: the command; `{lr}` stands for the value of the parameter `lr`.
+            matrix: the values of each parameter, such as `{"lr": [0.1, 0.01]}`.
+            repeat: how many jobs for each combination.
+            include: patterns of files to upload that would otherwise be left out.
+            **spec: fields of every job, as `submit` takes them. `sweep` is the beginning of the
+                sweep's name, `parallel` the most of its jobs to run at once.
 
         Raises:
-            ClientError: there is no such job.
+            ClientError: the matrix is invalid, or as for `submit`.
         """
+        root = Path(folder)
+        project = Project.read(root).including(include)
+        base = project.request().changed({"parallel": project.parallel, "command": command, **spec})
+        base = base.changed({"name": base.name or root.resolve().name or "job"})
+        called = sweep_name(base.sweep or base.name or "job", base.idempotency_key)
+        points = expanded(
+            base,
+            {**from_toml(project.matrix), **from_toml(matrix or {})},
+            repeat=repeat or project.repeat,
+            sweep=called,
+            key=base.idempotency_key,
+        )
+        self.sender.submit(packed(project, root), points)
+        return Sweep(self.backend, called)
+
+    def sweep(self, name: str, *, owner: str | None = None) -> Sweep:
+        """Return an existing sweep of yours, or of another owner.
+
+        Raises:
+            ClientError: there is no such sweep.
+        """
+        self.backend.findings.sweep(name, owner=owner)
+        return Sweep(self.backend, name, owner)
+
+    def test(
+        self,
+        folder: Path | str = ".",
+        arguments: Sequence[str] = (),
+        *,
+        program: str = PYTEST,
+        include: Sequence[str] = (),
+        **spec: Unpack[NamedSpec],
+    ) -> Job:
+        """Run a project's tests as a job; `job.tests()` returns how each of them ended.
+
+        Args:
+            folder: the project.
+            arguments: the arguments of the program that runs the tests.
+            program: that program, which writes a JUnit report.
+            include: patterns of files to upload that would otherwise be left out.
+            **spec: fields of the job, as `submit` takes them.
+
+        Raises:
+            ClientError: as for `submit`.
+        """
+        no_retries = Project.read(Path(folder)).max_failures is None
+        job: dict[str, Any] = {
+            **({"max_failures": 0} if no_retries else {}),
+            **spec,
+            "kind": "test",
+            "command": [*shlex.split(program), *arguments],
+        }
+        return self._submit([job], folder, None, include, None)[0]
+
+    def run_handler(
+        self,
+        handler: str,
+        arguments: Mapping[str, Any] | None = None,
+        **spec: Unpack[NamedSpec],
+    ) -> Job:
+        """Run a handler that an operator installed on a worker; it needs no project.
+
+        Raises:
+            ClientError: a field is invalid, or nothing answers.
+        """
+        (request,) = requests(
+            Project(),
+            [{"name": handler, **spec, "kind": "custom", "handler": handler,
+              "arguments": arguments, "command": [handler], "requirements": False}],
+        )  # fmt: skip
+        return Job(self.backend, self.sender.without_files([request])[0])
+
+    def job(self, handle: int | str) -> Job:
+        """Return an existing job.
+
+        Args:
+            handle: its id, its name, the beginning of its name, or `@last` for your newest job.
+
+        Raises:
+            ClientError: there is no such job, or several could be meant.
+        """
+        job_id = handle if isinstance(handle, int) else self.backend.job_id(handle)
         self.backend.job(job_id)
         return Job(self.backend, job_id)
 
     def jobs(
-        self, *, owner: str | None = None, states: Sequence[str] | None = None, count: int = 50
-    ) -> list[JobStatus]:
-        """Return jobs, newest first, of all owners unless one is given."""
-        return self.backend.jobs(owner=owner, states=states, count=count)
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        count: int = 50,
+    ) -> Rows[ListedJob]:
+        """Return jobs, newest first, of all owners unless one is given.
 
-    def workers(self) -> list[WorkerInfo]:
-        """Return every worker."""
-        return self.backend.workers()
+        Args:
+            query: a filter as `forge ps` takes it, such as `"state:failed owner:me since:1d"`.
+            owner: only this owner's jobs.
+            states: only jobs in these states.
+            before: only jobs with a lower id.
+            count: the largest number of jobs, at most 1000.
 
-    def _uploaded(
-        self, jobs: Iterable[Mapping[str, Any]], root: Path, config: str | None, limit: int
-    ) -> list[dict[str, Any]]:
-        """Upload a folder for jobs, and return them as the queue takes them."""
-        project = Project.read(root)
-        listing = scan(root, include=project.include)
-        for said in (sentence(listing.left_out), unmatched_sentence(listing.unmatched)):
-            if said:
-                warnings.warn(said, stacklevel=3)
-        base = Request() if config else project.request()
-        requests, images = with_images([base.changed(job) for job in jobs])
-        if not requests:
-            return []
-        wanted = self._specs(requests, listing, config)
-        self.backend.check(wanted)
-        digest = upload(self.backend, listing, limit=limit).bundle.digest
-        upload_images(self.backend, images)
-        return [{**spec, "bundle_digest": digest} for spec in wanted]
+        Raises:
+            ClientError: the query is not a filter, or a state is none.
+        """
+        found = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
+        return Rows(found)
 
-    def _specs(
-        self, requests: Sequence[Request], listing: Listing, config: str | None
-    ) -> list[dict[str, Any]]:
-        owner, root = self._settings.job_owner, listing.root
-        if config is None:
-            return specs(with_requirements(requests, listing), owner=owner, folder=root)
-        kept = self.backend.template(config)
-        whole = with_requirements(requests, listing, kept.spec)
-        return [configured(one, kept, owner=owner, folder=root) for one in whole]
+    def dashboard(self) -> str:
+        """Return a link that logs you in to the dashboard once, within a minute."""
+        from forge_client.cli.jobs.dashboard import login_link  # noqa: PLC0415 - typer takes a while
+
+        return login_link(self._settings)
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import zstandard
+from forge_schema.model.bundles import MOST_LIST_BYTES, list_digest
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 
 from forge_client.backend import Backend, Progress
@@ -63,6 +64,26 @@ def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != sha256:
             raise corrupt(what)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def verified_code(path: Path, digest: str) -> Iterator[Path]:
+    """Yield a file to fill with a bundle, or with a list of its segments, as `verified_file`.
+
+    Raises:
+        ClientError: the digest is wrong.
+    """
+    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        listed = partial.stat().st_size <= MOST_LIST_BYTES and list_digest(partial.read_bytes())
+        if digest not in {found, listed}:
+            raise corrupt("the code")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from forge_client.cli.show import narration
 from forge_client.errors import ClientError
 from forge_client.exit_codes import MEANINGS, ExitCode
 
+QUEUE = "Where the queue is"
 EPILOG = "Exit codes: " + "; ".join(f"{code:d} {text}" for code, text in MEANINGS.items())
 
 app = typer.Typer(
@@ -34,26 +35,42 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
 @app.callback()
 def forge(  # noqa: PLR0917 - typer calls it by name
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(envvar="FORGE_URL", help="A server: https://…")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(envvar="FORGE_URL", help="A server: https://…", rich_help_panel=QUEUE),
+    ] = None,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            envvar="FORGE_API_KEY_FILE", help="File with the API key; or set FORGE_API_KEY."
+            envvar="FORGE_API_KEY_FILE",
+            help="File with the API key; or set FORGE_API_KEY.",
+            rich_help_panel=QUEUE,
         ),
     ] = None,
     tls_ca: Annotated[
         Path | None,
-        typer.Option(envvar="FORGE_TLS_CA", help="More certificates to trust (PEM)."),
+        typer.Option(
+            envvar="FORGE_TLS_CA",
+            help="More certificates to trust (PEM).",
+            rich_help_panel=QUEUE,
+        ),
     ] = None,
     database_url: Annotated[
-        str | None, typer.Option(envvar="FORGE_DATABASE_URL", help="postgresql://…")
+        str | None,
+        typer.Option(envvar="FORGE_DATABASE_URL", help="postgresql://…", rich_help_panel=QUEUE),
     ] = None,
     store_url: Annotated[
-        str | None, typer.Option(envvar="FORGE_STORE_URL", help="s3://… or file://…")
+        str | None,
+        typer.Option(envvar="FORGE_STORE_URL", help="s3://… or file://…", rich_help_panel=QUEUE),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", envvar="FORGE_DIR", help="The folder of a running `forge up`."),
+        typer.Option(
+            "--dir",
+            envvar="FORGE_DIR",
+            help="The folder of a running `forge up`.",
+            rich_help_panel=QUEUE,
+        ),
     ] = None,
     _: Annotated[  # noqa: FBT002 - typer calls it by name
         bool,
@@ -64,8 +81,8 @@ def forge(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Submit training jobs to a Forge queue, watch them, fetch their results.
 
-    Where the queue is, a server or a database and a store: these options, or
-    FORGE_* variables, or forge.toml, or else a running `forge up`.
+    Without options, FORGE_* variables or a forge.toml that say where the queue is, it is that of
+    a running `forge up`.
     """
     del url, api_key_file, tls_ca, database_url, store_url, folder
     context.obj = Flags.given(context)

@@ -9,12 +9,15 @@ SELECT
 FROM attempt JOIN outcome USING (job_id, token)
 ORDER BY attempt.finished_at DESC
 LIMIT 70;
-UPDATE attempt SET
+UPDATE attempt_row SET
     ready_at = ready_at + by, claimed_at = claimed_at + by, started_at = started_at + by,
-    finished_at = attempt.finished_at + by
-FROM late WHERE attempt.job_id = late.job_id AND attempt.token = late.token;
-UPDATE outcome SET finished_at = finished_at + by FROM late WHERE outcome.job_id = late.job_id;
-UPDATE attempt SET detail = CASE reason
+    finished_at = attempt_row.finished_at + by
+FROM late WHERE attempt_row.job_id = late.job_id AND attempt_row.token = late.token;
+UPDATE outcome SET
+    ready_at = ready_at + by, claimed_at = claimed_at + by, started_at = started_at + by,
+    finished_at = finished_at + by
+FROM late WHERE outcome.job_id = late.job_id;
+UPDATE attempt_row SET detail = CASE reason
     WHEN 'oom' THEN 'the kernel ended it at 64 GiB'
     WHEN 'gpu_fault' THEN 'XID 79: GPU has fallen off the bus'
     WHEN 'worker_lost' THEN 'its lease ran out'

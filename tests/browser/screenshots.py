@@ -18,6 +18,7 @@ from browser.site import running_site
 from forge_schema.database.migrate import upgrade
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Role
+from forge_schema.queue.inputs import Uploads
 from playwright.sync_api import expect
 from support.database import postgres
 from support.past import history
@@ -109,6 +110,7 @@ def lively(site: Site) -> Shown:
         bundle_digest=bed.upload(EXAMPLE),
         checkpoint_interval_s=5,
     )
+    Uploads(bed.database).add(training.owner, training.bundle_digest or "")
     job = bed.queue.submit([training])[0]
     bed.says(job, "epoch 12/", timeout=600)
     assert bed.queue.preempt(job)

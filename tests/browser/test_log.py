@@ -126,6 +126,26 @@ def by_earlier_lines(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("worker")
+def test_a_log_is_searched_to_its_beginning(browsing: Browsing) -> None:
+    bed = browsing.site.bed
+    text = "".join(f"{line}\n" for line in ["ValueError: too early", *LINES])
+    job = bed.submit(bed.python, "-c", f"print({text!r}, end='')")
+    bed.succeeds(job)
+    page = browsing.open(f"/jobs/{job}")
+    found = page.locator(".log-found")
+    page.get_by_placeholder("Search the log").fill("LINE 599 x")
+    page.keyboard.press("Enter")
+    expect(found).to_have_text(LINES[599])
+    expect(page.locator("#log-state")).to_have_text("1 of 1")
+    page.get_by_role("button", name="First error").click()
+    expect(found).to_have_text("ValueError: too early")
+    expect(found).to_be_in_viewport()
+    with page.expect_download() as file:
+        page.get_by_role("link", name="Download").click()
+    assert file.value.path().read_text() == text
+
+
+@pytest.mark.usefixtures("worker")
 def test_an_attempt_that_begins_later_can_be_chosen(browsing: Browsing) -> None:
     bed = browsing.site.bed
     job = bed.script("import os; print(os.environ['FORGE_ATTEMPT']); raise SystemExit(3)")

@@ -31,7 +31,7 @@ def test_a_job_is_watched_from_its_form_to_its_end(browsing: Browsing, tmp_path:
         expect(page.get_by_role("heading", level=1)).to_contain_text("watched")
         page.evaluate("window.stayed = true")
         state = page.locator(".standing .badge")
-        expect(state).to_contain_text("ready")
+        expect(state).to_contain_text("queued")
         expect(page.locator(".why")).to_contain_text("worker")
 
         bed.worker()

@@ -11,6 +11,7 @@ import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.queue.queue import Queue
+from forge_schema.signing import Signing, read_signing_key
 from forge_schema.storage import Store, open_store
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
@@ -25,6 +26,7 @@ from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints
 from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
+from forge_worker.queue.http.waiting import WaitingObjects
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
 from forge_worker.queue.store_tidier import StoreTidier
@@ -75,6 +77,7 @@ def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
     Raises:
         ForgeError: the database or the store does not answer or is misconfigured.
         CertificatesUnusable: the certificate file contains no certificate.
+        SigningKeyUnusable: the file of the signing key contains none.
     """
     return _over_http(settings) if settings.url else _direct(settings)
 
@@ -175,8 +178,10 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
     tls = tls_context(settings.tls_ca, verify=not settings.insecure_skip_verify)
     _warn_of_readers(settings)
     servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
+    key_file = settings.signing_key_file
+    signing = Signing(read_signing_key(key_file)) if key_file else None
     with (
-        closing(Session(servers, settings.worker_token, tls)) as session,
+        closing(Session(servers, settings.worker_token, tls, signing=signing)) as session,
         closing(HttpStore(session, tls)) as store,
     ):
         gateway = HttpGateway(session)
@@ -187,7 +192,11 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
             new_work = partial(_new_work, gateway, work)
             return _running(HttpHints(session, work=new_work, asked=asked, called=called))
 
-        yield Transport(gateway, store.of, loops, servers.refusals)
+        def objects(attempt: Attempt) -> Objects:
+            # Without a lease, only the inputs can be read.
+            return store.of(attempt) if attempt.fence.token else WaitingObjects(store, attempt)
+
+        yield Transport(gateway, objects, loops, servers.refusals)
 
 
 def _warn_of_readers(settings: WorkerSettings) -> None:

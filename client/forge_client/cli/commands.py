@@ -8,56 +8,66 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from forge_client.cli.options.job_command import JobCommand
+from forge_client.cli.show import narration
 
 PANELS = {
-    "Jobs": {
+    "Every day": {
         "submit": "jobs.submit:submit",
         "ps": "jobs.ps:ps",
-        "show": "jobs.ps:show",
-        "explain": "jobs.explain:explain",
         "logs": "jobs.logs:logs",
-        "metrics": "jobs.metrics:metrics",
-        "top": "jobs.top:top",
-        "dashboard": "jobs.dashboard:dashboard",
-        "artifacts": "jobs.artifacts:artifacts",
-        "checkpoints": "jobs.checkpoints:checkpoints",
-        "result": "jobs.handlers:result",
-        "templates": "plans.templates:app",
-        "schedule": "plans.schedules:app",
-    },
-    "Tests and benchmarks": {
-        "test": "jobs.testing:run_tests",
-        "tests": "jobs.testing:list_tests",
-        "benchmark": "jobs.benchmark:benchmark",
-        "sweep": "jobs.benchmark:sweep",
-        "compare": "jobs.benchmark:compare",
-        "run-handler": "jobs.handlers:run_handler",
-    },
-    "Control": {
+        "show": "jobs.show:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
         "retry": "jobs.cancel_retry_preempt:retry",
-        "preempt": "jobs.cancel_retry_preempt:preempt",
+        "top": "jobs.top:top",
+    },
+    "More about one job": {
+        "explain": "jobs.explain:explain",
+        "artifacts": "jobs.artifacts:artifacts",
+        "result": "jobs.handlers:result",
+        "metrics": "jobs.metrics:metrics",
+        "tests": "jobs.testing:list_tests",
+        "checkpoints": "jobs.checkpoints:checkpoints",
+        "code": "code.code:code",
+        "diff": "code.code:diff",
         "exec": "jobs.shell:enter",
-        "workers": "admin.workers:workers",
-        "drain": "admin.workers:drain",
-    },
-    "Administration": {
-        "queues": "admin.queues:queues",
-        "pause": "admin.queues:pause",
-        "resume": "admin.queues:resume",
-        "limit": "admin.queues:limit",
+        "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
-        "events": "admin.events:events",
-        "report": "admin.report:report",
-        "keys": "admin.keys:app",
-        "worker": "admin.worker:app",
     },
-    "Installation": {
-        "up": "admin.up:up",
-        "down": "admin.up:down",
-        "doctor": "admin.doctor:doctor",
+    "Other ways to submit": {
+        "test": "jobs.testing:run_tests",
+        "benchmark": "jobs.benchmark:benchmark",
+        "rerun": "code.code:rerun",
+        "run-handler": "jobs.handlers:run_handler",
+    },
+    "Things to manage: forge THING VERB": {
+        "sweep": "jobs.benchmark:app",
+        "template": "plans.templates:app",
+        "schedule": "plans.schedules:app",
+        "worker": "admin.worker:app",
+        "queue": "admin.queues:app",
+        "key": "admin.keys:app",
+        "report": "admin.report:app",
         "db": "admin.db:app",
     },
+    "This installation": {
+        "up": "admin.up:up",
+        "down": "admin.up:down",
+        "dashboard": "jobs.dashboard:dashboard",
+        "events": "admin.events:events",
+        "doctor": "admin.doctor:doctor",
+    },
+}
+# Spellings of earlier versions, which keep working.
+FORMER = {
+    "compare": ("sweep", "compare"),
+    "workers": ("worker", "list"),
+    "drain": ("worker", "drain"),
+    "queues": ("queue", "list"),
+    "pause": ("queue", "pause"),
+    "resume": ("queue", "resume"),
+    "limit": ("queue", "limit"),
+    "keys": ("key",),
+    "templates": ("template",),
 }
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
@@ -76,6 +86,14 @@ class Commands(TyperGroup):
         if cmd_name in PLACES and self.commands[cmd_name] is None:
             self.commands[cmd_name] = _loaded(cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
+        """Return the command that the words name, also in the spelling of an earlier version."""
+        if args and args[0] in FORMER:
+            now = FORMER[args[0]]
+            narration.say(f"`forge {args[0]}` is now `forge {' '.join(now)}`", "dim")
+            args = [*now, *args[1:]]
+        return super().resolve_command(ctx, args)
 
 
 def _loaded(name: str) -> Any:  # noqa: ANN401 - as above

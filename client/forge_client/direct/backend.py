@@ -22,7 +22,7 @@ from forge_client.checks import Check
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import raising_client_errors, translated
-from forge_client.downloads import at_once, put_together, unpacked, verified_file
+from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
@@ -131,6 +131,11 @@ class DirectBackend(Service):
     def log_bytes(self, chunk: LogChunk) -> bytes:
         """Return a chunk's output, decompressed and verified."""
         return unpacked(chunk, self._store.get(chunk.key))
+
+    def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
+        """Write an object of a job's code to `path`, verified."""
+        with verified_code(path, digest) as partial:
+            self._store.get_file(self.code_key(job_id, digest), partial)
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         """Write an artifact to `path`, which appears complete and verified or not at all."""

@@ -51,7 +51,7 @@ class HttpAdmin:
             "role": role,
             "name": name,
             "lasts_s": _seconds(lasts),
-            "public_key": base64.b64encode(public_key).decode() if public_key else None,
+            "public_key": _base64(public_key),
         }
         answer = self._transport.send("POST", KEYS, _given(body), again=False)
         return Secret(self._text(answer, "id"), self._text(answer, "token"))
@@ -70,18 +70,22 @@ class HttpAdmin:
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
+        public_key: bytes | None = None,
     ) -> Secret:
         body = {
             "name": name,
             "kind": "ephemeral" if ephemeral else "persistent",
             "labels": dict(labels or {}),
             "lasts_s": _seconds(lasts),
+            "public_key": _base64(public_key),
         }
         answer = self._transport.send("POST", WORKERS, _given(body), again=False)
         return Secret(self._text(answer, "id"), self._text(answer, "token"))
 
-    def rotate_worker(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
-        body = _given({"lasts_s": _seconds(lasts)})
+    def rotate_worker(
+        self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None
+    ) -> str:
+        body = _given({"lasts_s": _seconds(lasts), "public_key": _base64(public_key)})
         answer = self._transport.send("POST", f"{WORKERS}/{worker_id}/token", body, again=True)
         return self._text(answer, "token")
 
@@ -162,6 +166,10 @@ def _part(text: str) -> str:
 
 def _seconds(lasts: timedelta | None) -> int | None:
     return None if lasts is None else math.ceil(lasts.total_seconds())
+
+
+def _base64(key: bytes | None) -> str | None:
+    return None if key is None else base64.b64encode(key).decode()
 
 
 def _given(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
-from uuid import uuid4
 
+from forge_schema.job_filter import parse
 from forge_schema.model.admin import Myself
 from forge_schema.model.bundles import BundleOffer, SegmentList, SegmentUpload
 from forge_schema.model.explanation import Explanation
@@ -16,6 +16,7 @@ from forge_schema.model.job import (
     Event,
     JobDetail,
     JobStatus,
+    ListedJob,
     Schedule,
     Template,
     job_states,
@@ -30,6 +31,7 @@ from forge_schema.model.stored import (
     Checkpoint,
     LogChunk,
     Place,
+    SignedUrl,
     in_chunks,
 )
 from forge_schema.model.worker import WorkerInfo
@@ -37,7 +39,7 @@ from forge_schema.shell import ShellTicket
 
 from forge_client.backend import Progress
 from forge_client.checks import Check
-from forge_client.downloads import at_once, put_together, unpacked, verified_file
+from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
 from forge_client.errors import ClientError, as_client_error
 from forge_client.http.admin import HttpAdmin
 from forge_client.http.errors import NOT_FORGE, UNKNOWN_REQUEST, rejected_job
@@ -45,6 +47,7 @@ from forge_client.http.findings import JOBS, HttpFindings, job_path
 from forge_client.http.health import checks
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.server import Server
+from forge_client.http.submission import submitted
 from forge_client.http.transport import Transport, retried
 from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
@@ -57,6 +60,8 @@ UPLOADS = 3
 TIME_COLUMNS = ("at", "since")
 # Zstandard's bound for incompressible data, plus a header.
 OVERHEAD = 1 << 16
+# Of one object of a job's code.
+LARGEST = 5 << 30
 
 
 class HttpBackend:
@@ -104,14 +109,7 @@ class HttpBackend:
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
             return []
-        # Idempotency keys are generated before the first try, so that a lost answer cannot
-        # duplicate jobs.
-        stem = uuid4().hex
-        jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
-        with rejected_job():
-            answer = self._transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
-        ids: list[int] = self._transport.field(answer, "job_ids")
-        return ids
+        return submitted(self._transport, specs)
 
     def has_bundle(self, bundle: Bundle) -> bool:
         return self._offer(bundle).stored
@@ -174,21 +172,34 @@ class HttpBackend:
         answer = self._transport.send("POST", path, wanted, again=True)
         return self._transport.record(Offer, answer)
 
+    def job_id(self, handle: str) -> int:
+        if handle.isascii() and handle.isdecimal():
+            return int(handle)
+        answer = self._transport.get("/api/queue/job-id", handle=handle, owner=self._owner)
+        found: int = self._transport.field(answer, "job_id")
+        return found
+
     def job(self, job_id: int) -> JobDetail:
         return self._transport.record(JobDetail, self._transport.get(job_path(job_id)))
 
     def jobs(
         self,
+        query: str = "",
         *,
         owner: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
+    ) -> list[ListedJob]:
         with as_client_error():
+            wanted = parse(query)
+            # Each of them, since a server of the version before knows no words for several.
             chosen = None if states is None else job_states(states)
-        answer = self._transport.get(JOBS, owner=owner, state=chosen, before=before, count=count)
-        return self._transport.records(JobStatus, answer)
+        q = str(wanted.seen_by(self._owner) if self._owner else wanted) or None
+        answer = self._transport.get(
+            JOBS, q=q, owner=owner, state=chosen, before=before, count=count
+        )
+        return self._transport.records(ListedJob, answer)
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         with as_client_error():
@@ -206,10 +217,20 @@ class HttpBackend:
         state: str = self._transport.field(answer, "state")
         return state
 
+    def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
+        answer = self._transport.send("POST", "/api/queue/cancel", {"job_ids": job_ids}, again=True)
+        names = ("cancelled", "running", "over", "absent")
+        return {name: self._transport.field(answer, name) for name in names}
+
     # Repeated, a retry or a preemption would hit the attempt that the first one started.
 
     def retry(self, job_id: int) -> None:
         self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
+
+    def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
+        answer = self._transport.send("POST", "/api/queue/retry", {"job_ids": job_ids}, again=False)
+        names = ("retried", "unfinished", "over", "absent")
+        return {name: self._transport.field(answer, name) for name in names}
 
     def preempt(self, job_id: int) -> bool:
         answer = self._transport.send("POST", f"{job_path(job_id)}/preempt", again=False)
@@ -286,6 +307,25 @@ class HttpBackend:
     def artifacts(self, job_id: int) -> list[Artifact]:
         answer = self._transport.get(f"{job_path(job_id)}/artifacts")
         return self._transport.records(Artifact, answer, job_id=job_id)
+
+    def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
+        """Write an object of a job's code to `path`, verified."""
+        address = f"{job_path(job_id)}/code/{digest}"
+
+        def fresh() -> str:
+            return self._transport.record(SignedUrl, self._transport.get(address)).url
+
+        def once(url: str) -> None:
+            with part.open("wb") as file:
+                self._objects.get(url, LARGEST, file.write, _ignore)
+
+        with verified_code(path, digest) as part:
+            self._by_url(fresh(), fresh, once)
+
+    def request(self, job_id: int) -> dict[str, Any]:
+        """Return the fields that submit a job again."""
+        asked: dict[str, Any] = self._transport.get(f"{job_path(job_id)}/request")
+        return asked
 
     def checkpoints(self, job_id: int) -> list[Checkpoint]:
         answer = self._transport.get(f"{job_path(job_id)}/checkpoints")

@@ -89,7 +89,7 @@ STATUS_EXIT_CODES = {
 # Hints about this machine, which the server cannot give.
 HINTS = {
     HTTPStatus.UNAUTHORIZED: "check FORGE_API_KEY or --api-key-file: the key may have expired, or"
-    " been rotated or revoked; an admin creates one with `forge keys create`",
+    " been rotated or revoked; an admin creates one with `forge key create`",
     HTTPStatus.FORBIDDEN: "ask an admin for a key with a higher role",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "submit fewer jobs at once",
     HTTPStatus.TOO_MANY_REQUESTS: "wait, and check FORGE_API_KEY or --api-key-file",

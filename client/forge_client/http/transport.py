@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 import httpx
 from forge_schema.http_client import open_client, tls_context
+from forge_schema.signing import Signing
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError, as_client_error
 from forge_client.http.errors import Retryable, loss, not_forge, refusal
 from forge_client.http.server import Server
-from forge_client.http.signing import Signature, open_signature
+from forge_client.http.signing import open_signing
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -81,7 +82,7 @@ class Transport:
         with as_client_error():
             self.tls = tls_context(server.ca, verify=server.verify)
         self._answered = False
-        self._client = self._open(auth=_Key(server, open_signature(server.signing_key)))
+        self._client = self._open(auth=_Key(server, open_signing(server.signing_key)))
 
     def _open(self, auth: httpx.Auth | None = None) -> httpx.Client:
         return open_client("forge", self.tls, TIMEOUT, auth)
@@ -205,23 +206,24 @@ class _Key(httpx.Auth):
 
     requires_request_body = True
 
-    def __init__(self, server: Server, signature: Signature | None) -> None:
+    def __init__(self, server: Server, signing: Signing | None) -> None:
         self._key = server.key
-        self._signature = signature
+        self._signing = signing
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         if self._key is None:
             raise _no_key()
         request.headers["Authorization"] = f"Bearer {self._key}"
-        if self._signature is not None:
-            request.headers.update(self._signature.of(request))
-        yield request
+        if self._signing is not None:
+            yield from self._signing.auth_flow(request)
+        else:
+            yield request
 
 
 def _no_key() -> ClientError:
     return ClientError(
         "a server is configured, but no API key",
         hint="set FORGE_API_KEY, or pass --api-key-file; an admin creates a key with"
-        " `forge keys create`",
+        " `forge key create`",
         code="api_key_missing",
     )

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,6 +19,7 @@ PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
 REPEAT = "repeat"
 MOST = 10_000
 NAME_LENGTH = 200
+SWEEP_LENGTH = 150
 Scalar = bool | int | float | str
 
 
@@ -89,6 +91,12 @@ def expanded(
     if (count := prod(map(len, matrix.values())) * repeat) > MOST:
         raise _wrong(f"this would be {count} jobs", f"at most {MOST} can be submitted at once")
     return [_point(base, chosen, sweep, key) for chosen in _points(matrix, repeat)]
+
+
+def sweep_name(stem: str, key: str | None) -> str:
+    """Return a new name of a sweep; submitting again with the same key gives the same one."""
+    mark = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
+    return f"{stem[:SWEEP_LENGTH].replace('/', '-')}-{mark}"
 
 
 def _points(matrix: Matrix, repeat: int) -> Iterator[dict[str, Value]]:

@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
 from forge_schema.model.quantities import MIB, Capacity, Duration
@@ -296,11 +297,21 @@ def no_command() -> ClientError:
 def refused(first: Mapping[str, Any]) -> ClientError:
     """Return an error that names the wrong field and its fault, from pydantic's first error."""
     field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return _unknown(field)
     said = ": ".join(filter(None, [field, plain(first)]))
     return ClientError(
-        # Unknown keys are quoted as written.
-        said if first["type"] == "extra_forbidden" else in_own_words(said),
+        in_own_words(said),
         hint="`forge submit --help` lists the options",
+        code="spec_invalid",
+    )
+
+
+def _unknown(field: str) -> ClientError:
+    near = get_close_matches(field, KEYS, n=1)
+    return ClientError(
+        f"a job has no field {field!r}",
+        hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KEYS))}",
         code="spec_invalid",
     )
 

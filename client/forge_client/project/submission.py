@@ -4,7 +4,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from forge_schema.model.job import Template
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
-from forge_client.project.bundle import Bundle, Listing, pack_listing
+from forge_client.project.bundle import Bundle, Listing, pack, pack_listing
+from forge_client.project.git import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
 from forge_client.project.request import Request, no_command
@@ -21,6 +22,8 @@ from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
 LISTED, PROJECT = "requirements.txt", "pyproject.toml"
+# What runs the tests of a project.
+PYTEST = "python3 -m pytest"
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 """Makes a progress bar from a description and the number of bytes."""
@@ -33,16 +36,22 @@ def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A bundle in the store, of which `sent` bytes were not there before."""
+    """A bundle in the store, of which `sent` bytes were not there before, and its git state."""
 
     bundle: Bundle
     sent: int
+    git: Mapping[str, Any] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a job that has this code."""
+        return {"bundle_digest": self.bundle.digest, **({"git": self.git} if self.git else {})}
 
 
 def upload(
     backend: Backend, listing: Listing, *, limit: int = LIMIT, bar: Bar = no_bar
 ) -> Uploaded:
-    """Pack the result of `scan`, and upload what the store does not have of it.
+    """Pack the result of `scan`, and upload what the store does not have of it and of its git diff.
 
     Args:
         backend: the backend to store it with.
@@ -53,6 +62,34 @@ def upload(
     Raises:
         ClientError: the folder cannot be packed, or the store refuses it.
     """
+    stored = _upload_files(backend, listing, limit, bar)
+    return replace(stored, git=_upload_git(backend, listing))
+
+
+def _upload_git(backend: Backend, listing: Listing) -> dict[str, Any] | None:
+    """Return the git state of a folder as a field of its jobs, once its diff is in the store."""
+    state = git_state(listing)
+    if state is None:
+        return None
+    git, diff = state
+    if diff:
+        git = git.model_copy(update={"diff": _upload_diff(backend, diff)})
+    return git.model_dump(exclude_defaults=True)
+
+
+def _upload_diff(backend: Backend, diff: bytes) -> str:
+    """Store a diff as a bundle of one file, and return its digest."""
+    with tempfile.TemporaryDirectory(prefix="forge-diff-") as folder:
+        content = Path(folder) / "content"
+        content.mkdir()
+        (content / UNCOMMITTED).write_bytes(diff)
+        bundle = pack(content, Path(folder) / "diff.tar.zst", limit_bytes=len(diff))
+        if not backend.has_bundle(bundle):
+            backend.upload_bundle(bundle)
+    return bundle.digest
+
+
+def _upload_files(backend: Backend, listing: Listing, limit: int, bar: Bar) -> Uploaded:
     with tempfile.TemporaryDirectory(prefix="forge-bundle-") as folder:
         if listing.total_bytes > SEGMENT_BYTES:
             with bar("packing", listing.total_bytes) as progress:

@@ -101,7 +101,9 @@ def _check_signature(request: Request, shared: Services, key: Row, body: bytes) 
     if key["public_key"] is None:
         return
     try:
-        signature.check(shared.database, request, body, key)
+        signature.check(
+            shared.database, request, body, signer=key["id"], public_key=key["public_key"]
+        )
     except signature.SignatureInvalid as error:
         raise unauthenticated(error.message, error.hint) from error
 

@@ -1,21 +1,31 @@
-"""Signed requests: Ed25519 over the whole request, valid once and for five minutes."""
+"""Check signed requests: by RFC 9421, or in the form of earlier clients; each is valid once."""
 
 import base64
 import binascii
 import hashlib
 import re
-from urllib.parse import parse_qsl, quote
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import Request
-from forge_schema.database.pool import Database, Row
+from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.signing import COVERED, INPUT, TAG, Message, canonical
+from http_message_signatures import (
+    HTTPMessageSignaturesException,
+    HTTPMessageVerifier,
+    HTTPSignatureKeyResolver,
+)
+from http_message_signatures.algorithms import ED25519
 
 TIMESTAMP = "X-Forge-Timestamp"
 NONCE = "X-Forge-Nonce"
 SIGNATURE = "X-Forge-Signature"
 WINDOW_S = 300
+# A timestamp has at most 12 digits, which the database can hold.
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 _NONCE = re.compile(r"[0-9A-Za-z_-]{16,64}")
 
@@ -26,52 +36,112 @@ class SignatureInvalid(ForgeError):
     code = "signature_invalid"
 
 
-def check(database: Database, request: Request, body: bytes, key: Row) -> None:
+class Said(NamedTuple):
+    """What a valid signature says: the time in seconds since 1970, and a nonce."""
+
+    sent: int
+    nonce: str
+
+
+def check(
+    database: Database, request: Request, body: bytes, *, signer: str, public_key: bytes
+) -> None:
     """Check that a request is signed by the key's holder, recent, and not a replay.
+
+    Args:
+        database: keeps the nonces, for all servers.
+        request: the request.
+        body: its body.
+        signer: the name under which its nonces are kept.
+        public_key: the 32 bytes of an Ed25519 key.
 
     Raises:
         SignatureInvalid: it is not.
     """
-    said = {name: request.headers.get(name, "") for name in (TIMESTAMP, NONCE, SIGNATURE)}
-    if not _TIMESTAMP.fullmatch(said[TIMESTAMP]) or not _NONCE.fullmatch(said[NONCE]):
-        raise _refused("requests with this key must be signed")
-    text = string_to_sign(request, said[TIMESTAMP], said[NONCE], body)
-    try:
-        given = base64.b64decode(said[SIGNATURE], validate=True)
-        Ed25519PublicKey.from_public_bytes(key["public_key"]).verify(given, text.encode())
-    except (binascii.Error, ValueError, InvalidSignature) as error:
-        raise _refused("the signature does not match the request") from error
+    key = Ed25519PublicKey.from_public_bytes(public_key)
+    read = _by_rfc9421 if INPUT in request.headers else _by_old_form
+    said = read(request, body, key)
     row = database.one(
-        "use_nonce",
-        key_id=key["id"],
-        nonce=said[NONCE],
-        sent=int(said[TIMESTAMP]),
-        window=WINDOW_S,
+        "use_nonce", key_id=signer, nonce=said.nonce, sent=said.sent, window=WINDOW_S
     )
     assert row is not None  # noqa: S101 - the statement always returns one row
     if not row["fresh"]:
-        raise _refused(f"the request was signed more than {WINDOW_S} seconds ago, or in the future")
+        raise _skewed(row["age_s"])
     if not row["taken"]:
         raise _refused("this signed request was already used")
 
 
-def string_to_sign(request: Request, timestamp: str, nonce: str, body: bytes) -> str:
-    """Return the text that a caller signs, in UTF-8: six lines without a final newline."""
+def _by_rfc9421(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
+    message = Message(request.method, target_of(request), dict(_fields(request)))
+    verifier = _Verifier(signature_algorithm=ED25519, key_resolver=_OneKey(key))
+    try:
+        (found,) = verifier.verify(
+            message, max_age=None, expect_tag=TAG, require_components=COVERED, body=body
+        )
+    except (HTTPMessageSignaturesException, ValueError) as error:
+        # ValueError: there are several.
+        raise _refused(f"the signature does not match the request: {error}") from error
+    created, nonce = found.parameters.get("created"), found.nonce or ""
+    if not _TIMESTAMP.fullmatch(str(created)) or not _NONCE.fullmatch(nonce):
+        raise _refused("the signature needs `created`, and a `nonce` of 16 to 64 characters")
+    return Said(int(created or 0), nonce)
+
+
+class _Verifier(HTTPMessageVerifier):
+    """Leaves the times to the database, whose clock all servers share."""
+
+    signature_metadata_parameters = HTTPMessageVerifier.signature_metadata_parameters - {"expires"}
+
+    def validate_created_and_expires(self, sig_input: object, max_age: object = None) -> None:
+        pass
+
+
+class _OneKey(HTTPSignatureKeyResolver):
+    """The key that belongs to the request's credentials, whatever id the signature gives."""
+
+    def __init__(self, key: Ed25519PublicKey) -> None:
+        self._key = key
+
+    def resolve_public_key(self, key_id: str) -> Ed25519PublicKey:  # noqa: ARG002 - as said above
+        return self._key
+
+
+def _fields(request: Request) -> Mapping[str, str]:
+    """Return the headers; one that was sent several times is refused with its signature."""
+    return {name: ", ".join(request.headers.getlist(name)) for name in set(request.headers.keys())}
+
+
+def _by_old_form(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
+    sent, nonce, given = (request.headers.get(name, "") for name in (TIMESTAMP, NONCE, SIGNATURE))
+    if not _TIMESTAMP.fullmatch(sent) or not _NONCE.fullmatch(nonce):
+        raise _refused("requests with these credentials must be signed")
     digest = hashlib.sha256(body).hexdigest()
-    lines = ["forge-v1", request.method, canonical(request), timestamp, nonce, digest]
-    return "\n".join(lines)
+    text = "\n".join(("forge-v1", request.method, target_of(request), sent, nonce, digest))
+    try:
+        key.verify(base64.b64decode(given, validate=True), text.encode())
+    except (binascii.Error, ValueError, InvalidSignature) as error:
+        raise _refused("the signature does not match the request") from error
+    return Said(int(sent), nonce)
 
 
-def canonical(request: Request) -> str:
-    """Return the parsed path and query in a canonical encoding.
-
-    A gateway may decode and encode them again on the way, so the raw form is not reliable.
-    """
+def target_of(request: Request) -> str:
+    """Return the canonical path and query of a request."""
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query]
-    path = quote(request.scope["path"])
-    return f"{path}?{'&'.join(pairs)}" if pairs else path
+    return canonical(request.scope["path"], query)
+
+
+def _skewed(age_s: float) -> SignatureInvalid:
+    when = "before" if age_s > 0 else "after"
+    return SignatureInvalid(
+        f"the request was signed {abs(age_s):.0f} s {when} the time of the server's database;"
+        f" at most {WINDOW_S} s are accepted",
+        hint="set the clock of the machine that signed it (`timedatectl set-ntp true`), or if that"
+        " is right, the database's",
+    )
 
 
 def _refused(message: str) -> SignatureInvalid:
-    return SignatureInvalid(message, hint="docs/http-api.md describes how to sign requests")
+    return SignatureInvalid(
+        message,
+        hint="set FORGE_SIGNING_KEY_FILE; docs/http-api.md describes how requests are signed",
+    )

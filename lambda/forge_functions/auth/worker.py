@@ -13,6 +13,8 @@ from forge_schema.access.tokens import Token, TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Command, WorkerKind
 
+from forge_functions.auth import signature
+from forge_functions.auth.authentication import body_of
 from forge_functions.errors import Refused
 from forge_functions.services import Services, services
 
@@ -21,7 +23,10 @@ header = APIKeyHeader(
     name=HEADER,
     scheme_name="worker",
     auto_error=False,
-    description="A worker's token (`fgw_…`), created by an admin.",
+    description=(
+        "A worker's token (`fgw_…`), created by an admin. "
+        "If the worker has a public key, every request must be signed: see docs/http-api.md."
+    ),
 )
 
 
@@ -29,7 +34,7 @@ header = APIKeyHeader(
 class WorkerCaller:
     """An authenticated worker, as it was at that moment.
 
-    With an `address`, it takes part in gangs.
+    With an `address`, it takes part in gangs. With a `public_key`, it signs its requests.
     """
 
     id: int
@@ -39,6 +44,7 @@ class WorkerCaller:
     command: Command | None
     token: Token
     address: str | None = None
+    public_key: bytes | None = None
 
     @property
     def actor(self) -> str:
@@ -50,15 +56,37 @@ def worker(
     request: Request,
     shared: Annotated[Services, Depends(services)],
     token: Annotated[str | None, Security(header)],
+    body: Annotated[bytes, Depends(body_of)],
 ) -> WorkerCaller:
     """Return the calling worker. A FastAPI dependency.
 
     Raises:
-        Refused: 401 without a valid token, 429 after too many wrong ones.
+        Refused: 401 without a valid token or signature, 429 after too many wrong tokens.
     """
     known: WorkerCaller | None = getattr(request.state, "worker", None)
     if known is not None:
         return known
+    found = _holder(request, shared, token)
+    _check_signature(request, shared, found, body)
+    return found
+
+
+async def identify(request: Request) -> None:
+    """Authenticate the worker before the body is parsed. `worker` returns it later.
+
+    Raises:
+        Refused: as in `worker`.
+    """
+    shared: Services = request.app.state.services
+    # A body is read only from those who have a token.
+    found = await run_in_threadpool(_holder, request, shared, await header(request))
+    if found.public_key is not None:
+        body = await body_of(request)
+        await run_in_threadpool(_check_signature, request, shared, found, body)
+    request.state.worker = found
+
+
+def _holder(request: Request, shared: Services, token: str | None) -> WorkerCaller:
     try:
         said = tokens.parse(token or "", TokenKind.WORKER)
     except TokenMalformed as error:
@@ -72,14 +100,14 @@ def worker(
     return found
 
 
-async def identify(request: Request) -> None:
-    """Authenticate the worker before the body is read. `worker` returns it later.
-
-    Raises:
-        Refused: as in `worker`.
-    """
-    shared: Services = request.app.state.services
-    request.state.worker = await run_in_threadpool(worker, request, shared, await header(request))
+def _check_signature(request: Request, shared: Services, found: WorkerCaller, body: bytes) -> None:
+    if found.public_key is None:
+        return
+    signer, key = f"worker:{found.id}", found.public_key
+    try:
+        signature.check(shared.database, request, body, signer=signer, public_key=key)
+    except signature.SignatureInvalid as error:
+        raise _unauthenticated(error.message, error.hint, error.code) from error
 
 
 def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
@@ -101,14 +129,13 @@ def _found(shared: Services, said: Token) -> WorkerCaller | None:
     command = row["command"] and Command(row["command"])
     kind = WorkerKind(row["kind"])
     named = (row["id"], row["name"], kind, row["boot_id"], command)
-    return WorkerCaller(*named, said, row["address"])
+    return WorkerCaller(*named, said, row["address"], row["public_key"])
 
 
-def _unauthenticated() -> Refused:
-    return Refused(
-        HTTPStatus.UNAUTHORIZED,
-        "unauthenticated",
-        "the request has no valid worker token",
-        hint=f"get one from an admin and send it in the header {HEADER}",
-        headers={"WWW-Authenticate": HEADER},
-    )
+def _unauthenticated(
+    message: str = "the request has no valid worker token",
+    hint: str = f"get one from an admin and send it in the header {HEADER}",
+    code: str = "unauthenticated",
+) -> Refused:
+    headers = {"WWW-Authenticate": HEADER}
+    return Refused(HTTPStatus.UNAUTHORIZED, code, message, hint=hint, headers=headers)

@@ -60,7 +60,7 @@ def _limit(limit: Limit, said: Explanation) -> str:
     numbers = {"used": limit.used, "limit": limit.limit}
     queue, owner = {"name": said.queue}, {"name": said.owner}
     return {
-        "due": t("it is due: the sweeper's next tick makes it ready"),
+        "due": t("it is due: the sweeper's next tick queues it"),
         "backing_off": t("it is retried in {span}", span=span),
         "delayed": t("it is delayed for another {span}", span=span),
         "after": t("job {jobs} must begin first", jobs=jobs),
@@ -100,7 +100,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
     return {
         "resume_queue": t("resume the queue {name}", name=said.queue),
         "resume_owner": t("ask an admin to resume the owner {name}", name=said.owner),
-        "wait": t("wait until it is ready"),
+        "wait": t("wait until it is due"),
         "wait_for_job": t("wait for the other job"),
         "wait_for_turn": t("wait for jobs of its sweep to end"),
         "approve": t("ask an admin to approve it"),

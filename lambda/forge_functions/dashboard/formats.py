@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
+from forge_schema.model.states import in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup
 
@@ -51,6 +52,11 @@ def duration(value: float | timedelta | None) -> str:
     return f"{MINUS}{told}" if seconds < 0 else told
 
 
+def roughly(seconds: float) -> str:
+    """Format seconds with one unit."""
+    return duration(_coarse(seconds))
+
+
 def moment(value: datetime | None) -> Markup | str:
     """Format a time as an age, with the exact time in the title."""
     if value is None:
@@ -77,7 +83,7 @@ def relative(at: datetime) -> str:
     seconds = (reader().now - at).total_seconds()
     if -JUST_S < seconds < 1:
         return t("now")
-    said = duration(_coarse(abs(seconds)))
+    said = roughly(abs(seconds))
     return t("{duration} ago", duration=said) if seconds > 0 else t("in {duration}", duration=said)
 
 
@@ -117,5 +123,7 @@ FILTERS = {
     "speed": speed_text,
     "duration": duration,
     "moment": moment,
+    "roughly": roughly,
     "exact": exact,
+    "word": in_words,
 }

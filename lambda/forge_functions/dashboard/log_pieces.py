@@ -166,6 +166,13 @@ class LogPieces:
             room -= len(shown)
         return got
 
+    def whole(self) -> Iterator[bytes]:
+        """Yield all output so far."""
+        got = Pieces(beginning(self._rank), beginning(self._rank), more=True)
+        while got.more:
+            got = self.after(got.last, writing=None)
+            yield from (piece.data for piece in got.pieces)
+
     def _new(self, place: LogPlace) -> Iterator[_New]:
         """Yield the chunks not completely read, and the number of missing bytes before each."""
         token, written = 0, 0

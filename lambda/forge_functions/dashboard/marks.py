@@ -13,14 +13,12 @@ class Mark(NamedTuple):
 UNKNOWN = Mark("\u00b7", "quiet")
 MARKS = {
     # states of a job
-    "scheduled": Mark("\u25f7", "quiet"),
     "held": Mark("\u2016", "quiet"),
-    "ready": Mark("\u25cb", "wait"),
+    "queued": Mark("\u25cb", "wait"),
     "running": Mark("\u25b8", "live"),
     "succeeded": Mark("\u2713", "good"),
     "failed": Mark("\u2715", "bad"),
     "cancelled": Mark("\u2298", "quiet"),
-    "dead": Mark("\u2716", "bad"),
     # states of a worker
     "connecting": Mark("\u2026", "wait"),
     "idle": Mark("\u25cb", "good"),

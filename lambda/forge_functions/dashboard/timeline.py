@@ -31,10 +31,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """The bars of one attempt and rank; `run` is None if it has not started."""
+    """The bars of one attempt and rank; `run` is None if it has not started.
+
+    It waited for `waited_s` seconds, including the pause after the attempt before.
+    """
 
     bars: list[Bar]
     run: Row | None
+    waited_s: float
 
 
 def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
@@ -51,25 +55,31 @@ def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
     scale = WIDTH / max((until - begin).total_seconds(), 1.0)
     # The ranks of an attempt stay in order.
     newest = sorted(runs, key=lambda run: -run["attempt"])
-    lines = [_line(run, begin, until, scale) for run in newest]
+    ends = {run["attempt"]: run["finished_at"] for run in runs}
+    lines = [_line(run, ends.get(run["attempt"] - 1), begin, until, scale) for run in newest]
     if waits or not runs:
         since = max([run["finished_at"] for run in runs if run["finished_at"]], default=begin)
         bars = _placed([("waiting", since, until)], begin, scale)
-        lines.insert(0, Line(bars, None))
+        lines.insert(0, Line(bars, None, (until - since).total_seconds()))
     return lines
 
 
-def _line(run: Row, begin: datetime, until: datetime, scale: float) -> Line:
+def _line(
+    run: Row, before: datetime | None, begin: datetime, until: datetime, scale: float
+) -> Line:
     end = run["finished_at"] or until
+    # A retry becomes ready only after its pause.
+    since = min(before or run["ready_at"], run["ready_at"])
     started = run["started_at"] or end
     lost = (run["checkpoint_at"] or started) if run["reason"] in INTERRUPTED else end
     stretches = [
-        ("waiting", run["ready_at"], run["claimed_at"]),
+        ("waiting", since, run["claimed_at"]),
         ("preparing", run["claimed_at"], started),
         ("running", started, lost),
         ("lost", lost, end),
     ]
-    return Line(_placed(stretches, begin, scale), run)
+    waited_s = (run["claimed_at"] - since).total_seconds()
+    return Line(_placed(stretches, begin, scale), run, waited_s)
 
 
 def _placed(

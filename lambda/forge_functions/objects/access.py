@@ -1,13 +1,12 @@
 """The objects that a lease's holder may access: only keys that the server itself would use."""
 
 import re
-from functools import lru_cache
 
-from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.messages import Transfer
 from forge_schema.queue.own_leases import OwnLease
-from forge_schema.storage import ObjectMissing, Store, keys
+from forge_schema.storage import Store, keys
+from forge_schema.storage.code import is_code
 from forge_schema.storage.signed import Signer
 
 from forge_functions.auth.own_lease import absent
@@ -28,9 +27,7 @@ def may_get(lease: OwnLease, key: str, store: Store) -> bool:
 
     These are all its own checkpoints, and the one of another job that it starts from.
     """
-    if lease.bundle_digest is not None and _is_code(lease.bundle_digest, key, store):
-        return True
-    if lease.image_tar is not None and key == keys.image(lease.image_tar):
+    if is_input(lease.bundle_digest, lease.image_tar, key, store):
         return True
     places = [CHECKPOINT.format(job_id=lease.fence.job_id)]
     if lease.source_keys:
@@ -39,30 +36,11 @@ def may_get(lease: OwnLease, key: str, store: Store) -> bool:
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 
-def _is_code(digest: str, key: str, store: Store) -> bool:
-    """Tell whether a key is the bundle with this digest, or one of its segments."""
-    if not key.startswith(keys.SEGMENTS):
-        return key == keys.bundle(digest)
-    try:
-        return key in _segments(store, digest)  # type: ignore[arg-type]  # a protocol has no hash
-    except ObjectMissing:
-        return False
-
-
-# A bundle never changes, and its segments are asked for in many requests.
-@lru_cache(maxsize=64)
-def _segments(store: Store, digest: str) -> frozenset[str]:
-    """Return the keys of a bundle's segments.
-
-    Raises:
-        ObjectMissing: it is not stored, or is a single archive.
-    """
-    key = keys.bundle(digest)
-    size = store.size(key)
-    listed = store.get(key) if size is not None and size <= MOST_LIST_BYTES else b""
-    if not (found := segments_in(listed, digest)):
-        raise ObjectMissing(f"{key} is no list of segments")
-    return frozenset(keys.segment(one.sha256) for one in found)
+def is_input(bundle: str | None, image_tar: str | None, key: str, store: Store) -> bool:
+    """Tell whether a key is the bundle with this digest, one of its segments, or the image."""
+    if image_tar is not None and key == keys.image(image_tar):
+        return True
+    return bundle is not None and is_code(bundle, key, store)
 
 
 def signed(lease: OwnLease, wanted: Transfer, signer: Signer, store: Store) -> SignedUrl:

@@ -8,8 +8,28 @@ from forge_functions.errors import problems
 from forge_functions.items import Done
 from forge_functions.middleware.bodies import IdInPath
 from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.jobs import Ids
 
-router = Router(prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404))
+router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
+NO_JOB = problems(404)
+
+
+class CancelledMany(BaseModel):
+    """How many jobs are cancelled, run until their workers stop them, had ended, do not exist."""
+
+    cancelled: int
+    running: int
+    over: int
+    absent: int
+
+
+class RetriedMany(BaseModel):
+    """How many jobs are retried, have not ended, ended otherwise, do not exist."""
+
+    retried: int
+    unfinished: int
+    over: int
+    absent: int
 
 
 class Cancelled(BaseModel):
@@ -25,19 +45,31 @@ class Preempted(BaseModel):
 
 
 @router.post("/cancel")
+def cancel_many(service: AsSubmitter, which: Ids) -> CancelledMany:
+    """Cancel up to a thousand jobs in one transaction. Idempotent."""
+    return CancelledMany.model_validate(service.cancel_all(which.job_ids))
+
+
+@router.post("/retry")
+def retry_many(service: AsSubmitter, which: Ids) -> RetriedMany:
+    """Give up to a thousand failed jobs fresh budgets and queue them again."""
+    return RetriedMany.model_validate(service.retry_all(which.job_ids))
+
+
+@router.post("/jobs/{job_id}/cancel", responses=NO_JOB)
 def cancel(service: AsSubmitter, job_id: IdInPath) -> Cancelled:
     """Cancel a job. One that has ended stays as it is. Idempotent."""
     return Cancelled(state=service.cancel(job_id))
 
 
-@router.post("/retry", responses=problems(409))
+@router.post("/jobs/{job_id}/retry", responses=problems(404, 409))
 def retry(service: AsSubmitter, job_id: IdInPath) -> Done:
-    """Give a failed or dead job fresh budgets and make it ready."""
+    """Give a failed job fresh budgets and queue it again."""
     service.retry(job_id)
     return Done()
 
 
-@router.post("/preempt")
+@router.post("/jobs/{job_id}/preempt", responses=NO_JOB)
 def preempt(service: AsSubmitter, job_id: IdInPath) -> Preempted:
     """Ask for a running job back, as a spot notice would. Idempotent."""
     return Preempted(asked=service.preempt(job_id))

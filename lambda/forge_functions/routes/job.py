@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Annotated, TypedDict, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Moment, Path
+from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Digest, Moment, Path
 from forge_schema.model.job import Attempt, Event, JobDetail
 from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
-from forge_schema.model.stored import Artifact, ArtifactChunk, Checkpoint, LogChunk
+from forge_schema.model.stored import Artifact, ArtifactChunk, Checkpoint, LogChunk, SignedUrl
 from forge_schema.read.jobs import PAGE
 from forge_schema.read.series import Wanted
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
@@ -182,6 +182,20 @@ def artifacts(
 ) -> Items[Artifact]:
     """List a job's output files, ordered by path."""
     return Items(items=_with_urls(shared, request, service.artifacts(job_id)))
+
+
+@router.get("/code/{digest}")
+def code(
+    service: AsViewer, job_id: IdInPath, digest: Digest, shared: Shared, request: Request
+) -> SignedUrl:
+    """Return a URL of an object of the job's code: its bundle, a segment of it, or its diff."""
+    return shared.signer(str(request.base_url)).get(service.code_key(job_id, digest))
+
+
+@router.get("/request")
+def asked(service: AsViewer, job_id: IdInPath) -> dict[str, JsonValue]:
+    """Return the fields that submit the job again, without its sweep and its dependencies."""
+    return service.request(job_id)
 
 
 @router.get("/artifacts/chunks")

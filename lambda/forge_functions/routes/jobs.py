@@ -3,11 +3,11 @@
 from typing import Annotated
 
 from fastapi import Query
-from forge_schema.model.fields import Id, Word
-from forge_schema.model.job import JobStatus
-from forge_schema.model.states import State
+from forge_schema.model.fields import Id, Text, Word
+from forge_schema.model.job import JobStatus, ListedJob
+from forge_schema.model.states import State, StateWord
 from forge_schema.read.jobs import PAGE
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
@@ -19,12 +19,26 @@ router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403)
 
 
 class Wanted(Body):
-    """Which jobs to list: the newest, before a job's id."""
+    """Which jobs to list: the newest that match a filter, before a job's id."""
 
+    q: Annotated[Text, Field(description="a filter, as on the page of jobs")] = ""
     owner: Word | None = None
-    state: list[State] | None = None
+    state: list[State | StateWord] | None = None
     before: IdInPath | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = 50
+
+
+class Handle(Body):
+    """A job by its id, `@last`, its name or the beginning of its name."""
+
+    handle: Word
+    owner: Word | None = None
+
+
+class Named(BaseModel):
+    """The job's id."""
+
+    job_id: int
 
 
 class Ids(Body):
@@ -34,12 +48,26 @@ class Ids(Body):
 
 
 @router.get("/jobs")
-def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[JobStatus]:
+def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[ListedJob]:
     """List jobs, newest first. Non-admins see only their own."""
     found = service.jobs(
-        owner=wanted.owner, states=wanted.state, before=wanted.before, count=wanted.count
+        wanted.q,
+        owner=wanted.owner,
+        states=wanted.state,
+        before=wanted.before,
+        count=wanted.count,
     )
     return Items(items=found)
+
+
+@router.get("/job-id", responses=problems(404))
+def job_id(service: AsViewer, named: Annotated[Handle, Query()]) -> Named:
+    """Return the id of the job that a handle names; the owner's jobs come first.
+
+    `@last` and `@1` are the owner's newest job, `@2` is the one before it. A name that could mean
+    several jobs is refused.
+    """
+    return Named(job_id=service.job_id(named.handle, owner=named.owner))
 
 
 @router.post("/statuses")

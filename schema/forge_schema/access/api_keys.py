@@ -95,4 +95,4 @@ class Keys:
     def _changed(self, statement: str, key_id: str, **params: object) -> None:
         row = self._database.one(statement, again=True, id=key_id, actor=self._actor, **params)
         if row is None:
-            raise NoSuchKey(f"there is no API key {key_id}", hint="`forge keys` lists them")
+            raise NoSuchKey(f"there is no API key {key_id}", hint="`forge key list` lists them")

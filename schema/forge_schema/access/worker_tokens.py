@@ -41,6 +41,7 @@ class WorkerTokens:
         kind: WorkerKind = WorkerKind.PERSISTENT,
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
+        public_key: bytes | None = None,
     ) -> tuple[int, str]:
         """Create a worker that may connect, and return its id and its token.
 
@@ -49,6 +50,7 @@ class WorkerTokens:
             kind: whether it exits after one job or stays.
             labels: labels that override those the worker reports.
             lasts: time until the token expires; None means never.
+            public_key: an Ed25519 key, 32 bytes. If given, every request must be signed.
 
         Raises:
             NameTaken: another worker has this name.
@@ -66,6 +68,7 @@ class WorkerTokens:
             labels=Jsonb(dict(labels or {})),
             hash=digest,
             lasts=lasts,
+            public_key=public_key,
             actor=self._actor,
         )
         if row is None:
@@ -91,15 +94,27 @@ class WorkerTokens:
                 raise
         return row["id"], self.rotate(row["id"])
 
-    def rotate(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
+    def rotate(
+        self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None
+    ) -> str:
         """Replace a worker's token and return the new one. The old token is invalid at once.
+
+        A public key stays unless another is given.
 
         Raises:
             NoSuchWorker: the worker does not exist.
         """
         text, digest = tokens.mint(TokenKind.WORKER, str(worker_id))
-        params = {"id": worker_id, "hash": digest, "lasts": lasts, "actor": self._actor}
-        if self._database.one("rotate_worker", again=True, **params) is None:
+        row = self._database.one(
+            "rotate_worker",
+            again=True,
+            id=worker_id,
+            hash=digest,
+            lasts=lasts,
+            public_key=public_key,
+            actor=self._actor,
+        )
+        if row is None:
             raise _unknown(worker_id)
         return text
 
@@ -116,11 +131,11 @@ class WorkerTokens:
         if not row["deleted"]:
             raise NotOffline(
                 f"worker {worker_id} is {row['status']} and may hold jobs",
-                hint="drain it, stop it, and delete it once `forge workers` shows it offline",
+                hint="drain it, stop it, and delete it once `forge worker list` shows it offline",
             )
 
     def check(self, token: Token) -> Row | None:
-        """Return `id`, `name`, `kind` and `boot_id` of the worker with this token, or None."""
+        """Return the worker with this token and its `public_key`, or None."""
         if not token.id.isdecimal() or int(token.id) > LARGEST_ID:
             return None
         row = self._database.one("worker_by_token", again=True, id=int(token.id))
@@ -130,4 +145,4 @@ class WorkerTokens:
 
 
 def _unknown(worker_id: int) -> NoSuchWorker:
-    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge worker list` lists them")

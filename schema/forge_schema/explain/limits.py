@@ -30,7 +30,7 @@ def _times(job: Row) -> Iterator[Limit]:
         return
     left_s = max(0.0, job["wait_s"])
     if job["wait_s"] <= 0:
-        code, text = "due", "it is due: the sweeper's next tick makes it ready"
+        code, text = "due", "it is due: the sweeper's next tick queues it"
         if sweeper_missing(job):
             text = f"it is due, but no sweeper has run {_since(job)}"
     elif job["attempt"]:

@@ -79,7 +79,7 @@ def end(database: Database, status: Row) -> End:
         resumes=resumes,
         retry=_retry(status, resumes)
         if retryable
-        else "only a failed or dead job can be retried: submit it again to run it once more",
+        else "only a failed job can be retried: submit it again to run it once more",
     )
 
 
@@ -96,7 +96,7 @@ def _resumes(database: Database, status: Row) -> str | None:
 def _retry(status: Row, resumes: str | None) -> str:
     place = f"from checkpoint {resumes}" if resumes else "from the beginning"
     following = status["attempt"] + 1
-    return f"a retry makes it ready at once, with fresh budgets: attempt {following} {place}"
+    return f"a retry queues it at once, with fresh budgets: attempt {following} {place}"
 
 
 def remedies(status: Row) -> list[Remedy]:

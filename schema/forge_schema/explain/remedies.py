@@ -40,7 +40,7 @@ def of_limits(job: Row, limits: list[Limit]) -> list[Remedy]:
 def _of_limit(job: Row, limit: Limit) -> Remedy:
     match limit.code:
         case "queue_paused":
-            command = f"forge resume {quote(job['queue'])}"
+            command = f"forge queue resume {quote(job['queue'])}"
             return _needed("resume_queue", f"resume the queue {job['queue']}", command)
         case "owner_paused":
             return _needed("resume_owner", f"ask an admin to resume the owner {job['owner']}")
@@ -57,7 +57,7 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
 
 def _of_time(job: Row, limit: Limit) -> Remedy:
     if limit.code != "due":
-        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)} until it is ready")
+        return _needed("wait", f"wait {duration_text(limit.wait_s or 0)} until it is due")
     if sweeper_missing(job):
         return _needed("start_sweeper", "start a sweeper", "forge-sweeper")
     return _needed("wait", "wait for the sweeper's next tick")
@@ -67,7 +67,7 @@ def _of_hold(job: Row, limit: Limit) -> Remedy:
     if limit.code == "turn":
         text = "wait for jobs of its sweep to end, or let more of them run at once"
         room = min((limit.used or 0) + (limit.before or 0) + 1, MOST_PARALLEL)
-        command = f"forge sweep {quote(job['sweep'])} --parallel {room}"
+        command = f"forge sweep show {quote(job['sweep'])} --parallel {room}"
         return _needed("wait_for_turn", text, command)
     text = "ask an admin to approve it"
     if limit.approval and limit.approval.timeout_s is None:
@@ -84,7 +84,7 @@ def _of_concurrency(job: Row, limit: Limit) -> Remedy:
     text = f"allow the {whose} {name} {noun} at once, or wait for one of its jobs to end"
     if not limit.used:
         text = f"allow the {whose} {name} {noun} at once"
-    return _needed(f"raise_{limit.code}", text, f"forge limit {place} --{what} {room}")
+    return _needed(f"raise_{limit.code}", text, f"forge queue limit {place} --{what} {room}")
 
 
 def _needed(code: str, text: str, command: str | None = None) -> Remedy:
@@ -141,7 +141,7 @@ def back(one: Candidate, chance: WorkerChance) -> Remedy:
     name = chance.worker
     match chance.chance:
         case Chance.DRAINING if not one.leaves:
-            command = f"forge drain {quote(name)} --undo"
+            command = f"forge worker drain {quote(name)} --undo"
             return _worker("undrain", f"let {name} take jobs again", name, command)
         case Chance.CONSTRAINED:
             return _worker("relieve", f"check {name}, which {chance.text}", name)

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import LARGEST, Open, Record
+from forge_schema.model.fields import LARGEST, Flag, KnownFields, Open, Record, Word
 from forge_schema.model.states import (
     TERMINAL_STATES,
     Asked,
@@ -16,6 +16,7 @@ from forge_schema.model.states import (
     Phase,
     Reason,
     State,
+    StateWord,
     WaitsFor,
 )
 
@@ -51,6 +52,18 @@ class Approval(Record):
         if self.most_cost is not None:
             said.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
         return " and ".join(said)
+
+
+class Git(KnownFields, BaseModel):
+    """The commit that a job's code is based on; `diff` is the digest of a bundle with the changes.
+
+    It is for people: nothing is checked out.
+    """
+
+    revision: Annotated[str, Field(pattern="^[0-9a-f]{40,64}$")]
+    branch: Word | None = None
+    dirty: Flag = False
+    diff: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
 
 class JobStatus(Record):
@@ -89,6 +102,21 @@ class JobStatus(Record):
     def terminal(self) -> bool:
         """Whether the job has ended."""
         return self.state in TERMINAL_STATES
+
+    @property
+    def word(self) -> str:
+        """The state as users read it: queued, held, running, succeeded, failed or cancelled."""
+        return self.state.word
+
+
+class ListedJob(JobStatus):
+    """A job in a list: `ran_s` is how long its current or last attempt has run, in seconds.
+
+    `metrics` has a few of the last numbers that it wrote to its metrics file.
+    """
+
+    ran_s: float | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
 
 
 class Dependency(Record):
@@ -148,7 +176,7 @@ class JobDetail(JobStatus):
     `dependencies` are the jobs that it waits for or waited for. `due_in_s` is the time until a
     scheduled job may start, in seconds; `retries_left` counts the retries after failures. `firing`
     is set if a schedule submitted it. `members` are the ranks of a job on several machines. The
-    newest checkpoint was stored `saved_s` seconds ago.
+    newest checkpoint was stored `saved_s` seconds ago. A running program has run for `ran_s`.
     """
 
     spec: dict[str, Any]
@@ -165,6 +193,7 @@ class JobDetail(JobStatus):
     firing: Firing | None = None
     members: list[RunMember] = Field(default_factory=list)
     saved_s: float | None = None
+    ran_s: float | None = None
 
 
 class Attempt(Record):
@@ -265,13 +294,14 @@ def possible_job(job_id: int) -> int:
 
 
 def job_states(words: Sequence[str]) -> list[State]:
-    """Return words as job states.
+    """Return the states that words stand for: what users read, or the states themselves.
 
     Raises:
-        StateUnknown: one is not a job state.
+        StateUnknown: one is neither.
     """
-    if unknown := set(words) - set(State):
+    known = {**{s.value: (s,) for s in State}, **{word.value: word.states for word in StateWord}}
+    if unknown := set(words) - set(known):
         raise StateUnknown(
-            f"{min(unknown)!r} is not a job state", hint=f"choose one of {', '.join(State)}"
+            f"{min(unknown)!r} is not a job state", hint=f"choose one of {', '.join(StateWord)}"
         )
-    return [State(word) for word in words]
+    return [state for word in words for state in known[word]]

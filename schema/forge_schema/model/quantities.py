@@ -116,12 +116,12 @@ def counted(count: float, one: str, many: str = "") -> str:
     return f"{number} {one if count == 1 else many or f'{one}s'}"
 
 
-def names_text(names: Sequence[str], most: int = 3) -> str:
+def names_text(names: Sequence[str], most: int = 3, *, last: str = "and") -> str:
     """Format names: `a, b and c`, or of more than `most`, `a, b, c and 5 more`."""
     shown = [*names[:most]]
     if len(names) > most:
         shown.append(f"{len(names) - most} more")
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    return f" {last} ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def flops_text(gflops: float) -> str:

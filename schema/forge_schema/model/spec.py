@@ -19,6 +19,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
+from forge_schema.model.job import Git
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
@@ -35,6 +36,7 @@ OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
 OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"}
+OPTIONAL |= {"git"}
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -287,6 +289,7 @@ class JobSpec(KnownFields, BaseModel):
     secrets: Annotated[list[EnvName], Field(max_length=50)] = []
     tuning: Tuning = Tuning()
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    git: Git | None = None
     resources: Resources = Resources()
     labels: dict[Name, Name] = {}
     target: Target = Target.AUTO
@@ -467,6 +470,8 @@ class JobSpec(KnownFields, BaseModel):
         """
         # Defaults are left out: a field added later must not change the digests of old jobs.
         content = self.content() if content is None else content
+        # A commit between two submits of the same files changes nothing.
+        content = {name: value for name, value in content.items() if name != "git"}
         return hashlib.sha256(SORTED.encode(content).encode()).hexdigest()
 
 

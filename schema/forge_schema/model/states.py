@@ -1,6 +1,11 @@
 """The enums of the protocol: job states, reasons for an attempt's end, budgets, phases."""
 
+from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import TypeVar
+
+W = TypeVar("W", bound=str)
 
 
 class State(StrEnum):
@@ -19,6 +24,47 @@ class State(StrEnum):
     def terminal(self) -> bool:
         """Whether a job in this state has ended."""
         return self in TERMINAL_STATES
+
+    @property
+    def word(self) -> str:
+        """The word that users read."""
+        return in_words(self)
+
+
+class StateWord(StrEnum):
+    """The words that users read for the states of a job; why, its reason or its `run_at` says."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states that the word stands for."""
+        return tuple(state for state in State if state.word == self)
+
+
+WORDS: dict[str, StateWord] = {
+    State.SCHEDULED: StateWord.QUEUED,
+    State.READY: StateWord.QUEUED,
+    State.DEAD: StateWord.FAILED,
+}
+
+
+def in_words(state: str) -> str:
+    """Return the word that users read for a state."""
+    return WORDS.get(state, state)
+
+
+def counts_in_words(counts: Mapping[W, int]) -> dict[str, int]:
+    """Add up the counts of states that users read as one word."""
+    found: Counter[str] = Counter()
+    for state, count in counts.items():
+        found[in_words(state)] += count
+    return dict(found)
 
 
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})

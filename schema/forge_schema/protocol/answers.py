@@ -25,6 +25,8 @@ class Registered(Answer):
     queue_id: UUID | None = None
     # Whether artifacts may be in chunks.
     chunks: bool = False
+    # Whether it stores small objects sent to it together.
+    small_objects: bool = False
 
 
 class Enrolled(Answer):
@@ -39,6 +41,12 @@ class Claimed(Answer):
 
     ended: list[Ended] = []
     grants: list[Grant] = []
+
+
+class Upcoming(Answer):
+    """The job that the worker would likely be granted next. It has no lease: its token is 0."""
+
+    grant: Grant | None = None
 
 
 class Stands(Answer):

@@ -1,9 +1,18 @@
 """The worker's messages to the server, validated on both sides."""
 
+import hashlib
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from forge_schema.model.attempt_records import (
@@ -255,3 +264,29 @@ class ObjectsWanted(Held):
     """A request to store or read several objects of a lease's job."""
 
     objects: Annotated[list[Transfer], FailFast(), Field(min_length=1, max_length=OBJECTS)]
+
+
+class InputsWanted(Body):
+    """Inputs of a waiting job, by their keys."""
+
+    keys: Annotated[list[Key], FailFast(), Field(min_length=1, max_length=OBJECTS)]
+
+
+class SmallObject(Body):
+    """An object of a lease's job, with its content."""
+
+    key: Key
+    sha256: Digest
+    content: Base64Bytes
+
+    @model_validator(mode="after")
+    def _arrived_whole(self) -> Self:
+        if hashlib.sha256(self.content).hexdigest() != self.sha256:
+            raise ValueError("the content's SHA-256 is another")
+        return self
+
+
+class SmallObjects(Held):
+    """Small objects of a lease's job to store, with their content."""
+
+    objects: Annotated[list[SmallObject], FailFast(), Field(min_length=1, max_length=OBJECTS)]

@@ -145,6 +145,20 @@ def claimed_before(
     return grants, [fence for fence in fences if fence not in kept]
 
 
+def next_job(database: Database, lanes: Lanes) -> Grant | None:
+    """Return the job that a full worker would likely be granted next, without a lease: token 0."""
+    if not (first := lanes.first()):
+        return None
+    which = {"worker_id": lanes.worker_id, "lanes": array([lane.id for lane in first])}
+    row = database.one("next_job", again=True, **which)
+    return None if row is None else _grants([row], first, UUID(int=0))[0]
+
+
+def next_inputs(database: Database, worker_id: int, job_id: int) -> Row | None:
+    """Return the digests of a waiting job's bundle and saved image, if the worker may run it."""
+    return database.one("next_inputs", again=True, worker_id=worker_id, job_id=job_id)
+
+
 def _places(
     lanes: Lanes,
     last_of: Callable[[Lane], int],

@@ -147,6 +147,15 @@ class Lanes:
             serves = self._served.keys() | self._gangs.keys()
             return [self._seen(lane) for lane in lanes if lane.shape_id in serves]
 
+    def first(self) -> list[Lane]:
+        """Return the lanes whose first jobs come first, of those that the worker serves if idle."""
+        with self._lock:
+            now = monotonic()
+            edition = self._book.edition(now - self._refresh_s)
+            if edition is not self._edition:
+                self._turn_to(edition, now)
+            return [self._seen(lane) for lane in edition.first(SHOWN, self._served, ())]
+
     @property
     def many(self) -> bool:
         """Whether a look sees only some of the lanes."""

@@ -27,7 +27,7 @@ from forge_schema.model.lease import (
     share,
 )
 from forge_schema.model.spec import JobSpec
-from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus
+from forge_schema.model.states import Budget, Phase, Reason, Standing, State, WorkerStatus, in_words
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
@@ -314,7 +314,7 @@ class Queue:
         if row is None or row["became"] != "retried":
             state = self._job_exists(job_id)
             raise NotRetryable(
-                f"job {job_id} is {state}; only a failed or dead job can be retried",
+                f"job {job_id} is {in_words(state)}; only a failed job can be retried",
                 hint="submit it again to run it once more",
             )
 

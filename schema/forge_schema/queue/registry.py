@@ -90,7 +90,9 @@ class Registry:
             "command", again=True, worker_id=worker_id, command=value, actor=self._actor
         )
         if row is None:
-            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+            raise NoSuchWorker(
+                f"there is no worker {worker_id}", hint="`forge worker list` lists them"
+            )
 
     def workers(self) -> list[Row]:
         """Return all workers, with the seconds since each was last heard from and its leases."""
@@ -104,7 +106,9 @@ class Registry:
         """
         row = self._database.one("workers", again=True, worker_id=worker_id)
         if row is None:
-            raise NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+            raise NoSuchWorker(
+                f"there is no worker {worker_id}", hint="`forge worker list` lists them"
+            )
         return row
 
     def named(self, name: str) -> int:
@@ -116,7 +120,8 @@ class Registry:
         row = self._database.one("worker_named", again=True, name=name)
         if row is None:
             raise NoSuchWorker(
-                f"no worker has ever been called {name!r}", hint="`forge workers` lists the workers"
+                f"no worker has ever been called {name!r}",
+                hint="`forge worker list` lists the workers",
             )
         worker_id: int = row["id"]
         return worker_id

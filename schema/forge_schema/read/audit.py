@@ -1,6 +1,6 @@
 """Read the audit trail, which every action writes with its own transaction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from psycopg.types.json import Jsonb
@@ -11,6 +11,60 @@ PAGE = 1000
 LAST_DAY = timedelta(days=1)
 FIRST_WINDOW = timedelta(hours=1)
 LAST = datetime.max.replace(tzinfo=UTC)
+# What the trail records, as the documentation explains it.
+ACTIONS: Mapping[str, str] = {
+    # Jobs
+    "submitted": "A job was submitted.",
+    "dispatched": "An attempt began on a worker; `detail` has its number and its rank.",
+    "ended": "An attempt ended; `detail` has its reason and exit code.",
+    "promoted": "A delayed or retried job became ready.",
+    "released": "A job that was held became ready.",
+    "asked for approval": "A job exceeds what its owner may spend without approval.",
+    "approved": "An admin approved a job.",
+    "dependency failed": "A job was cancelled because one that it waits for failed.",
+    "retried": "A failed or cancelled job was queued again, with all its retries.",
+    "asked to cancel": "A running job was asked to end.",
+    "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
+    "asked to time out": "A running job reached its time limit.",
+    "asked to grow": "A job on several machines was asked to restart on more of them.",
+    "cancelled": "A job that was not running was cancelled.",
+    "entered": "Somebody opened a shell in a running job.",
+    "set aside": "The sweeper left a damaged row alone; `detail` has the error.",
+    "sweep parallel set": "The number of jobs of a sweep that run at once was changed.",
+    "jobs removed": "Jobs past their age were removed, with everything they stored.",
+    # Workers
+    "worker_created": "An admin created a worker and its token.",
+    "token_rotated": "A worker got a new token.",
+    "worker_deleted": "A worker was deleted.",
+    "registered": "A worker connected for the first time since it started.",
+    "registration_refused": "A worker was refused; `detail` says why.",
+    "status_changed": "A worker's status changed; `detail` has the old and the new one.",
+    "disconnected": "A worker said goodbye.",
+    "offline": "A worker was silent for too long.",
+    "reaped": "An ephemeral worker, or one that never connected, was removed.",
+    "drain": "A worker was asked to take no new jobs.",
+    "stop": "A worker was asked to stop.",
+    "undrain": "A worker may take jobs again.",
+    # Queues, owners, plans
+    "paused": "A queue or an owner was paused.",
+    "resumed": "A queue or an owner was resumed.",
+    "queue set": "The settings of a queue were changed.",
+    "queue limits set": "The limits of a queue were changed.",
+    "owner quota set": "The limits, the weight or the approvals of an owner were changed.",
+    "template_kept": "A template was saved.",
+    "template_removed": "A template was removed.",
+    "schedule_kept": "A schedule was saved.",
+    "schedule_paused": "A schedule was paused.",
+    "schedule_resumed": "A schedule was resumed.",
+    "schedule_removed": "A schedule was removed.",
+    # Access
+    "key_created": "An API key was created.",
+    "key_rotated": "An API key got a new secret.",
+    "key_revoked": "An API key was revoked.",
+    "login": "Somebody logged in to the dashboard.",
+    "login_refused": "A login to the dashboard was refused.",
+    "logout": "Somebody logged out.",
+}
 
 
 class Audit:

@@ -120,7 +120,7 @@ class Fleet:
 
 
 def _unknown(worker_id: int) -> NoSuchWorker:
-    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge workers` lists them")
+    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge worker list` lists them")
 
 
 def _place(row: Row) -> Place:

@@ -1,14 +1,14 @@
 """Pages of jobs that match a filter, always found by an index."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.states import Reason, State
-from forge_schema.read.job_filter import Filter
 
 PAGE = 50
 # Maximum number of jobs examined for one page.
@@ -91,7 +91,7 @@ def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
 
 def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
     """Return the states and reasons of jobs that may match; None means any."""
-    sweeps, reasons, states = (wanted.values(key) for key in ("sweep", "reason", "state"))
+    sweeps, reasons = (wanted.values(key) for key in ("sweep", "reason"))
     if sweeps and not any(_is_glob(sweep) for sweep in sweeps):
         return {"sweep"}, []
     if wanted.values("worker"):
@@ -100,15 +100,15 @@ def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
         return {"held"}, []
     if reasons:
         return (None, []) if Reason.SUCCEEDED in reasons else (set(), list(reasons))
-    if not states or State.SUCCEEDED in states:
+    if State.SUCCEEDED in wanted.states:
         return None, []
-    return {PLACES[State(s)] for s in states if s in PLACES}, _reasons(states)
+    return {PLACES[s] for s in wanted.states if s in PLACES}, _reasons(wanted.states)
 
 
-def _reasons(states: Iterable[str]) -> list[str]:
+def _reasons(states: Collection[State]) -> list[str]:
     """Return the possible reasons of jobs in these final states, except `succeeded`."""
     found = [*CANCELS] if State.CANCELLED in states else []
-    if {State.FAILED, State.DEAD} & set(states):
+    if {State.FAILED, State.DEAD} & {*states}:
         found += [r for r in Reason if r not in {Reason.SUCCEEDED, *CANCELS}]
     return [reason.value for reason in found]
 
@@ -117,7 +117,7 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
     """Return the statement's parameters that a job must match; None means anything."""
     labels = [[[n, _like(v) if s else "%"] for n, s, v in map(_parts, ls)] for ls in wanted.labels]
     return {
-        "states": list(wanted.values("state")) or None,
+        "states": [s.value for s in wanted.states] if wanted.values("state") else None,
         "reasons": list(wanted.values("reason")) or None,
         "waits": list(wanted.values("waits")) or None,
         "kinds": list(wanted.values("kind")) or None,

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.job import job_unknown
 from forge_schema.model.spec import with_shares
-from forge_schema.model.states import State, Verdict
+from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Place
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import Filter
 
 PAGE = 1000
+ANY = Filter()
 CHUNKS = 100
 
 
@@ -34,16 +35,13 @@ class Jobs:
 
     def jobs(
         self,
+        wanted: Filter = ANY,
         *,
         owner: str | None = None,
-        states: Sequence[State] | None = None,
         before: int | None = None,
         count: int = 50,
     ) -> list[Row]:
-        """Return up to `count` jobs, newest first."""
-        if states is not None and not states:
-            return []
-        wanted = Filter().having("state", *(state.value for state in states or ()))
+        """Return up to `count` jobs that match a filter, newest first."""
         ids: list[int] = []
         count = min(count, PAGE)
         # A page examines a limited number of jobs, so a short one may have a next one.
@@ -54,7 +52,8 @@ class Jobs:
             before = page.before
             if before is None:
                 break
-        rows = {row["job_id"]: row for row in self.statuses(ids)}
+        found = self._database.rows("listed_jobs", again=True, job_ids=ids)
+        rows = {row["job_id"]: row for row in found}
         return [rows[job_id] for job_id in ids]
 
     def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:

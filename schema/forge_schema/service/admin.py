@@ -68,15 +68,20 @@ class Admin(Verbs):
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
+        public_key: bytes | None = None,
     ) -> Secret:
         """Make a worker and its token, as `WorkerTokens.create`; an ephemeral one runs one job."""
         kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
-        worker_id, text = self._workers.create(name, kind=kind, labels=labels, lasts=lasts)
+        worker_id, text = self._workers.create(
+            name, kind=kind, labels=labels, lasts=lasts, public_key=public_key
+        )
         return Secret(str(worker_id), text)
 
-    def rotate_worker(self, worker_id: int, *, lasts: timedelta | None = None) -> str:
-        """Give a worker a new token; the old one becomes invalid at once."""
-        return self._workers.rotate(worker_id, lasts=lasts)
+    def rotate_worker(
+        self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None
+    ) -> str:
+        """Give a worker a new token, as `WorkerTokens.rotate`; the old one is invalid at once."""
+        return self._workers.rotate(worker_id, lasts=lasts, public_key=public_key)
 
     def worker_named(self, name: str) -> int:
         """Return the id of the newest worker of a name, removed ones included."""

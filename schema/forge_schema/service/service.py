@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from forge_schema.access.shells import Shells
 from forge_schema.database.pool import Row
 from forge_schema.explain.explain import SHOWN, explain
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.admin import Myself
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
@@ -16,6 +18,7 @@ from forge_schema.model.job import (
     Firing,
     JobDetail,
     JobStatus,
+    ListedJob,
     job_states,
     possible_job,
 )
@@ -36,14 +39,21 @@ from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.read import overview, reports
+from forge_schema.read.job_story import JobStory
 from forge_schema.read.jobs import CHUNKS
+from forge_schema.read.named_jobs import job_named
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
 from forge_schema.service.schedules import Scheduling
 from forge_schema.shell import ShellWanted
+from forge_schema.storage import ObjectMissing, keys
+from forge_schema.storage.code import is_code
 from forge_schema.storage.manifest import chunk_list
+
+# What ties a job to others.
+ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
 
 class Service(Scheduling):
@@ -63,6 +73,16 @@ class Service(Scheduling):
         """Return who asks."""
         return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
 
+    def job_id(self, handle: str, *, owner: str | None = None) -> int:
+        """Return the id of the job that a handle names: see `job_named`.
+
+        Args:
+            handle: an id, `@last`, a name or the beginning of one.
+            owner: whose jobs come first, by default the caller's.
+        """
+        whose = self.caller.acting_for(owner, "name jobs")
+        return job_named(self._database, handle, owner=whose, everyone=self.caller.admin)
+
     def job(self, job_id: int) -> JobDetail:
         """Return one job."""
         row = self._visible(job_id)
@@ -70,19 +90,30 @@ class Service(Scheduling):
 
     def jobs(
         self,
+        query: str = "",
         *,
         owner: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         count: int = 50,
-    ) -> list[JobStatus]:
-        """Return the newest jobs first; other owners have none unless the caller is an admin."""
-        chosen = None if states is None else job_states(states)
-        if self.caller.scope is not None and owner not in {None, self.caller.owner}:
+    ) -> list[ListedJob]:
+        """Return the jobs that match a filter, the newest first.
+
+        Other owners have none unless the caller is an admin.
+
+        Raises:
+            FilterInvalid: the query is not a filter.
+            StateUnknown: a state is none.
+        """
+        wanted: Filter | None = parse(query).seen_by(self.caller.owner)
+        if states is not None and wanted is not None:
+            wanted = wanted.within(job_states(states))
+        hidden = self.caller.scope is not None and owner not in {None, self.caller.owner}
+        if wanted is None or hidden:
             return []
         whose = self.caller.scope or owner
-        rows = self._jobs.jobs(owner=whose, states=chosen, before=before, count=count)
-        return [JobStatus.model_validate(row) for row in rows]
+        rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
+        return [ListedJob.model_validate(row) for row in rows]
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         """Return many jobs by id; those unknown to the caller are left out."""
@@ -178,6 +209,30 @@ class Service(Scheduling):
         """Return the artifacts of a job, ordered by path."""
         self._visible(job_id)
         return [Artifact.model_validate(row) for row in self._jobs.artifacts(job_id)]
+
+    def code_key(self, job_id: int, digest: str) -> str:
+        """Return the key of an object of a job's code: its bundle, a segment, or its diff.
+
+        Raises:
+            ObjectMissing: the digest is none of theirs.
+        """
+        row = self._visible(job_id)
+        whole = {row["bundle_digest"], (row["spec"].get("git") or {}).get("diff")}
+        if digest in whole:
+            return keys.bundle(digest)
+        key = keys.segment(digest)
+        if row["bundle_digest"] and is_code(row["bundle_digest"], key, self._open_store()):
+            return key
+        raise ObjectMissing(f"job {job_id} has no code {digest}")
+
+    def request(self, job_id: int) -> dict[str, Any]:
+        """Return the fields that submit a job again, alone: without its sweep and dependencies."""
+        row = self._visible(job_id)
+        asked = JobStory(self._database, job_id).asked()
+        # Retries that the submitter chose differ from the same number by default.
+        unsaid = ALONE if "max_failures" in row["spec"] else {*ALONE, "max_failures"}
+        alone = {name: value for name, value in asked.items() if name not in unsaid}
+        return {**alone, "owner": row["owner"]}
 
     def artifact_chunks(self, job_id: int, path: str, *, after: int = -1) -> list[ArtifactChunk]:
         """Return up to a hundred chunks of an artifact after an offset; none if it is one object.

@@ -3,8 +3,8 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -61,6 +61,22 @@ class FileStore:
                 return False
             _copy(source, file, progress)
             return self._place(file, temporary, target, if_absent=if_absent)
+
+    def put_together(self, objects: Mapping[str, bytes]) -> bool:
+        with ExitStack() as held:
+            written = []
+            for key, data in objects.items():
+                target = self._path(key)
+                file, temporary = held.enter_context(self._writing(key))
+                file.write(data)
+                written.append((file, temporary, target))
+            for file, _, _ in written:
+                flush(file)
+            for _, temporary, target in written:
+                self._move(temporary, target, if_absent=False)
+            for folder in {target.parent for _, _, target in written}:
+                flush_folder(folder)
+        return True
 
     def get(self, key: str) -> bytes:
         with self.open(key) as file:
@@ -174,6 +190,12 @@ class FileStore:
 
     def _place(self, file: BinaryIO, temporary: Path, target: Path, *, if_absent: bool) -> bool:
         flush(file)
+        moved = self._move(temporary, target, if_absent=if_absent)
+        if moved:
+            flush_folder(target.parent)
+        return moved
+
+    def _move(self, temporary: Path, target: Path, *, if_absent: bool) -> bool:
         for _ in range(PLACING_TRIES):
             self._make_folders(target.parent)
             try:
@@ -185,7 +207,6 @@ class FileStore:
                 return False
             except FileNotFoundError:
                 continue  # another process has just pruned the folder
-            flush_folder(target.parent)
             return True
         raise StoreError(f"the folder {target.parent} keeps disappearing")
 

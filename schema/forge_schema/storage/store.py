@@ -1,6 +1,6 @@
 """The interface of object stores, and its errors."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -88,6 +88,12 @@ class Store(Protocol):
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
     ) -> bool:
         """Write an object from a file, as `put` does. A failure leaves nothing behind."""
+
+    def put_together(self, objects: Mapping[str, bytes]) -> bool:
+        """Write up to 100 objects, 512 KiB in all, in one step; False if this store cannot.
+
+        After an error, some of them may exist.
+        """
 
     def get(self, key: str) -> bytes:
         """Read an object.

@@ -89,7 +89,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path
     assert rotated.stdout.strip() not in {"", text}
     assert admin("keys", "revoke", key_id).returncode == 0
     assert "revoked" in admin("keys", "list").stdout
-    told(admin("keys", "rotate", key_id), 3, f"no API key {key_id}", "forge keys")
+    told(admin("keys", "rotate", key_id), 3, f"no API key {key_id}", "forge key")
 
 
 @BOTH
@@ -110,7 +110,7 @@ def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_u
     assert (row["kind"], row["command"], row["id"]) == ("ephemeral", "drain", again["id"])
     assert admin("worker", "delete", str(again["id"])).returncode == 0
     assert rows(admin, "workers") == []
-    told(admin("worker", "delete", "gpu-1"), 3, "no worker 'gpu-1'", "forge workers")
+    told(admin("worker", "delete", "gpu-1"), 3, "no worker 'gpu-1'", "forge worker list")
 
 
 def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: Path) -> None:
@@ -131,7 +131,7 @@ def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: P
     (row,) = rows(admin, "queues")
     assert (row["paused"], row["max_jobs"], row["max_gpus"]) == (False, None, 8)
     assert "has no jobs yet" in admin("pause", "nigth").stderr
-    told(admin("resume", "nothing"), 3, "no queue 'nothing'", "forge queues")
+    told(admin("resume", "nothing"), 3, "no queue 'nothing'", "forge queue list")
 
 
 def test_an_owner_is_limited(admin: Command) -> None:

@@ -122,7 +122,7 @@ def test_a_job_that_cannot_be_is_refused_before_anything_is_uploaded(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["show"], ["show", "seven"], ["logs", "0"]],
+    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["show"], ["logs", "--attempt", "0"]],
 )
 def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
     refused(forge(*arguments), 2)
@@ -192,14 +192,14 @@ def test_an_attempt_that_was_not(connected: Command, project: Path) -> None:
 
 
 def test_an_unknown_worker_report_and_state(connected: Command) -> None:
-    told(connected("drain", "nobody"), 3, "no worker 'nobody'", "forge workers")
+    told(connected("drain", "nobody"), 3, "no worker 'nobody'", "forge worker list")
     told(connected("report", "nothing"), 3, "no report 'nothing'", "attempt_history")
     told(connected("ps", "--state", "lost"), 2, "lost", "running")
 
 
 def test_what_a_jobs_state_forbids(connected: Command, project: Path) -> None:
     job = connected("submit", project, "--", "ls").stdout.strip()
-    told(connected("retry", job), 4, f"job {job} is ready")
+    told(connected("retry", job), 4, f"job {job} is queued")
     told(connected("preempt", job), 4, f"job {job} is not running")
     assert connected("cancel", job).returncode == 0
     assert connected("cancel", job).returncode == 0

@@ -6,11 +6,9 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +17,8 @@ import httpx
 import psutil
 import pytest
 from forge_client import Client, JobStatus
-from support.client.command import Command, command
-from support.database.postgres import fast_folder
-from support.ports import free_port
+from support.client.command import Command
+from support.client.own_up import in_a_folder_of_its_own, tell_logs
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -46,30 +43,6 @@ for epoch in range(start + 1, 5):
     metrics.flush()
 Path(os.environ["FORGE_OUTPUT_DIR"], "model.bin").write_bytes(bytes(range(256)) * 40)
 """
-
-
-@contextmanager
-def in_a_folder_of_its_own(home: Path) -> Iterator[Command]:
-    """Give the command of a user whose `forge up` has a folder of its own."""
-    # Not pytest's tmp_path: each run of pytest closes its parent folder to other users, and root
-    # has to run Postgres as one of those.
-    folder = tempfile.mkdtemp(prefix="forge-up-", dir=fast_folder())
-    made = command(home, FORGE_DIR=folder, FORGE_RUNNER="process")
-    # Any other process could take the default port while a server is down.
-    kept = Path(folder, "server", "port")
-    kept.parent.mkdir(mode=0o700)
-    kept.write_text(str(free_port()))
-    try:
-        yield made
-    finally:
-        tell_logs(made)
-        shutil.rmtree(folder)
-
-
-def tell_logs(forge: Command) -> None:
-    """Print its processes' logs, for failed tests."""
-    for said in Path(forge.env["FORGE_DIR"]).glob("logs/*"):
-        sys.stderr.write(f"{said.name}:\n{said.read_text()}")
 
 
 @contextmanager

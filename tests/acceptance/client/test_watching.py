@@ -43,7 +43,7 @@ def test_logs_are_followed_from_the_queue_to_the_end(tmp_path: Path, database_ur
         with forge.started("logs", "-f", str(job), "--grep", "^line") as following:
             assert following.stderr
             said = following.stderr.readline()
-            assert "is ready, but no worker is connected" in said
+            assert "is queued, but no worker is connected" in said
             made.worker()
             out, told = following.communicate(timeout=120)
         assert following.returncode == 0

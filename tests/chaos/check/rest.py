@@ -10,6 +10,7 @@ import docker
 from chaos.check.violation import by_hand, by_sql
 from forge_schema.storage.s3.store import S3Store
 from forge_worker.agent.spool import left_in
+from forge_worker.worker_folder import known_id
 from support.workers.worker import processes_below
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ def _containers(evidence: Evidence) -> Iterator[tuple[str, Row]]:
         try:
             for left in engine.containers.list(all=True, filters={"label": note["labels"]}):
                 yield f"container {left.name} is left", {}
+            for folder in evidence.notes("folder"):
+                named = f"forge.sandbox.folder={known_id(Path(folder['path']))}"
+                for left in engine.containers.list(all=True, filters={"label": named}):
+                    yield f"sandbox {left.name} is left", {}
         finally:
             engine.close()
 

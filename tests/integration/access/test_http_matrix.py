@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     Request = tuple[str, object]
     Case = tuple[dict[str, int], Callable[[World, str], Request]]
 
-NOBODY = ("none", "rotated", "revoked", "expired")
+NOBODY = ("none", "rotated", "revoked", "expired", "unsigned")
 WORKERS = ("worker", "other worker")
 PEOPLE = ("viewer", "submitter", "token", "other owner", "admin")
 KINDS = (*NOBODY, *WORKERS, *PEOPLE)
@@ -122,6 +123,7 @@ def ends(world: World, kind: str) -> Request:
 
 ROOM = {"cpus": 1, "memory_mb": 1, "disk_mb": 1}
 OBJECT = {"path": "a", "bytes": 6, "sha256": DIGEST}
+CONTENT = b64encode(b"object").decode()
 KEY = {"owner": "eve", "role": "viewer"}
 WEEKLY = {"cron": "0 3 * * 0", "spec": SPEC}
 SIGNED = f"/api/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
@@ -134,7 +136,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/queue/submit"): (WRITES, fixed("/api/queue/submit", {"jobs": [SPEC]})),
     ("post", "/api/queue/check"): (WRITES, fixed("/api/queue/check", {"jobs": [SPEC]})),
     ("post", "/api/queue/statuses"): (READS, fixed("/api/queue/statuses", {"job_ids": [1]})),
+    ("post", "/api/queue/cancel"): (WRITES, fixed("/api/queue/cancel", {"job_ids": []})),
+    ("post", "/api/queue/retry"): (WRITES, fixed("/api/queue/retry", {"job_ids": []})),
     ("get", "/api/queue/jobs"): (READS, fixed("/api/queue/jobs")),
+    ("get", "/api/queue/job-id"): (READS, fixed("/api/queue/job-id?handle=7")),
     ("get", "/api/queue/jobs/{job_id}"): (READS_OWN, of_job()),
     ("get", "/api/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
     ("get", "/api/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
@@ -228,6 +233,12 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
     ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
     ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
+    ("post", "/api/workers/next"): (WORKS, booted("/api/workers/next")),
+    # No such job waits.
+    ("post", "/api/workers/next/{job_id}/objects"): (
+        HOLDS | {"worker": 404},
+        fixed("/api/workers/next/999999/objects", {"keys": [f"bundles/{DIGEST}.tar.zst"]}),
+    ),
     ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
     ("post", "/api/workers/job/{job_id}/gather"): (
         HOLDS,
@@ -277,6 +288,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/workers/job/{job_id}/objects/batch"): (
         HOLDS,
         of_lease("/objects/batch", objects={"operation": "put", "size": 6, "sha256": DIGEST}),
+    ),
+    ("post", "/api/workers/job/{job_id}/objects/small"): (
+        HOLDS,
+        of_lease("/objects/small", objects={"sha256": DIGEST, "content": CONTENT}),
     ),
     ("get", "/api/objects/{key}"): (NO_SIGNATURE, fixed(SIGNED)),
     ("put", "/api/objects/{key}"): (

@@ -11,7 +11,14 @@ from forge_schema.model.spec import Resources
 from forge_schema.model.states import Reason
 from forge_worker.attempt.cursors import Cursors
 from support.workers.http_bed import http_bed
-from support.workers.worker import Bed, Worker, bed, containers_of, keepers_of
+from support.workers.worker import (
+    Bed,
+    Worker,
+    bed,
+    containers_of,
+    keepers_of,
+    sandboxes_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +89,12 @@ def let_go(worker: Worker, job: int) -> None:
     (folder_of(worker, job) / "work" / "go").touch()
 
 
+def sandbox_of(worker: Worker) -> str:
+    named = ("--filter", f"label=forge.worker={worker.name}", "--format")
+    found = subprocess.check_output(["docker", "ps", *named, '{{.Label "forge.sandbox"}}'])
+    return found.decode().strip()
+
+
 def lease(made: Bed, job: int) -> dict[str, Any]:
     with made.database.connection() as connection:
         (row,) = connection.execute("SELECT * FROM lease WHERE job_id = %s", [job]).fetchall()
@@ -101,9 +114,12 @@ def says_more(made: Bed, job: int, eventually: Eventually) -> None:
 
 def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventually) -> None:
     large = Resources(cpus=3, memory_mb=256, disk_mb=500)
-    first = either.worker(**LASTS)
+    first = either.worker(**LASTS, sandboxes=1, verbose=True)
+    eventually(lambda: "sandbox_ready" in first.output)
     job = either.script(COUNTS, resources=large)
     either.says(job, "turn 5\n")
+    sandbox = sandbox_of(first)
+    assert sandbox
     started_at = lease(either, job)["started_at"]
     first.kill()
     second = either.worker(**LASTS)
@@ -118,9 +134,12 @@ def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventual
     third = either.worker(**LASTS)
     says_more(either, job, eventually)
     assert either.job(other)["state"] == "ready"
+    # The other agents removed those that no job had.
+    assert sandboxes_of(third.folder) == [sandbox]
     let_go(third, job)
     either.succeeds(job)
     either.succeeds(other)
+    eventually(lambda: sandboxes_of(third.folder) == [])
     (attempt,) = either.jobs.attempts(job)
     assert (attempt["reason"], attempt["started_at"]) == ("succeeded", started_at)
     count = int(either.artifacts(job)["turns"])

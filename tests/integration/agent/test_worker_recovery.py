@@ -12,7 +12,7 @@ from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.settings.settings import WorkerSettings
 from support.workers.asked import asked
 from support.workers.runners import make_spec
-from support.workers.worker import Bed, containers_of
+from support.workers.worker import Bed, containers_of, sandboxes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,9 +103,10 @@ def test_recovery_after_a_kill(both: Bed) -> None:
 
 
 def test_recovery_finds_containers_by_the_folder_whatever_the_workers_name(
-    docker: Bed, monkeypatch: pytest.MonkeyPatch
+    docker: Bed, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    worker = docker.worker(sweep=False, lease_ttl_s=600)
+    worker = docker.worker(sweep=False, lease_ttl_s=600, sandboxes=1)
+    eventually(lambda: sandboxes_of(worker.folder))
     jobs = [docker.script(WAITS, max_losses=1) for _ in range(2)]
     for job in jobs:
         docker.says(job, "up")

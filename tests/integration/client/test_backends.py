@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
 from forge_client import Client, ClientError, JobFailed, as_completed
+from forge_client.code import fetch, uncommitted
 from forge_client.project.bundle import pack
 from forge_schema.model.states import Reason
 from forge_schema.model.stored import BEGINNING
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from forge_client.backend import Backend
     from support.queue.rig import Rig
 
+WHO = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
 SPEC = {"name": "x", "owner": "ann", "command": ["ls"]}
 
 
@@ -53,6 +56,40 @@ def refusal(code: str) -> pytest.RaisesExc[ClientError]:
     return pytest.RaisesExc(ClientError, check=lambda error: error.code == code)
 
 
+def test_the_code_of_a_job_comes_back_and_is_submitted_again(
+    client: Client, project: Path, tmp_path: Path, rig: Rig
+) -> None:
+    backend = client.backend
+    for words in (["init", "-q"], ["add", "-A"], [*WHO, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", project, *words], check=True)
+    (project / "train.py").write_text("print('changed')\n", encoding="utf-8")
+    job = client.submit(project, ["python", "train.py"], gpus=2, parameters={"lr": 0.1})
+    found = backend.job(job.id)
+    assert found.spec["git"]["dirty"]
+    assert "+print('changed')" in uncommitted(backend, found)
+    fetch(backend, found, tmp_path / "code")
+    assert (tmp_path / "code" / "train.py").read_text() == "print('changed')\n"
+    with refusal("folder_not_empty"):
+        fetch(backend, found, tmp_path / "code")
+    (again,) = backend.submit([backend.request(job.id)])
+    assert again != job.id
+    second = backend.job(again)
+    assert (second.spec, second.bundle_digest) == (found.spec, found.bundle_digest)
+    with refusal("no_code"):
+        fetch(backend, backend.job(rig.submit(owner="ann")), tmp_path / "none")
+    with refusal("object_missing"):
+        backend.fetch_code(job.id, "0" * 64, tmp_path / "none")
+
+
+def test_a_commit_between_two_submits_with_one_key_changes_nothing(
+    client: Client, project: Path
+) -> None:
+    first = client.submit(project, ["ls"], idempotency_key="once")
+    for words in (["init", "-q"], ["add", "-A"], [*WHO, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", project, *words], check=True)
+    assert client.submit(project, ["ls"], idempotency_key="once").id == first.id
+
+
 def test_a_folder_is_uploaded_once_however_often_it_is_submitted(
     client: Client, project: Path, tmp_path: Path
 ) -> None:
@@ -82,7 +119,7 @@ def test_one_wrong_job_among_many_keeps_all_of_them_out(
     assert rig.count("job") == 0
     assert not (tmp_path / "store").exists()
     with refusal("spec_invalid"):
-        client.submit(project, "ls", colour="red")
+        client.submit(project, "ls", colour="red")  # type: ignore[call-arg]
 
 
 def test_no_jobs_are_no_jobs(client: Client, backend: Backend, project: Path) -> None:
@@ -110,7 +147,8 @@ def test_a_job_goes_from_ready_to_its_result(
     holder.write(b"epoch 2\n")
     holder.leave("models/a b.bin", b"\x00" * 10)
     holder.end()
-    assert job.result(timeout=120).state == "succeeded"
+    assert job.wait(timeout=120).state == "succeeded"
+    assert job.result() is None
     assert "".join(job.logs(follow=True)) == "epoch 1\nepoch 2\n"
     assert [file.path for file in job.artifacts()] == ["models/a b.bin"]
     (path,) = job.download(tmp_path / "to")
@@ -245,6 +283,17 @@ def test_a_running_job_is_preempted_and_a_dead_one_retried(
         backend.retry(job.id)
 
 
+def test_many_jobs_are_cancelled_and_retried_in_one_call(
+    backend: Backend, rig: Rig, store_url: str
+) -> None:
+    failed, waiting = backend.submit([{**SPEC, "max_failures": 0}, SPEC])
+    Holder(rig, store_url).end(Reason.EXIT_CODE, 1)
+    both = [failed, waiting, 999]
+    assert backend.cancel_all(both) == {"cancelled": 1, "running": 0, "over": 1, "absent": 1}
+    assert backend.retry_all(both) == {"retried": 1, "unfinished": 0, "over": 1, "absent": 1}
+    assert backend.retry_all(both) == {"retried": 0, "unfinished": 1, "over": 1, "absent": 1}
+
+
 def test_workers_are_listed_and_drained(backend: Backend, rig: Rig) -> None:
     worker = rig.worker("gpu-1", labels={"zone": "eu"}, gpus=[{"name": "A100"}])
     (row,) = backend.workers()
@@ -274,8 +323,18 @@ def test_jobs_are_listed_by_owner_state_and_age(client: Client, backend: Backend
     assert [status.job_id for status in client.jobs(owner="bob")] == [ids[1]]
     assert [status.job_id for status in client.jobs(states=["scheduled"])] == [ids[2]]
     assert [status.job_id for status in backend.jobs(before=ids[1])] == [ids[0]]
+    assert [status.job_id for status in client.jobs(states=["queued"])] == ids[::-1]
+    for query, found in (
+        ("owner:me state:queued", [ids[2], ids[0]]),
+        ("owner:bob,me since:1d", ids[::-1]),
+        ("state:failed", []),
+    ):
+        assert [status.job_id for status in client.jobs(query)] == found
+    assert client.jobs("state:queued", states=["failed"]) == []
     with refusal("state_unknown"):
         client.jobs(states=["lost"])
+    with refusal("filter_invalid"):
+        client.jobs("staet:failed")
     assert set(backend.statuses([*ids, 999])) == set(ids)
 
 

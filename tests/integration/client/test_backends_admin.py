@@ -89,14 +89,21 @@ def test_a_key_is_made_rotated_and_revoked(admin: Admin, rig: Rig) -> None:
 
 
 def test_a_worker_is_made_rotated_and_deleted(admin: Admin, backend: Backend, rig: Rig) -> None:
-    made = admin.create_worker("gpu-1", ephemeral=True, labels={"zone": "eu"}, lasts=HOUR)
+    key, new = b"k" * 32, b"n" * 32
+    made = admin.create_worker(
+        "gpu-1", ephemeral=True, labels={"zone": "eu"}, lasts=HOUR, public_key=key
+    )
     (row,) = backend.workers()
     assert (str(row.id), row.name, row.kind) == (made.id, "gpu-1", "ephemeral")
-    assert rig.row("SELECT pinned_labels FROM worker")["pinned_labels"] == {"zone": "eu"}
+    kept = rig.row("SELECT pinned_labels, public_key FROM worker")
+    assert kept == {"pinned_labels": {"zone": "eu"}, "public_key": key}
     with refusal("name_taken"):
         admin.create_worker("gpu-1")
     rotated = admin.rotate_worker(row.id)
     assert (valid_token(rig, made.text), valid_token(rig, rotated)) == (False, True)
+    assert rig.row("SELECT public_key FROM worker")["public_key"] == key
+    admin.rotate_worker(row.id, public_key=new)
+    assert rig.row("SELECT public_key FROM worker")["public_key"] == new
     admin.delete_worker(row.id)
     assert backend.workers() == []
     assert admin.worker_named("gpu-1") == row.id

@@ -75,9 +75,9 @@ def test_the_command_takes_jobs_separated_by_commas_or_repeated(rig: Rig, tmp_pa
     done = forge("submit", ".", "--after-ok", f"{one},{two}", "--after-any", str(three), "--", "ls")
     assert "is held" in done.stderr
     shown = forge("show", done.stdout.strip()).stdout
-    assert [f"after_ok {one} {two}", f"after_any {three}"] == [
+    assert [f"after ok {one} {two}", f"after any {three}"] == [
         " ".join(line.split()) for line in shown.splitlines() if line.startswith("after")
     ]
     refused = forge("submit", ".", "--after", "seven", "--", "ls")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "after" in refused.stderr
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "no job named 'seven'" in refused.stderr

@@ -11,7 +11,7 @@ from forge_client import Client
 from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.reader import LogReading, Part, Piece
 from forge_client.errors import ClientError
-from forge_client.job import Job
+from forge_client.sdk.job import Job
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.states import Phase, Reason, Role, State
 from support.client.reaching import WAYS, key, reaching
@@ -97,6 +97,9 @@ def test_the_metrics_that_a_job_wrote(rig: Rig, tmp_path: Path, way: str) -> Non
         assert [one.values.get("loss") for one in job.metrics(attempt=2)] == [1.0, 0.5, None]
         assert job.last_metrics() == {"loss": 0.5, "note": {"n": 2}, "last": True}
         assert job.last_metrics(attempt=1)["note"] == {"n": 1}
+        (listed,) = client.jobs()
+        assert listed.metrics == {"loss": 0.5}
+        assert listed.ran_s is not None
         assert (job.metrics(rank=1), job.last_metrics(attempt=3)) == ([], {})
         found = client.backend.findings.last_metrics(job.id)
         assert {one.key: (one.step, one.attempt) for one in found}["loss"] == (1.0, 2)

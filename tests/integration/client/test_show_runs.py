@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from forge_client.cli.show.endings import attempt_ending, decisive, ending
 from forge_schema.explain.explain import explain
+from forge_schema.job_filter import parse
 from forge_schema.model.job import Attempt, JobDetail
 from forge_schema.model.states import Phase, Reason
-from forge_schema.read.job_filter import parse
 from forge_schema.read.job_pages import page
 from forge_schema.read.overview import Overview
 from support.gangs.runs import ended, formed, gang, running, stop

@@ -48,7 +48,7 @@ def test_both_ways_change_the_cap_of_a_sweep(way: str, rig: Rig, tmp_path: Path)
         assert findings.set_parallel("s", 2) == {"held": 3, "ready": 2}
         last = jobs[4].explain()
         assert last.text == "it waits: 2 of the sweep s may run at once, and 2 are before it"
-        assert last.remedies[0].command == "forge sweep s --parallel 5"
+        assert last.remedies[0].command == "forge sweep show s --parallel 5"
         findings.set_parallel("s", 5)
         assert {rig.state(job.id).value for job in jobs} == {"ready"}
         client.submit(folder, "ls", sweep="free")

@@ -135,6 +135,9 @@ def test_each_byte_of_a_log_is_read_once_while_it_grows(
     assert follower.read == wrote
     only = follower.ask("?attempt=1&after=0.0.-1.0")
     assert wrote.startswith(follower.data(only))
+    assert ann.http.get(f"/jobs/{job}/log.txt").content == wrote
+    second_alone = ann.http.get(f"/jobs/{job}/log.txt?attempt=2").content
+    assert second_alone == b"again\n" + b"x" * 300
     assert ann.http.get(f"/jobs/{job}/log?after=1.2.3").status_code == 422
     assert ann.http.get(f"/jobs/{job}/log?before=9{'9' * 18}.0.0.0").status_code == 422
 
@@ -172,6 +175,13 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert "waiting 1 min, preparing 5 s, running 10 s" in running
     assert "25" in running
     assert "Preempt" in running
+    stats = dict(re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)", running))
+    assert [stats[name].strip() for name in ("Left", "loss", "Ran for")] == [
+        "about 30 s",
+        "0.5",
+        "10 s",
+    ]
+    assert not {"Cost so far", "GPU time"} & set(stats)
     items = ann.http.get(f"/jobs/{cpu}/series").json()["items"]
     assert [(item["key"], item["last"]) for item in items] == [("loss", [0.5])]
     rig.clock.advance(20)
@@ -259,6 +269,22 @@ def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
     assert "checkpoint 2.0" in told
     (link,) = re.findall(r'href="(/jobs\?q=sweep[^"]*)"', told)
     assert f'href="/jobs/{job}"' in ann.page(html.unescape(link))
+
+
+def test_the_pause_before_a_retry_is_drawn_as_waiting(api: Api, ann: Guest) -> None:
+    rig = api.rig
+    job = rig.submit(owner="ann", max_failures=1, backoff_s=60)
+    grant = rig.worker("w1").claim_one()
+    rig.queue.report(grant.fence, Phase.RUNNING)
+    rig.clock.advance(5)
+    rig.finish(grant, Reason.EXIT_CODE, exit_code=1)
+    rig.clock.advance(200)
+    rig.tick.promote()
+    rig.clock.advance(100)
+    rig.worker("w1").claim_one()
+    told = ann.page(f"/jobs/{job}?part=status")
+    assert "waiting 5 min" in told
+    assert ">5 min<" in told
 
 
 def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:

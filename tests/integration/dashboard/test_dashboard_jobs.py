@@ -101,7 +101,7 @@ def test_many_are_cancelled_and_retried_and_each_answer_is_honest(api: Api, ann:
         "did": "retry", "unfinished": "2", "over": "2", "absent": "1"
     }  # fmt: skip
     assert rig.actions(dead).count("retried") == 1
-    assert "1 job made ready again" in ann.page("/jobs?did=retry&retried=1")
+    assert "1 job queued again" in ann.page("/jobs?did=retry&retried=1")
 
 
 def test_all_that_match_are_those_that_the_act_is_for(api: Api, ann: Guest) -> None:

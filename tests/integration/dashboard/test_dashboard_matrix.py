@@ -50,11 +50,13 @@ def of_worker(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
 PAUSED = {"owner": "ann", "paused": "true"}
 TABLE = {
     ("GET", "/"): (SEES, fixed("/")),
+    ("GET", "/find"): (SEES, fixed("/find?q=1")),
     ("GET", "/jobs"): (SEES, fixed("/jobs")),
     ("GET", "/jobs/confirm"): (SUBMITS, fixed("/jobs/confirm?act=cancel&job=1")),
     ("POST", "/jobs/{act}"): (SUBMITS, fixed("/jobs/cancel", jobs="1")),
     ("GET", "/jobs/{job_id}"): (SEES_OWN, of_job()),
     ("GET", "/jobs/{job_id}/log"): (SEES_OWN, of_job("/log")),
+    ("GET", "/jobs/{job_id}/log.txt"): (SEES_OWN, of_job("/log.txt")),
     ("GET", "/jobs/{job_id}/series"): (SEES_OWN, of_job("/series")),
     ("GET", "/jobs/{job_id}/artifact"): (SEES_OWN, of_job("/artifact")),
     ("POST", "/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import html
 import io
 import json
 import re
@@ -14,7 +15,7 @@ import psycopg
 import pytest
 from forge_functions.dashboard.assets import address, assets
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_schema.model.states import Role
+from forge_schema.model.states import Reason, Role
 from forge_schema.read import queue_pages
 from forge_schema.read.audit import Audit
 from forge_schema.read.report_definitions import REPORTS
@@ -184,6 +185,28 @@ def test_the_queues_count_the_gpus_of_all_machines_of_a_job(api: Api) -> None:
     guest = Guest(api).login("root", Role.ADMIN)
     assert "· 4 machines" in guest.page("/queues")
     guest.close()
+
+
+def test_the_overview_begins_with_a_first_job_and_then_names_failures(api: Api) -> None:
+    root = Guest(api).login("root", Role.ADMIN)
+    bob = Guest(api).login("bob", Role.SUBMITTER)
+    first = root.page("/")
+    assert "Run a first job" in first
+    assert "<dl" not in first.partition("<main")[2].partition("<dialog")[0]
+    form = dict(re.findall(r'name="(idempotency_key|name|command)" value="([^"]*)"', first))
+    for _ in range(2):
+        sent = root.act("/submit", **{key: html.unescape(value) for key, value in form.items()})
+    job = int(sent.headers["location"].removeprefix("/jobs/"))
+    assert api.rig.count("job") == 1
+    assert "Run a first job" not in root.page("/")
+    assert "Run a first job" in bob.page("/")
+    api.rig.finish(api.rig.worker().claim_one(), Reason.TIMEOUT)
+    failed = root.page("/").partition("Failed in the last day")[2]
+    assert f'<a href="/jobs/{job}">sample</a>' in failed
+    assert root.http.get(f"/find?q={job}").headers["location"] == f"/jobs/{job}"
+    assert root.http.get("/find?q=sam*").headers["location"] == "/jobs?q=sam%2A"
+    for guest in (root, bob):
+        guest.close()
 
 
 def test_what_is_stuck_is_told_however_long_it_has_been(api: Api) -> None:

@@ -240,12 +240,11 @@ IMPOSSIBLE = {
         "a public key of another kind",
     ): "INSERT INTO api_key (id, owner, role, hash, public_key, created_at)"
     " VALUES ('k', 'ann', 'admin', decode(repeat('00', 32), 'hex'), '\\x00', now())",
-    (
-        "request_nonce_key",
-        "a nonce of no key",
-    ): "INSERT INTO request_nonce VALUES ('k', 'n', now())",
     ("token_hash_sha256", "a worker's token that is no SHA-256"): WORKER.format(
         "token_hash", "1, 1, 1, '\\x00'"
+    ),
+    ("worker_public_key_ed25519", "a worker's key of another kind"): WORKER.format(
+        "public_key", "1, 1, 1, '\\x00'"
     ),
     ("pinned_labels_object", "pinned labels that are no object"): WORKER.format(
         "pinned_labels", "1, 1, 1, '[]'"

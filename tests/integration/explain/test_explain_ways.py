@@ -34,11 +34,11 @@ def test_the_sdk_and_the_command_say_what_the_queue_says(
     assert (said.workers[0].worker, said.left_out) == ("t4-1", 1)
     assert said.remedies[1].changes == {"vram_mb": 16_384}
     assert _printed(said, capsys) == [
-        "job    1 job, ready",
+        "job    1 job, queued",
         "why    it waits: the queue default is paused",
         "queue  default, priority 0",
         "",
-        "to do   resume the queue default: forge resume default",
+        "to do   resume the queue default: forge queue resume default",
         "one of  ask for 16 GiB of VRAM per GPU instead of 24 GiB: worker t4-1 has it",
         "        start another worker with 1 GPU, 24 GiB of VRAM per GPU",
         "",

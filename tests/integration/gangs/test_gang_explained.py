@@ -73,7 +73,7 @@ def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:
     found = said(rig, rig.submit(nodes=2))
     assert found.outlook is Outlook.UNAVAILABLE
     assert found.text == "only 1 of the 2 machines that it needs is taking jobs now"
-    assert found.remedies[0].command == "forge drain g0 --undo"
+    assert found.remedies[0].command == "forge worker drain g0 --undo"
 
 
 def test_only_machines_with_the_same_label_count_together(rig: Rig) -> None:

@@ -1,12 +1,16 @@
-"""Several objects of a lease's job signed by one request: all of them or none."""
+"""Several objects of a lease's job signed, or stored, by one request: all of them or none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pytest
 from forge_schema.model.lease import Fence
 from forge_schema.storage.keys import AttemptKeys
+from forge_schema.storage.store import ObjectMissing
 from support.http.api import problem
 from support.http.http_worker import DIGEST, held, raw_worker
 
@@ -34,3 +38,29 @@ def test_several_objects_are_signed_at_once_in_order_or_none_is(api: Api) -> Non
     for count in (0, 101):
         body = {**held(grant), "objects": wanted[:1] * count}
         problem(worker.post(path, body), 422, "invalid")
+
+
+def small(key: str, content: bytes = b"abc") -> dict[str, Any]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return {"key": key, "sha256": sha256, "content": b64encode(content).decode()}
+
+
+def test_small_objects_are_stored_in_one_request_or_none_is(api: Api) -> None:
+    worker, store = raw_worker(api), api.services.store
+    api.rig.submit()
+    (grant,) = worker.claim()
+    mark = Fence(grant["job_id"], grant["token"], UUID(grant["nonce"])).mark
+    own, path = AttemptKeys(grant["job_id"], 1, mark), f"/job/{grant['job_id']}/objects/small"
+    few = [small(own.artifact(f"{number}/a"), bytes([number])) for number in range(100)]
+    foreign = small("jobs/999/1-1-abc/artifacts/a")
+    problem(
+        worker.post(path, {**held(grant), "objects": [*few[1:], foreign]}), 404, "object_unknown"
+    )
+    damaged = {**few[0], "content": foreign["content"]}
+    problem(worker.post(path, {**held(grant), "objects": [*few[1:], damaged]}), 422, "invalid")
+    with pytest.raises(ObjectMissing):
+        store.get(few[1]["key"])
+    # Once more, as after a lost answer.
+    for _ in range(2):
+        assert worker.post(path, {**held(grant), "objects": few}).status_code == 200
+    assert [store.get(one["key"]) for one in few] == [bytes([number]) for number in range(100)]

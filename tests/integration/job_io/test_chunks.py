@@ -311,6 +311,49 @@ def test_a_file_that_is_rewritten_while_it_is_sent_is_copied_first(
     assert not attempt.folders.log.read_text()
 
 
+def test_storing_takes_hardly_any_disk(here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most a twentieth of the checkpoint, whatever the size of its files."""
+    attempt = here.attempt()
+    folder, staging = attempt.folders.checkpoint, attempt.folders.staging
+    sizes = {"optimizer": 33 << 20, "model": 20 << 20, "extra": 3 << 20, "state.json": 1000}
+    for name, size in sizes.items():
+        (folder / name).write_bytes(os.urandom(size))
+    put, peak = here.store.put, [0]
+
+    def measures(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
+        peak.append(weight(staging))
+        return put(key, data, **words)
+
+    monkeypatch.setattr(here.store, "put", measures)
+    CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB).step()
+    assert newest(here, attempt)["files"]
+    assert max(peak) <= sum(sizes.values()) / 20
+
+
+def test_a_copy_is_made_only_within_the_jobs_share_of_the_disk(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, staging = attempt.folders.checkpoint, attempt.folders.staging
+    (folder / "state").write_bytes(b"x")
+    with (folder / "model").open("wb") as model:
+        model.write(os.urandom(20 << 20))
+        model.flush()
+        peak = []
+        for limit_mb in (21, LIMIT_MB):
+            sync = CheckpointSync(attempt, here.store, here.gateway, limit_mb)
+            taken = sync._snapshots.take
+
+            def take(*words: Any) -> bool:  # noqa: ANN401  passed on
+                done = taken(*words)  # noqa: B023  called within its turn
+                peak.append(weight(staging))
+                return done
+
+            sync._snapshots.take = take  # type: ignore[method-assign]
+            sync.step()
+    # Half of a model may be there, so it must be copied to see.
+    assert max(peak[: len(peak) // 2]) < 1 << 20
+    assert max(peak[len(peak) // 2 :]) > 20 << 20
+
+
 def test_a_large_log_that_grows_is_stored_up_to_where_it_was_copied(here: Desk) -> None:
     attempt = here.attempt()
     content = os.urandom(5 * CHUNK + 10)

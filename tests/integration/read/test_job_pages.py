@@ -6,9 +6,9 @@ import fnmatch
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.job_filter import Filter, parse
 from forge_schema.model.states import Reason, State
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import Filter, parse
 from forge_schema.read.job_pages import page
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ FILTERS = (
     "state:running,ready",
     "state:scheduled,dead",
     "state:held",
+    "state:queued",
+    "state:queued,dead owner:ann",
+    "state:failed queue:night",
     "state:held,running owner:ann",
     "state:succeeded",
     "state:failed,cancelled",
@@ -86,7 +89,10 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
         k: str(job[k]) for k in ("state", "owner", "queue", "reason", "kind", "sweep", "worker")
     }
     for key, values in wanted.terms.items():
-        if key == "since":
+        if key == "state":
+            meant = {"queued": ("ready", "scheduled"), "failed": ("failed", "dead")}
+            good = any(job["state"] in meant.get(v, (v,)) for v in values)
+        elif key == "since":
             good = wanted.since is not None and job["age"] <= wanted.since
         elif key == "name":
             good = any(fnmatch.fnmatchcase(job["name"].lower(), v.lower()) for v in values)

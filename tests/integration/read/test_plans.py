@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from itertools import product
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ import pytest
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
+from forge_schema.job_filter import Filter, parse
+from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import State, WorkerStatus
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
@@ -19,8 +22,8 @@ from forge_schema.read import audit_pages, job_pages, queue_pages
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.gauges import Gauges
 from forge_schema.read.growth import growth
-from forge_schema.read.job_filter import parse
 from forge_schema.read.job_story import JobStory, recent_bundles
+from forge_schema.read.named_jobs import job_named
 from forge_schema.read.overview import Overview
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from support.past.history import Past
 
 OWNERS = (None, "ann", "quiet", "nobody")
-STATES = (None, *([state] for state in State), [State.FAILED, State.DEAD])
+STATES: tuple[list[State], ...] = ([], *([state] for state in State), [State.FAILED, State.DEAD])
 FILTERS = (
     "owner:ann",
     "owner:quiet state:failed",
@@ -87,13 +90,19 @@ def test_the_past_is_as_large_as_it_says(there: World) -> None:
 
 def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> None:
     for owner, states, before in product(OWNERS, STATES, (None, there.middle)):
-        there.jobs.jobs(owner=owner, states=states, before=before)
+        there.jobs.jobs(Filter().having("state", *states), owner=owner, before=before)
     for text in FILTERS:
         job_pages.page(there.database, parse(text))
         job_pages.page(there.database, parse(text), owner="ann", before=there.middle)
     # A page's worth from each of 200 lanes is read before the newest jobs are known.
     assert_bounded(seen, 60_000)
-    assert {plan.name for plan in seen} >= {"page_jobs", "statuses"}
+    assert {plan.name for plan in seen} >= {"page_jobs", "listed_jobs"}
+
+
+def named(there: World, handle: str) -> int | None:
+    with suppress(JobUnknown):
+        return job_named(there.database, handle, owner="ann", everyone=True)
+    return None
 
 
 ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
@@ -119,6 +128,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
 }
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
+    "named_jobs": lambda w: [named(w, handle) for handle in ("@last", "@9", "none")],
     "audit": lambda w: [
         w.audit.events(count=100),
         w.audit.events(since=timedelta(days=150), count=100),
@@ -253,8 +263,8 @@ WITH = frozenset({
     "explain_attempts", "explain_leased", "explain_lanes", "explain_lease", "explain_members",
     "explain_recent", "explain_running", "explain_serves", "explain_spent", "explain_workers",
     "overview_fleet", "overview_interrupted", "overview_jobs", "overview_oldest",
-    "overview_places", "overview_sweeper", "overview_workers", "page_jobs", "series_metrics",
-    "series_samples",
+    "listed_jobs", "overview_places", "overview_sweeper", "overview_workers", "page_jobs",
+    "series_metrics", "series_samples",
 })  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import Mount
-from support.workers.runners import Bench, require_docker
+from support.workers.runners import Bench, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def mounts(root: Path, name: str) -> tuple[Mount, ...]:
     return tuple(made)
 
 
-def look(root: Path, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  as above
+def look(root: Path, *, sandboxes: int = 0, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  as above
     """Run a job that asks for a lot, and return what it finds."""
     require_docker()
     bench = Bench(DockerRunner(policy(root, **changes)), root)
@@ -76,17 +76,15 @@ def look(root: Path, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  as abov
     }
     spec_mounts = mounts(root, "spec")
     source = LOOK.replace("PLACES", repr(PLACES))
-    job = bench.python(source, memory_mb=256, env=wanted, mounts=spec_mounts)
-    try:
+    with sandboxes_for(bench, sandboxes):
+        job = bench.python(source, memory_mb=256, env=wanted, mounts=spec_mounts)
         assert job.result().code == 0, job.output
         found: dict[str, Any] = json.loads(job.output)
-    finally:
-        bench.close()
     return found
 
 
 def test_job_finds_its_limits_its_folders_and_nothing_else(tmp_path: Path) -> None:
-    found = look(tmp_path, pids_limit=99)
+    found = look(tmp_path, sandboxes=1, pids_limit=99)
     assert found["uid"] != 0
     assert found["processes"] == "99"
     assert int(found["memory"]) == MEMORY
@@ -130,12 +128,13 @@ def test_jobs_do_not_reach_each_other(tmp_path: Path) -> None:
         # Only the wall keeps jobs apart: the listener does answer the machine.
         socket.create_connection((address, 7070), 5).close()
         assert listens.result().code == 0
-        listens = bench.python(LISTEN)
-        listens.expect(b"\n")
-        address = listens.output.decode().strip()
-        job = bench.python(CONNECT, address, "7070")
-        assert job.result().code == 1
-        assert b"timed out" in job.output
+        with sandboxes_for(bench, 2):
+            listens = bench.python(LISTEN)
+            listens.expect(b"\n")
+            address = listens.output.decode().strip()
+            job = bench.python(CONNECT, address, "7070")
+            assert job.result().code == 1
+            assert b"timed out" in job.output
     finally:
         bench.close()
 

@@ -18,7 +18,7 @@ import pytest
 from forge_worker.runners.docker import network
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import StartFailed
-from support.workers.runners import Bench, make_spec, require_docker
+from support.workers.runners import Bench, make_spec, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,17 +57,23 @@ def listening_at(address: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("address", "beside"),
+    ("address", "beside", "sandboxes"),
     [
-        ("169.254.77.77", "198.18.77.77"),
-        ("168.63.129.16", "198.18.77.79"),
-        ("100.100.100.200", "198.18.77.80"),
+        ("169.254.77.77", "198.18.77.77", 0),
+        ("168.63.129.16", "198.18.77.79", 2),
+        ("100.100.100.200", "198.18.77.80", 0),
     ],
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives the machine another address: needs root")
-def test_metadata_addresses_are_out_of_reach(bench: Bench, address: str, beside: str) -> None:
+def test_metadata_addresses_are_out_of_reach(
+    bench: Bench, address: str, beside: str, sandboxes: int
+) -> None:
     """One address of each, and one beside it to show that the way itself is open."""
-    with listening_at(address) as metadata, listening_at(beside) as other:
+    with (
+        listening_at(address) as metadata,
+        listening_at(beside) as other,
+        sandboxes_for(bench, sandboxes),
+    ):
         reached = bench.python(CONNECT, beside, str(other)).result()
         blocked = bench.python(CONNECT, address, str(metadata))
         assert blocked.result().code == 1
@@ -92,10 +98,12 @@ def test_policy_can_forbid_any_network(tmp_path: Path) -> None:
 def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
     tmp_path: Path, engine: DockerClient, gangs: Literal["host", "ports", "none"]
 ) -> None:
-    bench = Bench(DockerRunner(DockerPolicy(gangs=gangs)), tmp_path)
+    runner = DockerRunner(DockerPolicy(gangs=gangs))
+    bench = Bench(runner, tmp_path)
     try:
         alone = bench.python("input()")
         assert mode_of(engine, alone.spec.name) == network.NETWORK
+        runner.sandboxes.make(str(tmp_path))
         if gangs == "host":
             member = bench.python("input()", host_network=True)
             assert mode_of(engine, member.spec.name) == "host"
@@ -114,8 +122,10 @@ def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
         else:
             with pytest.raises(StartFailed, match="may not publish ports"):
                 bench.python("input()", publishes=place)
+        assert runner.sandboxes.ready == 1
     finally:
         bench.close()
+        runner.sandboxes.end(str(tmp_path))
 
 
 def free_port() -> int:

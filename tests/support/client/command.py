@@ -33,7 +33,7 @@ class Command:
             "forge_client.main",
             [str(FORGE), *map(str, arguments)],
             cwd=self.cwd,
-            env={**self._environment(), **env},
+            env={**self.environment(), **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -53,7 +53,7 @@ class Command:
             "forge_client.main",
             [str(FORGE), *map(str, arguments)],
             cwd=self.cwd,
-            env={**self._environment(), **env},
+            env={**self.environment(), **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -64,10 +64,12 @@ class Command:
             finally:
                 process.kill()
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return the user's variables; a shell finds `forge` on its PATH."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGE_")}
+        path = f"{FORGE.parent}:{os.environ['PATH']}"
         xdg = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("STATE", "DATA")}
-        return {**kept, **xdg, "HOME": str(self.home), "LOGNAME": "ann", **self.env}
+        return {**kept, **xdg, "HOME": str(self.home), "LOGNAME": "ann", "PATH": path, **self.env}
 
 
 def command(folder: Path, **env: str) -> Command:

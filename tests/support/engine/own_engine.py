@@ -74,6 +74,10 @@ class OwnEngine:
         """Return the names of all its containers, running or not."""
         return self.docker("ps", "-a", "--format", "{{.Names}}").stdout.split()
 
+    def running(self) -> list[str]:
+        """Return the names of its containers that run."""
+        return self.docker("ps", "--format", "{{.Names}}").stdout.split()
+
     def main_process(self, name: str) -> int:
         """Return the process id, on this machine, of a container's first process."""
         return int(self.docker("inspect", name, "--format", "{{.State.Pid}}").stdout)

@@ -66,6 +66,8 @@ class World:
             "other worker": self.other.headers,
             "rotated": rotated.headers | self._once_a_worker(self.api.workers.rotate),
             "revoked": revoked.headers | self._once_a_worker(self.api.workers.delete),
+            "unsigned": self.api.signing_key("ann", Role.ADMIN).headers
+            | self.api.signing_worker(self._name()).headers,
             "expired": expired.headers
             | self._once_a_worker(lambda w: self._expire("worker", "token_expires_at", w)),
         }

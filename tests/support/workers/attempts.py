@@ -18,7 +18,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from forge_schema.storage import Progress
@@ -36,6 +36,9 @@ class CountingStore(FileStore):
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         self.given.append(key)
         return super().put(key, data, if_absent=if_absent)
+
+    def put_together(self, objects: Mapping[str, bytes]) -> bool:  # noqa: ARG002  each is counted
+        return False
 
     def put_file(
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None

@@ -132,6 +132,22 @@ class Bench:
             job.handle.remove()
 
 
+@contextmanager
+def sandboxes_for(bench: Bench, jobs: int) -> Iterator[None]:
+    """Have sandboxes wait for jobs, all of which must be taken at the end; remove the jobs."""
+    runner, folder = bench.runner, uuid.uuid4().hex
+    assert isinstance(runner, DockerRunner)
+    assert runner.obstacle() == ""
+    for _ in range(jobs):
+        runner.sandboxes.make(folder)
+    try:
+        yield
+        assert runner.sandboxes.ready == 0
+    finally:
+        bench.close()
+        runner.sandboxes.end(folder)
+
+
 def processes_with(token: str, status: str | None = None) -> list[int]:
     """Return the machine's live processes that name `token`, those in containers too.
 

@@ -26,6 +26,7 @@ from forge_schema.read.jobs import Jobs
 from forge_schema.storage import Store, keys, open_store
 from forge_schema.storage.manifest import chunk_list
 from forge_worker.runners.docker.pipe import MARK
+from forge_worker.worker_folder import known_id
 from support.engine.images import BASE_IMAGE
 from support.waiting import eventually
 from support.warm.process import started
@@ -113,6 +114,8 @@ class Bed:
             "FORGE_DEFAULT_IMAGE": image,
             "FORGE_CPUS": "4",
             "FORGE_MEMORY_MB": "4096",
+            # Each costs a second of this machine; few tests need one.
+            "FORGE_SANDBOXES": "0",
             **self.environment,
         }
 
@@ -275,7 +278,9 @@ class Bed:
 
     def _containers(self) -> list[str]:
         # A query to the engine costs more than many tests.
-        return containers_of(self.token) if self.kind == "docker" else []
+        if self.kind != "docker":
+            return []
+        return containers_of(self.token) + sandboxes_of(*(one.folder for one in self.workers))
 
 
 def processes_below(places: list[str]) -> list[str]:
@@ -317,14 +322,24 @@ def _folder(process: Path) -> bytes:
 
 def containers_of(token: str) -> list[str]:
     """Return the containers, running or not, of workers whose name ends in `token`."""
+    return [name for name, worker in _labelled("forge.worker") if worker.endswith(token)]
+
+
+def sandboxes_of(*folders: Path) -> list[str]:
+    """Return the sandboxes, running or not, of the workers in these folders."""
+    ids = {str(known_id(folder)) for folder in folders}
+    return [name for name, folder in _labelled("forge.sandbox.folder") if folder in ids]
+
+
+def _labelled(label: str) -> list[tuple[str, str]]:
     listed = subprocess.run(
-        ["docker", "ps", "-a", "--format", '{{.Names}} {{.Label "forge.worker"}}'],
+        ["docker", "ps", "-a", "--format", f'{{{{.Names}}}} {{{{.Label "{label}"}}}}'],
         capture_output=True,
         text=True,
         check=False,
     )
     lines = [line.split() for line in listed.stdout.splitlines()]
-    return [words[0] for words in lines if len(words) > 1 and words[1].endswith(token)]
+    return [(words[0], words[1]) for words in lines if len(words) > 1]
 
 
 @contextmanager

@@ -47,6 +47,7 @@ def answer(status: int, code: str = "", **headers: str) -> httpx.Response:
     ("said", "kind"),
     [
         (answer(401, "unauthenticated"), TokenRefused),
+        (answer(401, "signature_invalid"), TokenRefused),
         (answer(409, "worker_unknown"), WorkerUnknown),
         (answer(404, "lease_unknown"), LeaseUnknown),
         (answer(404, "object_unknown"), ServerRefused),
@@ -118,19 +119,19 @@ def session(tokens: Tokens) -> Iterator[Session]:
 
 def test_a_token_that_was_refused_is_not_shown_again_soon(session: Session, tokens: Tokens) -> None:
     assert session.token() == "first"
-    session._refused("first", inf, "x")
+    session._refused("first", inf, TokenRefused("x"))
     with pytest.raises(TokenRefused):
         session.token()
     tokens.now = "second"
     assert session.token() == "second"
     # The late answer concerned the previous token.
-    session._refused("first", inf, "x")
+    session._refused("first", inf, TokenRefused("x"))
     assert session.token() == "second"
 
 
 def test_a_token_whose_file_is_gone_is_waited_for(session: Session, tokens: Tokens) -> None:
     assert session.token() == "first"
-    session._refused("first", inf, "x")
+    session._refused("first", inf, TokenRefused("x"))
     tokens.now = None
     with pytest.raises(TokenRefused):
         session.token()
@@ -191,7 +192,7 @@ def test_refused_token_is_shown_less_and_less_and_logged_once(tokens: Tokens) ->
         tokens.now = "third"
         gateway.latest_checkpoint(1)
         # What began before a refusal, such as a stream, does not end it.
-        session._refused("third", now, "x")
+        session._refused("third", now, TokenRefused("x"))
         session._turns.answered(now - 1)
         assert session.servers.refusals.why == "x"
         session._turns.answered(now)

@@ -7,7 +7,7 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import PLACES
+from forge_client.cli.commands import FORMER, PLACES
 from forge_client.main import app
 from typer.testing import CliRunner
 
@@ -27,6 +27,33 @@ def test_the_help_lists_every_command() -> None:
     assert [name for name in PLACES if f" {name} " not in listed] == []
 
 
+@pytest.mark.parametrize("former", FORMER)
+def test_a_former_spelling_works_with_a_hint_and_is_not_listed(former: str) -> None:
+    done = CliRunner().invoke(app, [former, "--help"])
+    assert done.exit_code == 0, done.output
+    now = " ".join(FORMER[former])
+    assert f"`forge {former}` is now `forge {now}`" in done.stderr
+    assert f" {now} " in done.stdout
+    assert f"│ {former} " not in CliRunner().invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize("noun", ["sweep", "report"])
+def test_a_noun_without_a_verb_shows_what_is_named(noun: str) -> None:
+    done = CliRunner().invoke(app, [noun, "x", "--help"])
+    assert done.exit_code == 0, done.output
+    assert f"is now `forge {noun} show …`" in done.stderr
+    assert f" {noun} show " in done.stdout
+
+
+def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:
+    lines = (
+        CliRunner().invoke(app, ["submit", "--help"], env={"COLUMNS": "120"}).output.splitlines()
+    )
+    boxes = [at for at, line in enumerate(lines) if line.startswith(("╭", "╰"))]
+    assert max(end - begin for begin, end in zip(boxes[::2], boxes[1::2], strict=True)) <= 20
+    assert [line for line in lines if "Checkpoints ─" in line]
+
+
 def test_a_mistyped_command_is_named_right() -> None:
     done = CliRunner().invoke(app, ["sumbit"])
     assert done.exit_code == 2
@@ -38,6 +65,19 @@ def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_what_every_day_needs_is_light_to_import() -> None:
+    """Each module takes a fifth of a millisecond or more; a heavy library brings a hundred."""
+    code = (
+        "import sys, forge_client.main; from forge_client.cli.commands import _loaded;"
+        "[_loaded(name) for name in ('ps', 'logs', 'show', 'cancel', 'retry')];"
+        "print(len(sys.modules), *{m.partition('.')[0] for m in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, *packages = done.stdout.split()
+    assert int(count) < 480
+    assert not {"httpx", "pathspec", "psycopg", "pygments", "structlog", "yaml"} & {*packages}
 
 
 def test_the_package_offers_what_it_promises() -> None:

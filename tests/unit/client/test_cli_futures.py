@@ -8,9 +8,9 @@ from forge_client.client import _filled
 from support.client.backends import FakeBackend, ended, job
 
 
-def test_a_result_is_waited_for() -> None:
+def test_the_end_is_waited_for() -> None:
     backend = FakeBackend([job(state="ready"), job(), job(state="succeeded", exit_code=0)])
-    assert Job(backend.as_backend(), 1).result(timeout=60).exit_code == 0
+    assert Job(backend.as_backend(), 1).wait(timeout=60).exit_code == 0
 
 
 def test_a_failed_job_raises_with_its_reason_exit_code_and_last_lines() -> None:

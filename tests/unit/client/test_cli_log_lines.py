@@ -158,7 +158,7 @@ def test_each_move_of_a_job_is_named(capsys: pytest.CaptureFixture[str]) -> None
     backend = FakeBackend(moves, history=[ended(1, "preempted")]).as_backend()
     wait_for(backend, 1, teller=Teller(backend, 1, phases=True))
     assert [line.strip("— ") for line in capsys.readouterr().err.splitlines()] == [
-        "job 1 'x' is ready, but no worker is connected",
+        "job 1 'x' is queued, but no worker is connected",
         "attempt 1 on worker w1",
         "claimed",
         "preparing",

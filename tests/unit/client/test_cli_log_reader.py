@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.reader import LogReader, Part, Piece
-from forge_client.job import Job
+from forge_client.sdk.job import Job
 from forge_schema.model.job import JobStatus
 from hypothesis import given
 from hypothesis import strategies as st

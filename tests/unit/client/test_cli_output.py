@@ -102,7 +102,7 @@ def test_following_writes_output_as_it_is_and_tells_the_rest_on_stderr(
     printed = capsysbinary.readouterr()
     assert printed.out == b"\xff\xfe\nno newline"
     assert printed.err.decode().splitlines() == [
-        "job 1 'x' is ready, but no worker is connected",
+        "job 1 'x' is queued, but no worker is connected",
         "— attempt 1 on worker w1 —",
         "— attempt 1 was interrupted (worker lost) after 0 s; waiting for a worker to continue —",
         "— attempt 2 on worker w2 —",

@@ -1,4 +1,4 @@
-"""What `forge workers` prints about a machine, even for odd reports."""
+"""What `forge worker list` prints about a machine, even for odd reports."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import httpx
 import pytest
@@ -13,11 +12,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fastapi import Request
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.errors import ClientError
-from forge_client.http.signing import Signature, canonical, open_signature
+from forge_client.http.signing import BothForms, open_signing
 from forge_functions.auth import signature as servers
+from forge_schema.signing import target_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from forge_schema.database.pool import Database
 
 URL = "https://forge.example/stage/api/queue/templates/a%2Fb%20%C3%A4%25"
 PRIVATE = serialization.PrivateFormat
@@ -25,12 +27,13 @@ PUBLIC = serialization.PublicFormat
 PEM, SSH = serialization.Encoding.PEM, serialization.Encoding.OpenSSH
 
 
-def as_server(request: httpx.Request) -> Request:
-    """Return a request as the server sees it."""
+def as_server(request: httpx.Request, without: str = "-") -> Request:
+    """Return a request as the server sees it, without the headers whose names begin so."""
+    headers = [(name.lower(), value) for name, value in request.headers.raw]
     scope = {
         "type": "http", "method": request.method, "path": request.url.path,
         "query_string": request.url.query,
-        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        "headers": [one for one in headers if not one[0].startswith(without.encode())],
     }  # fmt: skip
     return Request(scope)
 
@@ -40,19 +43,39 @@ def as_server(request: httpx.Request) -> Request:
 )
 def test_both_sides_sign_the_same(query: str) -> None:
     url = httpx.URL(f"{URL}?{query}" if query else URL)
-    assert canonical(url) == servers.canonical(as_server(httpx.Request("GET", url)))
+    request = httpx.Request("GET", url)
+    assert target_of(request) == servers.target_of(as_server(request))
 
 
-def test_a_request_is_signed_as_the_server_reads_it() -> None:
-    private = Ed25519PrivateKey.generate()
-    signature = Signature(private.sign)
+class Nonces:
+    """A database that keeps nonces, and finds all requests fresh."""
+
+    def __init__(self) -> None:
+        self.kept = set[str]()
+
+    def one(self, _statement: str, *, nonce: str, **_more: object) -> dict[str, bool]:
+        taken = nonce not in self.kept
+        self.kept.add(nonce)
+        return {"fresh": True, "taken": taken}
+
+
+def test_both_forms_of_a_signature_are_valid_once_in_all() -> None:
+    private, nonces = Ed25519PrivateKey.generate(), Nonces()
     request = httpx.Request("POST", URL, params={"owner": "ä b"}, json={"jobs": [1]})
-    headers, again = signature.of(request), signature.of(request)
-    text = servers.string_to_sign(
-        as_server(request), headers[servers.TIMESTAMP], headers[servers.NONCE], request.content
-    )
-    private.public_key().verify(base64.b64decode(headers[servers.SIGNATURE]), text.encode())
-    assert headers[servers.NONCE] != again[servers.NONCE]
+
+    def check(*, without: str) -> None:
+        servers.check(
+            cast("Database", nonces), as_server(request, without), request.content, signer="k",
+            public_key=private.public_key().public_bytes_raw(),
+        )  # fmt: skip
+
+    for without, other in (("x-forge-", "signature"), ("signature", "x-forge-")):
+        next(BothForms(private).auth_flow(request))
+        check(without=without)
+        for again in (without, other):
+            with pytest.raises(servers.SignatureInvalid, match="already used"):
+                check(without=again)
+    assert len(nonces.kept) == 2
 
 
 @pytest.mark.parametrize("form", [PRIVATE.PKCS8, PRIVATE.OpenSSH])
@@ -62,9 +85,9 @@ def test_a_signing_key_is_read_as_openssl_and_openssh_write_it(
     private = Ed25519PrivateKey.generate()
     nothing = serialization.NoEncryption()
     (tmp_path / "key").write_bytes(private.private_bytes(PEM, form, nothing))
-    opened = open_signature(tmp_path / "key")
+    opened = open_signing(tmp_path / "key")
     assert opened is not None
-    private.public_key().verify(opened.sign(b"text"), b"text")
+    private.public_key().verify(opened.private.sign(b"text"), b"text")
 
 
 def test_a_signing_key_with_a_passphrase_or_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -76,7 +99,7 @@ def test_a_signing_key_with_a_passphrase_or_of_another_kind_is_refused(tmp_path:
     for content in (locked, other, b"-----BEGIN PRIVATE KEY-----", b""):
         (tmp_path / "key").write_bytes(content)
         with pytest.raises(ClientError) as caught:
-            open_signature(tmp_path / "key")
+            open_signing(tmp_path / "key")
         assert (caught.value.code, caught.value.exit_code) == ("signing_key_invalid", 6)
 
 

@@ -12,7 +12,7 @@ import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.marks import MARKS
 from forge_functions.dashboard.page import THEMES, environment
-from forge_schema.model.states import Phase, Reason, Role, State, WorkerKind, WorkerStatus
+from forge_schema.model.states import Phase, Reason, Role, StateWord, WorkerKind, WorkerStatus
 from forge_schema.read.report_definitions import REPORTS
 from jinja2 import nodes
 
@@ -26,7 +26,7 @@ SHOWN = ("title", "aria-label", "alt", "label", "data-label", "data-confirm")
 ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
 SAID = re.compile(r'\bt\(\s*"([^"]+)"')
 COUNTED = re.compile(r'\bn\(\s*"([^"]+)",\s*"([^"]+)"')
-ENUMS = (State, Reason, Role, Phase, WorkerStatus, WorkerKind)
+ENUMS = (StateWord, Reason, Role, Phase, WorkerStatus, WorkerKind)
 
 
 class Text(HTMLParser):

@@ -20,7 +20,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "worker-settings.md"
 NEEDED = {"FORGE_DATABASE_URL": "postgresql://x/y", "FORGE_STORE_URL": "file:///store"}
 # A value for each setting which is not its default, as a variable has it.
 GIVEN = {
-    "url": "http://a", "token_file": "/token", "tls_ca": "/ca", "database_url": "postgresql://z",
+    "url": "http://a", "token_file": "/token", "signing_key_file": "/key", "tls_ca": "/ca",
+    "database_url": "postgresql://z",
     "store_url": "file:///z", "worker_name": "w", "worker_dir": "/w", "labels": "a=b", "tags": "t",
     "profile": "light", "gpus": "none", "runner": "docker", "default_image": "i", "network": "none",
     "allowed_images": "a,b", "pull": "never", "extra_mounts": "/a:/b", "secrets_dir": "/s",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from forge_schema.model.states import JobKind, Reason, State
-from forge_schema.read.job_filter import LENGTH, Filter, FilterInvalid, parse
+from forge_schema.job_filter import LENGTH, Filter, FilterInvalid, parse
+from forge_schema.model.states import TERMINAL_STATES, JobKind, Reason, State, StateWord
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ def some(values: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
     return st.lists(values, min_size=1, max_size=2, unique=True).map(tuple)
 
 
-def words(kinds: type[State | Reason | JobKind]) -> st.SearchStrategy[tuple[str, ...]]:
+def words(kinds: type[State | StateWord | Reason | JobKind]) -> st.SearchStrategy[tuple[str, ...]]:
     return some(st.sampled_from([word.value for word in kinds]))
 
 
@@ -30,7 +30,7 @@ FILTERS = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            "state": words(State),
+            "state": words(State) | words(StateWord),
             "reason": words(Reason),
             "kind": words(JobKind),
             "since": SPAN.map(lambda parts: ("".join(f"{n}{unit}" for n, unit in parts),)),
@@ -80,11 +80,34 @@ def test_the_example_of_the_docs() -> None:
     assert wanted.since == timedelta(hours=36)
 
 
+def test_the_words_that_users_read_stand_for_states() -> None:
+    assert parse("state:queued,failed").states == {
+        State.READY, State.SCHEDULED, State.FAILED, State.DEAD,
+    }  # fmt: skip
+    assert parse("state:dead,running").states == {State.DEAD, State.RUNNING}
+    assert parse("owner:ann").states == set(State)
+    assert {state for word in StateWord for state in word.states} == set(State)
+
+
+def test_a_filter_is_narrowed_to_states() -> None:
+    over = parse("state:queued,failed x").within(TERMINAL_STATES)
+    assert over is not None
+    assert over.states == {State.FAILED, State.DEAD}
+    assert over.words == ("x",)
+    assert parse("state:queued").within(TERMINAL_STATES) is None
+
+
+def test_me_is_whoever_asks() -> None:
+    assert parse("owner:me,bob").seen_by("ann").values("owner") == ("ann", "bob")
+
+
 @pytest.mark.parametrize(
     ("text", "place", "said"),
     [
         ("abc staet:ready", (4, 15), "not a key"),
         ("state:redy", (0, 10), "'redy' is not a valid state"),
+        ("state:faild", (0, 11), "did you mean 'failed'"),
+        ("stat:failed", (0, 11), "did you mean 'state'"),
         ("state:", (0, 6), "lacks a value"),
         ("owner:ann,", (0, 10), "lacks a value"),
         ("since:2days", (0, 11), "not a duration"),

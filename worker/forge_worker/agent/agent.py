@@ -25,6 +25,7 @@ from forge_worker.devices import Inventory
 from forge_worker.gang.policy import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
+from forge_worker.job_runs.prefetch import Prefetch
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine import speed
@@ -41,6 +42,7 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.refusals import Refusals
 from forge_worker.runners.choice import Runners
+from forge_worker.runners.docker.sandbox_pool import SandboxPool
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.watch import SpotWatch, clouds_of
 
@@ -57,6 +59,11 @@ NO_IMAGE = (
 SIGNALS_S = 1.0
 
 log = structlog.get_logger(__name__)
+
+
+def sandboxes_wanted(most: int, runners: Runners, claims: Claims, slots: Slots) -> int:
+    """Return how many sandboxes are to wait; one is for the next job if all is lent."""
+    return 0 if claims.closed or not runners.sandboxed else min(most, max(1, slots.spare))
 
 
 class Agent:
@@ -119,6 +126,10 @@ class Agent:
         identity = self._registration.identity
         condition = Condition(self._admission, faults, self._health, self.running.preparing)
         claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
+        own_id = str(worker_folder.own_id(settings.worker_dir))
+        wanted = partial(sandboxes_wanted, settings.sandboxes, runners, claims, slots)
+        docker = runners.docker
+        self._sandboxes = None if docker is None else SandboxPool(docker, own_id, wanted)
         spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
         self.outbox = Outbox(gateway, spool, claims, patience_s=settings.store_patience_s)
         self._shutdown = Shutdown(
@@ -166,6 +177,14 @@ class Agent:
             condition=condition,
             leaving=self.leaving,
             woken=renew,
+        )
+        self._prefetch = Prefetch(
+            settings.worker_dir / "ahead",
+            runners,
+            self._jobs.known,
+            attempts=attempts,
+            closed=lambda: claims.closed,
+            period_s=settings.prefetch_s,
         )
         self._lease_watchdog = LeaseWatchdog(
             attempts,
@@ -231,9 +250,11 @@ class Agent:
             self.outbox,
             self.claim_loop,
             self._reaper,
+            *([self._sandboxes] if self._sandboxes else []),
             self.state,
             self._sampler,
             self._shutdown,
+            *([self._prefetch] if self._settings.prefetch_s else []),
             *([self._spot] if self._settings.spot != "none" else []),
             *([self._fault_watch] if self._fault_watch.needed else []),
         ]

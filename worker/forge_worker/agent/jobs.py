@@ -89,7 +89,7 @@ class Jobs:
         for found in adopted:
             self._slots.lend_again(found.attempt.fence.token, found.slot, ended=found.ended)
             self._claims.took_one()
-            given = (found.attempt, found.slot, found.runner, self._known(), found.handle)
+            given = (found.attempt, found.slot, found.runner, self.known(), found.handle)
             try:
                 self._begin(found.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
             except RuntimeError as error:
@@ -128,9 +128,9 @@ class Jobs:
             runner = self._runners.of(attempt.grant.spec)
         except ForgeError as error:
             return End(attempt.fence, Reason.START_FAILED, detail=error.message)
-        return job_run.run(attempt, slot, runner, self._known())
+        return job_run.run(attempt, slot, runner, self.known())
 
-    def _known(self) -> JobServices:
+    def known(self) -> JobServices:
         """Return the services, with the name and queue of the latest registration."""
         identity, host = self._claims.identity, self._services.host
         host = replace(host, worker=identity.name, queue_id=str(identity.queue_id or ""))

@@ -108,6 +108,9 @@ def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
     for runner, left in found.values():
         runner.reap(left)
         yield f"ended {left.name}, which was still running ({runner.kind})"
+    for docker in runners:
+        if isinstance(docker, DockerRunner):
+            docker.sandboxes.tidy(str(worker_folder.known_id(settings.worker_dir) or "none"))
     for root in leftovers.jobs_in(settings.worker_dir):
         # From the record, as another queue's worker may run a job with the same id here.
         kept = job_state.runs_in(Folders(root))

@@ -21,7 +21,7 @@ from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import DiskFull, FileChanged, check_size
 from forge_worker.files.formats import YOUNG_NS, whole
-from forge_worker.files.safe_files import Listing, listing
+from forge_worker.files.safe_files import Listing, listing, weight
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
 from forge_worker.job_io.occasions import Commit, Commits, Following, Occasion
@@ -96,7 +96,9 @@ class CheckpointSync(Loop):
         # Whether the program was killed, maybe while it wrote.
         self.killed = False
         self._in_time = False
-        self._snapshots = Snapshots(self._folder, self._own, self._notes, self._go_on, chunk_bytes)
+        self._snapshots = Snapshots(
+            self._folder, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
+        )
         # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
 
@@ -237,6 +239,9 @@ class CheckpointSync(Loop):
             raise FileChanged("the program committed a step while the folder was copied")
         if not self._waits(copies, gone=changed.keys() - copies.keys()):
             self._store_found(found, copies, began_ns, occasion)
+
+    def _disk_left(self, staging: Path) -> int:
+        return (self._limit_mb << 20) - self._attempt.bytes_used() - weight(staging)
 
     def _occasion(self) -> Occasion | None:
         """Return why to store a checkpoint now, if anything has changed; None if not at all."""

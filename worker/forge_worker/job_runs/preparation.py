@@ -7,14 +7,17 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
 from forge_schema.model.states import Launcher, Phase
 
+from forge_worker.attempt.attempt import Attempt
 from forge_worker.gang.gathering import GangIncomplete
 from forge_worker.gang.launch import launched
 from forge_worker.job_runs.job_environment import run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.project_checkpoint import link_checkpoint
+from forge_worker.job_runs.services import JobServices
 from forge_worker.prepare.bundle import BundleCache, archive
 from forge_worker.prepare.python_env import ENV
+from forge_worker.queue.objects import Objects
 from forge_worker.runners.runner import Handle, RunSpec
 
 
@@ -69,12 +72,12 @@ def _prepare(parts: Parts) -> RunSpec:
     attempt.folders.make(attempt.fence)
     parts.logs.share()
     parts.disk.share()
-    parts.patiently(partial(_unpack, parts))
+    parts.patiently(partial(unpack, attempt, parts.objects, services))
     spec = run_spec(attempt, parts.slot, runner, services.host)
     record_of(attempt, parts.slot, runner.kind, spec.name).write()
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
-    _note_warm(parts, spec)
+    note_warm(attempt.grant, spec, services)
     parts.patiently(parts.checkpoints.restore)
     if name := attempt.grant.spec.get("checkpoint_dir"):
         inside = runner.paths(spec).checkpoint_dir
@@ -82,17 +85,16 @@ def _prepare(parts: Parts) -> RunSpec:
     return spec
 
 
-def _unpack(parts: Parts) -> None:
-    attempt, services = parts.attempt, parts.services
+def unpack(attempt: Attempt, objects: Objects, services: JobServices) -> None:
+    """Unpack the job's bundle into its folder."""
     if digest := attempt.grant.bundle_digest:
         attempt.while_wanted()
-        cache = BundleCache(parts.objects, services.bundles, services.bundles_bytes)
+        cache = BundleCache(objects, services.bundles, services.bundles_bytes)
         cache.unpack(digest, attempt.folders.work, progress=attempt.while_wanted)
 
 
-def _note_warm(parts: Parts, spec: RunSpec) -> None:
+def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
     """Have the queue prefer this machine for jobs that need what this one needed."""
-    grant, services = parts.attempt.grant, parts.services
     digest = grant.bundle_digest
     places = (
         None,

@@ -76,6 +76,12 @@ class Slots:
         """How many jobs hold a slot, or what is left of it."""
         return len(self._lent)
 
+    @property
+    def spare(self) -> int:
+        """How many more jobs with one CPU each may run now."""
+        free, jobs = self._room(())
+        return max(0, min(jobs, int(free.cpus)))
+
     def choices(self, *, without: Collection[int] = ()) -> Sequence[Choice | None]:
         """Return the kinds of GPU to claim for, in order; None is for jobs without a GPU."""
         return self.gpus.choices(without) or [None]

@@ -20,6 +20,7 @@ from forge_schema.model.states import Phase, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol.answers import Registered
 from forge_schema.queue.attempt_records import Records
+from forge_schema.queue.claim import next_job
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
@@ -50,6 +51,9 @@ class Gateway(Protocol):
         self, ends: Sequence[End], free: Capacity, count: int
     ) -> tuple[list[Ended], list[Grant]]:
         """End leases for any reason and claim what fits, in one round trip."""
+
+    def next_job(self) -> Grant | None:
+        """Return the job that the worker would likely be granted next, without a lease."""
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases for any reason."""
@@ -210,6 +214,9 @@ class SqlGateway:
             yield self.queue.finish_and_claim(
                 [], self._lanes, Capacity(0, 0, 0), count=0, **ask._asdict()
             )[1]
+
+    def next_job(self) -> Grant | None:
+        return next_job(self._database, self._lanes)
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)

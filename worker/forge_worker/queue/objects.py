@@ -1,6 +1,6 @@
 """What the worker needs of a store: reading and writing whole objects of an attempt."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +24,12 @@ class Objects(Protocol):
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
     ) -> bool:
         """Write an object from a file, as `put`."""
+
+    def put_together(self, objects: Mapping[str, bytes]) -> bool:
+        """Write up to 100 objects, 512 KiB in all, in one step; False if this store cannot.
+
+        After an error, some of them may exist.
+        """
 
     def get(self, key: str) -> bytes:
         """Read an object.

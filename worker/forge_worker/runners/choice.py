@@ -47,6 +47,12 @@ class Runners:
         return ",".join(kind for kind, runs in kinds.items() if runs)
 
     @property
+    def sandboxed(self) -> bool:
+        """Whether sandboxes are worth their making: jobs run in containers, or one did."""
+        docker = self.docker
+        return docker is not None and (self.process is None or docker.sandboxes.asked)
+
+    @property
     def wants_images(self) -> bool:
         """Whether a job that names no image never runs here."""
         return self.docker is not None and RUNS_PROJECTS not in self.words.split(",")

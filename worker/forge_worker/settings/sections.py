@@ -87,6 +87,10 @@ class MachineSettings(BaseSettings):
         None,
         description="jobs that hold only disk while they are stored; by default --max-jobs",
     )
+    sandboxes: NonNegativeInt = Field(
+        2,
+        description="networks made ready beforehand, in which jobs in containers start sooner",
+    )
     max_cpu_percent: Percent | None = Field(
         None, description="take no new job while CPU usage of the machine is higher"
     )
@@ -190,6 +194,10 @@ class PaceSettings(BaseSettings):
     )
     poll_s: PositiveFloat = Field(
         5.0, description="seconds between checks of the queue without a wake-up"
+    )
+    prefetch_s: NonNegativeFloat = Field(
+        30.0,
+        description="seconds between looks at what the next job needs, to prepare it; 0 for none",
     )
     log_flush_s: PositiveFloat = Field(1.0, description="seconds between log chunks")
     gang_patience_s: PositiveFloat = Field(

@@ -75,6 +75,9 @@ class QueueSettings(ActSettings):
     token_file: OptionalPath = Field(
         None, description="file with the token; read again if the token is refused"
     )
+    signing_key_file: OptionalPath = Field(
+        None, description="Ed25519 key that signs all requests, if the server requires it"
+    )
     tls_ca: OptionalPath = Field(None, description="additional certificates to trust (PEM)")
     insecure_skip_verify: bool = Field(
         default=False, description="do not verify certificates; for development only"

@@ -9,14 +9,14 @@ from forge_schema.storage.chunks import CHUNK_BYTES
 T = TypeVar("T")
 
 
-def batches(sized: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Split into lists of at most `OBJECTS` items and `CHUNK_BYTES`, or of one larger item."""
+def batches(sized: Iterable[tuple[T, int]], most: int = CHUNK_BYTES) -> Iterator[list[T]]:
+    """Split into lists of at most `OBJECTS` items and `most` bytes, or of one larger item."""
     batch: list[T] = []
-    room = CHUNK_BYTES
+    room = most
     for item, size in sized:
         if batch and (size > room or len(batch) == OBJECTS):
             yield batch
-            batch, room = [], CHUNK_BYTES
+            batch, room = [], most
         batch.append(item)
         room -= size
     if batch:

@@ -14,6 +14,11 @@ from forge_worker.transfers.batches import batches
 from forge_worker.transfers.stored_chunks import StoredChunks
 from forge_worker.transfers.threads import TRANSFERS
 
+# An object of up to this size takes less time than a request of its own.
+SMALL_BYTES = 64 << 10
+# Base64 adds a third, and a proxy in front of a server may limit bodies to 1 MiB.
+TOGETHER_BYTES = 512 << 10
+
 Read = Callable[[int, int], bytes]
 """Reads a number of bytes at an offset."""
 
@@ -148,11 +153,8 @@ class Sender:
         fresh = [part for part in parts if self._claimed(part)]
         left = {part.sha256 for part in fresh if part.named}
         try:
-            pieces = [Piece(part.key, len(part.data), part.sha256) for part in fresh]
-            self._objects.expect(puts=pieces)
-            for part in fresh:
-                if self._put(part):
-                    left.discard(part.sha256)
+            for part in self._put_all(fresh):
+                left.discard(part.sha256)
         finally:
             for sha256 in left:
                 self._stored.release(sha256)
@@ -174,14 +176,29 @@ class Sender:
             part.source.count_stored()
         return fresh
 
-    def _put(self, part: Part) -> bool:
-        self._go_on()
-        try:
-            self._objects.put(part.key, part.data)
-        except ObjectTooLarge as error:
-            part.source.refused = error
-            return False
+    def _put_all(self, parts: list[Part]) -> Iterator[Part]:
+        """Store parts, small ones together, and yield those that are stored."""
+        small = ((part, len(part.data)) for part in parts if len(part.data) <= SMALL_BYTES)
+        together = set[str]()
+        for few in batches(small, TOGETHER_BYTES):
+            self._go_on()
+            contents = {part.key: part.data for part in few}
+            if len(few) > 1 and self._objects.put_together(contents):
+                together |= contents.keys()
+                yield from map(self._confirmed, few)
+        alone = [part for part in parts if part.key not in together]
+        self._objects.expect(puts=[Piece(one.key, len(one.data), one.sha256) for one in alone])
+        for part in alone:
+            self._go_on()
+            try:
+                self._objects.put(part.key, part.data)
+            except ObjectTooLarge as error:
+                part.source.refused = error
+            else:
+                yield self._confirmed(part)
+
+    def _confirmed(self, part: Part) -> Part:
         if part.named:
             self._stored.confirm(part.sha256, part.key)
         part.source.count_stored()
-        return True
+        return part

@@ -1,11 +1,12 @@
 """Transfer many objects at once, in a few threads that all jobs of a worker share."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, get_ident
 from typing import TypeVar
 
 from forge_schema.storage.chunks import CHUNK_BYTES
@@ -31,6 +32,8 @@ class Transfers:
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = Lock()
         self._started = self._calls = 0
+        # The threads that wait for calls.
+        self._callers: Counter[int] = Counter()
 
     def each(self, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
         """Make calls, and yield their results in the order in which they end.
@@ -38,6 +41,9 @@ class Transfers:
         The first error is raised, once the calls that had begun are over.
         """
         left, running = iter(calls), set[Future[T]]()
+        caller = get_ident()
+        with self._lock:
+            self._callers[caller] += 1
         try:
             while True:
                 running |= {self._begin(call) for call in islice(left, self.threads - len(running))}
@@ -48,6 +54,13 @@ class Transfers:
                     yield one.result()
         finally:
             wait([one for one in running if not one.cancel()])
+            with self._lock:
+                self._callers -= Counter({caller: 1})
+
+    def busy_for_others(self, thread: int | None) -> bool:
+        """Tell whether calls are made for another thread than this one."""
+        with self._lock:
+            return bool(self._callers.keys() - {thread})
 
     def _begin(self, call: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()

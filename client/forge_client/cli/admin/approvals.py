@@ -7,6 +7,7 @@ import typer
 from forge_schema.model.admin import AwaitingApproval
 
 from forge_client.backend import Backend
+from forge_client.cli.options.job_names import OptionalJobIds
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
@@ -27,9 +28,7 @@ COLUMNS: list[Column] = [
 
 def approve(
     context: typer.Context,
-    jobs: Annotated[
-        list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
-    ] = None,
+    jobs: OptionalJobIds = None,
     sweep: Annotated[
         str | None, typer.Option(help="Approve all jobs of this sweep that wait for approval.")
     ] = None,

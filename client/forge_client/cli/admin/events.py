@@ -8,6 +8,7 @@ import typer
 from forge_schema.model.job import Event
 
 from forge_client.backend import Backend
+from forge_client.cli.options.job_names import job_id
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import span
 from forge_client.cli.show import output
@@ -26,7 +27,10 @@ COLUMNS: list[Column] = [
 
 def events(
     context: typer.Context,
-    job: Annotated[int | None, typer.Option(help="Only events of this job.", min=1)] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(metavar="JOB", help="Only events of this job.", parser=str, callback=job_id),
+    ] = None,
     worker: Annotated[
         str | None, typer.Option(help="Only events of this worker, by name or id.")
     ] = None,

@@ -1,4 +1,4 @@
-"""`forge keys`: API keys, for admins."""
+"""`forge key`: API keys, for admins."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -9,6 +9,7 @@ import typer
 from forge_schema.model.admin import ApiKey
 from forge_schema.model.quantities import duration_text
 
+from forge_client.cli.options import completion
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import Expires, lasting
@@ -42,7 +43,14 @@ COLUMNS: list[Column] = [
     ("LAST USED", lambda k: ago(k.last_used_at)),
     ("", _state),
 ]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as in the list.")]
+KeyId = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY",
+        help="The key's id, as in the list.",
+        autocompletion=completion.keys,
+    ),
+]
 
 
 @app.callback()

@@ -1,4 +1,4 @@
-"""`forge queues`, `pause`, `resume` and `limit`: controls over starting jobs."""
+"""`forge queue`: the queues, and controls over starting jobs."""
 
 import math
 from typing import Annotated, NamedTuple
@@ -8,11 +8,13 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
+from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.errors import ClientError
 
+app = typer.Typer(no_args_is_help=True, help="Queues: list, pause, limit.")
 NO_LIMIT = "none"
 MOST = 2**31 - 1
 LARGEST_AMOUNT = 1e12
@@ -39,10 +41,13 @@ OWNERS: list[Column] = [
     ("WEIGHT", lambda o: f"{o.weight:g}"),
     ("ASKS ABOVE", lambda o: _asks(o.approve_gpu_hours, o.approve_cost)),
 ]
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueName = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completion.queues)
+]
 
 
-def queues(
+@app.command("list")
+def list_queues(
     context: typer.Context,
     owners: Annotated[
         bool, typer.Option("--owners", help="List the owners' limits instead.")
@@ -57,6 +62,7 @@ def queues(
             output.show(backend.admin.queues(), QUEUES, form)
 
 
+@app.command()
 def pause(context: typer.Context, queue: QueueName) -> None:
     """Stop starting jobs from a queue. Running jobs continue."""
     with backend_of(context) as backend:
@@ -65,22 +71,26 @@ def pause(context: typer.Context, queue: QueueName) -> None:
     narration.say(f"queue {queue} paused" + ("" if known else "; it has no jobs yet"))
 
 
+@app.command()
 def resume(context: typer.Context, queue: QueueName) -> None:
     """Start jobs from a paused queue again."""
     with backend_of(context) as backend:
         if not _known(backend, queue):
             raise ClientError(
                 f"there is no queue {queue!r}",
-                hint="`forge queues` lists them",
+                hint="`forge queue list` lists them",
                 code="queue_not_found",
             )
         backend.admin.pause(queue, paused=False)
     narration.say(f"queue {queue} resumed")
 
 
+@app.command()
 def limit(
     context: typer.Context,
-    queue: Annotated[str | None, typer.Argument(help="The queue to limit.")] = None,
+    queue: Annotated[
+        str | None, typer.Argument(help="The queue to limit.", autocompletion=completion.queues)
+    ] = None,
     owner: Annotated[str | None, typer.Option(help="Owner to limit instead of a queue.")] = None,
     jobs: Annotated[str | None, typer.Option(help="Maximum running jobs, or none.")] = None,
     gpus: Annotated[str | None, typer.Option(help="Maximum GPUs in use, or none.")] = None,
@@ -155,7 +165,7 @@ def _check(
     asks: Asks,
 ) -> None:
     if (queue is None) == (owner is None):
-        raise _wrong("name a queue or an owner", "as in `forge limit night --gpus 8`")
+        raise _wrong("name a queue or an owner", "as in `forge queue limit night --gpus 8`")
     if (jobs, gpus, weight, *asks) == (None,) * 5:
         raise _wrong("there is nothing to change", "give --jobs or --gpus a number, or none")
     if weight is not None and owner is None:

@@ -10,12 +10,15 @@ from typing import Annotated, Any, BinaryIO, TextIO
 
 import typer
 
+from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, inline, plain
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
+app = typer.Typer(cls=ShowByDefault, help="Reports: SQL views of jobs, cost, waiting, losses.")
 Row = Mapping[str, Any]
 # Spreadsheets take a text that starts with these for a formula; users choose the texts.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -31,10 +34,38 @@ class ReportFormat(StrEnum):
     PARQUET = "parquet"
 
 
-def report(
+Form = Annotated[
+    ReportFormat,
+    typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def report(context: typer.Context) -> None:
+    """Print reports. Each report is an SQL view of the same name."""
+    if context.invoked_subcommand is None:
+        show(context)
+
+
+@app.command("list")
+def list_reports(
+    context: typer.Context,
+    form: Form = ReportFormat.TABLE,
+) -> None:
+    """List the reports."""
+    show(context, form=form)
+
+
+@app.command()
+def show(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="Name of the report; omit it to list all.")
+        str | None,
+        typer.Argument(
+            metavar="REPORT",
+            help="Name of the report; omit it to list all.",
+            autocompletion=reports,
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="How far back: 7d, 12h, 2026-11-01.")
@@ -45,16 +76,13 @@ def report(
     count: Annotated[
         int, typer.Option("--count", "-n", help="Maximum number of rows.", min=1)
     ] = 1000,
-    form: Annotated[
-        ReportFormat,
-        typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data."),
-    ] = ReportFormat.TABLE,
+    form: Form = ReportFormat.TABLE,
 ) -> None:
-    """Print a report. Each report is an SQL view of the same name."""
+    """Print a report."""
     if form is ReportFormat.PARQUET and sys.stdout.isatty():
         raise ClientError(
             "a terminal cannot show Parquet",
-            hint="send it to a file: forge report … -o parquet > report.parquet",
+            hint="send it to a file: forge report show … -o parquet > report.parquet",
             code="usage",
         )
     with backend_of(context) as backend:

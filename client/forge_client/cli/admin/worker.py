@@ -1,10 +1,13 @@
-"""`forge worker`: workers created by admins, and their tokens."""
+"""`forge worker`: workers, and the tokens of those that admins create."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from forge_client.cli.admin.workers import find_worker
+from forge_client.cli.admin.workers import drain, find_worker, workers
+from forge_client.cli.options.completion import workers as workers_named
+from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
 from forge_client.cli.show import narration, output
@@ -13,14 +16,25 @@ from forge_client.connection import connect
 from forge_client.settings import Settings
 from forge_client.up import running
 
-app = typer.Typer(no_args_is_help=True, help="Workers created by admins, and their tokens.")
+app = typer.Typer(no_args_is_help=True, help="Workers: list, drain, create, tokens.")
 SOMEWHERE = "https://YOUR-SERVER"
-Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name or id.")]
+Worker = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
+]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(help="Ed25519 public key; the worker must then sign every request."),
+]
 
 
 @app.callback()
 def worker() -> None:
-    """Manage workers that connect through a server; `forge workers` lists them."""
+    """Manage workers, and create those that connect through a server."""
+
+
+app.command("list")(workers)
+app.command()(drain)
 
 
 @app.command()
@@ -32,6 +46,7 @@ def create(
     ] = False,
     label: WorkerLabelOption = None,
     expires: Expires = None,
+    public_key_file: PublicKey = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Create a worker and print its token. It is shown once.
@@ -39,9 +54,12 @@ def create(
     Forge waits for the worker until its token expires, or forever if it does not.
     """
     given, lasts = labels(label or []), lasting(expires)
+    public_key = read_public_key(public_key_file) if public_key_file else None
     settings = settings_of(context)
     with connect(settings) as backend:
-        made = backend.admin.create_worker(name, ephemeral=ephemeral, labels=given, lasts=lasts)
+        made = backend.admin.create_worker(
+            name, ephemeral=ephemeral, labels=given, lasts=lasts, public_key=public_key
+        )
     narration.say(f"worker {name} has the id {made.id}; on its machine, run")
     _show(made.id, made.text, _server(settings), form)
 
@@ -49,14 +67,18 @@ def create(
 @app.command()
 def rotate(
     context: typer.Context, worker: Worker, expires: Expires = None,
-    form: FormatOption = Format.TABLE,
+    public_key_file: PublicKey = None, form: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
-    """Replace a worker's token and print the new one. The old one stops working."""
+    """Replace a worker's token and print the new one. The old one stops working.
+
+    A public key that it must sign with stays, unless another is given.
+    """
     lasts = lasting(expires)
+    public_key = read_public_key(public_key_file) if public_key_file else None
     settings = settings_of(context)
     with connect(settings) as backend:
         found = find_worker(backend, worker)
-        token = backend.admin.rotate_worker(found.id, lasts=lasts)
+        token = backend.admin.rotate_worker(found.id, lasts=lasts, public_key=public_key)
     narration.say(f"worker {found.name} has a new token; the old one no longer works. Now run")
     _show(str(found.id), token, _server(settings), form)
 

@@ -1,4 +1,4 @@
-"""`forge workers` and `forge drain`."""
+"""`forge worker list` and `drain`: the workers that there are."""
 
 from typing import Annotated, Any
 
@@ -7,6 +7,7 @@ from forge_schema.model.quantities import duration_text, size_text
 from forge_schema.model.worker import WorkerInfo, speed_text
 
 from forge_client.backend import Backend
+from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
@@ -68,7 +69,9 @@ def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
 
 def drain(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(help="The worker's name or id.")],
+    worker: Annotated[
+        str, typer.Argument(help="The worker's name or id.", autocompletion=completion.workers)
+    ],
     undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
 ) -> None:
     """Let a worker finish its jobs and take no new ones."""
@@ -91,6 +94,6 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
             return known[worker]
     raise ClientError(
         f"there is no worker {worker!r}",
-        hint="`forge workers` lists them",
+        hint="`forge worker list` lists them",
         code="worker_not_found",
     )

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from forge_schema.model.quantities import counted, size_text
 
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.downloads import download_all

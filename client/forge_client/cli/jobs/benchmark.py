@@ -1,7 +1,5 @@
 """`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and its results."""
 
-import hashlib
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +8,13 @@ import typer
 from forge_schema.model.quantities import counted
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
+from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import labels
+from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, inline
@@ -22,9 +22,9 @@ from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
 from forge_client.findings import all_points
 from forge_client.project.forge_toml import Project
-from forge_client.project.matrix import expanded, from_options, from_toml
+from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
 
-SWEEP_LENGTH = 150
+app = typer.Typer(cls=ShowByDefault, no_args_is_help=True, help="Sweeps: results, comparison.")
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's name.")]
 ParallelOption = Annotated[
     int | None,
@@ -85,7 +85,7 @@ def benchmark(
         "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
-    called = _unique(sweep or base.name or "job", key)
+    called = sweep_name(sweep or base.name or "job", key)
     requests = expanded(
         base,
         {**from_toml(project.matrix), **from_options(matrix or [])},
@@ -97,17 +97,12 @@ def benchmark(
     with connect(settings) as backend:
         ids = send(backend, settings, project, requests, folder)
     span = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else str(ids[0])
-    narration.say(f"{counted(len(ids), 'job')}, {span}; `forge sweep {called}` shows them")
+    narration.say(f"{counted(len(ids), 'job')}, {span}; `forge sweep show {called}` shows them")
     answer = {"sweep": called, "job_ids": ids}
     output.show_one(answer, form, lambda: print(called))  # noqa: T201 - the data
 
 
-def _unique(stem: str, key: str | None) -> str:
-    # Submitting again with the same key gives the same sweep.
-    mark = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
-    return f"{stem[:SWEEP_LENGTH].replace('/', '-')}-{mark}"
-
-
+@app.command("show")
 def sweep(
     context: typer.Context,
     name: SweepName,
@@ -128,7 +123,7 @@ def sweep(
 
 def _print(states: dict[str, int], points: list[SweepPoint]) -> None:
     output.show(points, _columns(points), Format.TABLE)
-    narration.say(", ".join(f"{count} {state}" for state, count in states.items()))
+    narration.say(", ".join(f"{count} {word}" for word, count in counts_in_words(states).items()))
 
 
 def _columns(points: list[SweepPoint]) -> list[Column]:
@@ -136,7 +131,7 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
     results = dict.fromkeys(name for point in points for name in point.result or {})
     return [
         ("JOB", lambda p: p.job_id),
-        ("STATE", lambda p: p.state),
+        ("STATE", lambda p: p.state.word),
         *((f"{name}", _parameter(name)) for name in parameters),
         *((f"→ {name}", _found(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),
@@ -151,6 +146,7 @@ def _found(name: str) -> Callable[[SweepPoint], str]:
     return lambda point: inline((point.result or {}).get(name))
 
 
+@app.command()
 def compare(
     context: typer.Context,
     name: SweepName,

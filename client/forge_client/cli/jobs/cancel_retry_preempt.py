@@ -1,19 +1,29 @@
 """`forge cancel`, `retry` and `preempt`: actions on jobs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
+from forge_schema.model.quantities import counted
+from forge_schema.model.states import UNFINISHED_STATES, StateWord, in_words
 
 from forge_client.backend import Backend
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.selection import (
+    Selection,
+    YesOption,
+    confirm,
+    in_batches,
+    is_query,
+    selected,
+)
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.endings import waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
-JobIds = Annotated[list[int], typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)]
 ANSWERS = {
     "cancelled": "job {} is cancelled",
     "running": "job {} is asked to stop; its worker ends it",
@@ -22,38 +32,76 @@ ANSWERS = {
 
 def cancel(
     context: typer.Context,
-    jobs: Annotated[
-        list[int] | None, typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1)
-    ] = None,
+    jobs: Selection = None,
     sweep: Annotated[
         str | None, typer.Option(help="Cancel all unfinished jobs of this sweep.")
     ] = None,
+    yes: YesOption = False,
 ) -> None:
     """Cancel jobs. Running jobs get SIGTERM, then SIGKILL after their grace period."""
     if not jobs and sweep is None:
         raise ClientError(
             "there is nothing to cancel",
-            hint="name jobs by their ids, or a benchmark by --sweep",
+            hint="name jobs, or describe them: state:running name:resnet*",
             code="option_invalid",
         )
     with backend_of(context) as backend:
         if sweep is not None:
             done = backend.findings.cancel_sweep(sweep)
-            narration.say(f"{sweep}: {done.cancelled} cancelled, {done.running} asked to stop")
-        _each(jobs or [], partial(_cancel, backend))
+            narration.say(f"{sweep}: {_cancelled(done.cancelled, done.running)}")
+        if is_query(jobs or ()):
+            _cancel_selected(backend, jobs or (), yes=yes)
+        else:
+            _each(backend, jobs or (), partial(_cancel, backend))
 
 
-def retry(context: typer.Context, jobs: JobIds) -> None:
+def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False) -> None:
     """Queue failed jobs again, with all retries restored."""
+    if not jobs:
+        raise ClientError(
+            "there is nothing to retry",
+            hint="name jobs, or describe them: state:failed since:1d",
+            code="option_invalid",
+        )
     with backend_of(context) as backend:
-        _each(jobs, partial(_retry, backend))
+        if is_query(jobs):
+            _retry_selected(backend, jobs, yes=yes)
+        else:
+            _each(backend, jobs, partial(_retry, backend))
+
+
+def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
+    found = selected(backend, words, UNFINISHED_STATES)
+    if not found:
+        narration.say("no unfinished job matches; nothing to cancel")
+        return
+    confirm(found, "cancel", yes=yes)
+    counts = in_batches(backend.cancel_all, found)
+    over = f", {counts['over']} had already ended" if counts["over"] else ""
+    narration.say(f"{_cancelled(counts['cancelled'], counts['running'])}{over}")
+
+
+def _cancelled(at_once: int, running: int) -> str:
+    return f"{at_once} cancelled, {running} asked to stop"
+
+
+def _retry_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
+    found = selected(backend, words, StateWord.FAILED.states)
+    if not found:
+        narration.say("no failed job matches; nothing to retry")
+        return
+    confirm(found, "retry", yes=yes)
+    counts = in_batches(backend.retry_all, found)
+    others = counts["unfinished"] + counts["over"]
+    had = f", {others} had been retried meanwhile" if others else ""
+    narration.say(f"{counted(counts['retried'], 'job')} queued again{had}")
 
 
 def _cancel(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} has already ended: it is {state}",
+            f"job {job} has already ended: it is {in_words(state)}",
             hint=f"`forge show {job}` shows how it ended",
             code="already_over",
         )
@@ -67,10 +115,10 @@ def _retry(backend: Backend, job: int) -> None:
     narration.say(f"job {job} is queued again{f', and {held}' if held else ''}")
 
 
-def _each(jobs: list[int], act: Callable[[int], None]) -> None:
+def _each(backend: Backend, handles: Sequence[str], act: Callable[[int], None]) -> None:
     """Act on every job, even after one is refused, then report all refusals."""
     refused: list[ClientError] = []
-    for job in jobs:
+    for job in [backend.job_id(handle) for handle in handles]:
         try:
             act(job)
         except ClientError as error:

@@ -3,8 +3,9 @@
 import typer
 from forge_schema.model.quantities import duration_text, size_text
 
-from forge_client.cli.jobs.ps import source
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.jobs.show import source
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 

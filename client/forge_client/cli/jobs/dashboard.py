@@ -28,13 +28,22 @@ def dashboard(
 
     It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours.
     """
-    server = _server(settings_of(context))
-    with closing(Transport(server)) as asked:
-        answer = asked.send("POST", "/login/link", again=True)
-        link = f"{server.url}{asked.field(answer, 'path')}"
+    link = login_link(settings_of(context))
     print(link)  # noqa: T201 - the data
     if show and not webbrowser.open(link):
         narration.say("no browser could be started here; open the link yourself")
+
+
+def login_link(settings: Settings) -> str:
+    """Return a link that logs in to the dashboard once.
+
+    Raises:
+        ClientError: there is no server, or it does not answer.
+    """
+    server = _server(settings)
+    with closing(Transport(server)) as asked:
+        answer = asked.send("POST", "/login/link", again=True)
+        return f"{server.url}{asked.field(answer, 'path')}"
 
 
 def _server(settings: Settings) -> Server:

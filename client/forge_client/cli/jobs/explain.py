@@ -8,8 +8,9 @@ from forge_schema.model.explanation import Explanation, Remedy, Requirement
 from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
-from forge_client.cli.jobs.ps import submitter
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.jobs.show import submitter
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
 from forge_client.cli.show.output import Column, Format, FormatOption
@@ -57,7 +58,7 @@ def explain(
 
 def _print(found: Explanation) -> None:
     output.fields([
-        ("job", f"{found.job_id} {found.name}, {found.state}"),
+        ("job", f"{found.job_id} {found.name}, {found.state.word}"),
         ("why", found.text),
         ("queue", f"{found.queue}, priority {found.priority}"),
         ("submitted by", submitter(found.firing)),

@@ -9,8 +9,9 @@ import typer
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import environment
+from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
-from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
@@ -53,7 +54,7 @@ def run_handler(
 ) -> None:
     """Run a handler that an operator installed on a worker.
 
-    The job waits for a worker that has the handler. `forge workers -o json` shows each worker's
+    The job waits for a worker that has the handler. `forge worker list -o json` shows each worker's
     handlers in the label forge.handlers.
     """
     project = Project.read(folder) if folder else Project()
@@ -72,7 +73,7 @@ def run_handler(
         if wait:
             raise typer.Exit(wait_for(backend, job_id))
         status = backend.job(job_id)
-        narration.say(f"job {job_id} {status.name!r} is {status.state}")
+        narration.say(f"job {job_id} {status.name!r} is {status.word}")
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 

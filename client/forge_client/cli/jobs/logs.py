@@ -8,8 +8,9 @@ from forge_schema.model.job import JobDetail
 from forge_client.backend import Backend
 from forge_client.cli.logs.lines import Shaping, pattern
 from forge_client.cli.logs.reader import LogReading, Part
+from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.ranks import require_rank
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.session import backend_of, given
 from forge_client.cli.options.values import moment
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.waiting import Teller, wait_for
@@ -32,7 +33,7 @@ def ranks_of(said: str) -> str:
 
 def logs(
     context: typer.Context,
-    job: JobId,
+    job: JobId = LAST,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log until the job ends.")
     ] = False,
@@ -65,8 +66,8 @@ def logs(
 ) -> None:
     """Print a job's output: all attempts in order, byte for byte on stdout.
 
-    With --follow, from the queue to the end, on any worker. Lines of a job with several
-    ranks begin with the rank.
+    With --follow, from the queue to the end, on any worker. Without JOB, of your newest job.
+    Lines of a job with several ranks begin with the rank.
     """
     wanted = None if grep is None else pattern(grep)
     with backend_of(context) as backend:
@@ -74,6 +75,8 @@ def logs(
         part = Part(attempt, None if rank == ALL else int(rank), begin, tail)
         known = backend.job(job)
         require_rank(known, part.rank)
+        if not given(context, "job"):
+            narration.say(f"job {job} {known.name!r}, your newest", "dim")
         shaping = Shaping(wanted, times=timestamps, colour=output.coloured())
         teller = Teller(backend, job, shaping, phases=follow, part=part)
         if follow:
@@ -95,4 +98,4 @@ def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None
     teller.rest()
     teller.end_line()
     if not job.attempt and not job.terminal:
-        narration.say(f"job {job.job_id} is {job.state}: `-f` waits for its output", "dim")
+        narration.say(f"job {job.job_id} is {job.word}: `-f` waits for its output", "dim")

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from forge_schema.model.results import LastMetric, MetricLine
 
+from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.findings import all_metrics

@@ -10,8 +10,9 @@ from forge_schema.model.states import Phase
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
-from forge_client.cli.options.session import JobId, backend_of
+from forge_client.cli.options.session import backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
@@ -63,7 +64,7 @@ def _running(backend: Backend, job: int, rank: int) -> JobDetail:
     require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
-            f"job {job} is not running: it is {status.state}",
+            f"job {job} is not running: it is {status.word}",
             hint=f"`forge show {job}` shows its state, `forge logs {job}` its output",
             code="not_running_job",
         )

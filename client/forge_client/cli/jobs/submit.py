@@ -11,6 +11,7 @@ from forge_schema.model.quantities import counted, size, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.completion import templates
 from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import labels
@@ -78,7 +79,7 @@ def submit(
         list[str] | None, typer.Option(help="Required worker label, NAME=VALUE; globs are allowed.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="Priority; higher goes first.")] = None,
-    queue: Annotated[str | None, typer.Option(envvar="FORGE_QUEUE", help="Queue name.")] = None,
+    queue: o.QueueOption = None,
     max_failures: Annotated[
         int | None, typer.Option(help="Number of retries after the program fails.")
     ] = None,
@@ -103,7 +104,10 @@ def submit(
         str | None, typer.Option(help="Time between SIGTERM and SIGKILL, except for preemption.")
     ] = None,
     config: Annotated[
-        str | None, typer.Option(help="Saved job config; replaces the job in forge.toml.")
+        str | None,
+        typer.Option(
+            help="Saved job config; replaces the job in forge.toml.", autocompletion=templates
+        ),
     ] = None,
     delay: Annotated[
         str | None, typer.Option(help="Start no sooner than this from now, e.g. 1h.")
@@ -211,7 +215,7 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     stored = upload(backend, ready.listing, limit=ready.limit, bar=narration.transfer)
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
-    return {**spec, "bundle_digest": stored.bundle.digest}
+    return {**spec, **stored.fields}
 
 
 def _changes(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from forge_schema.model.results import JobTest
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import COMMAND, environment
-from forge_client.cli.options.session import JobId, backend_of, settings_of
+from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
@@ -19,8 +20,8 @@ from forge_client.cli.show.waiting import wait_for
 from forge_client.connection import connect
 from forge_client.findings import all_tests
 from forge_client.project.forge_toml import Project
+from forge_client.project.submission import PYTEST
 
-PYTEST = "python3 -m pytest"
 WORSE = ("failed", "error")
 COLUMNS: list[Column] = [
     ("VERDICT", lambda t: t.verdict),
@@ -113,9 +114,9 @@ def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
     state = backend.job(job)
     whose = f"job {job}" if attempt is None else f"attempt {attempt} of job {job}"
     if not state.terminal:
-        return f"no report of {whose} is stored yet: it is {state.state}, and its end brings one"
+        return f"no report of {whose} is stored yet: it is {state.word}, and its end brings one"
     return (
-        f"no report of {whose} was stored; it ended as {state.state}. `forge test`, or `junit` in"
+        f"no report of {whose} was stored; it {state.word}. `forge test`, or `junit` in"
         " forge.toml, says where the job writes one"
     )
 

@@ -1,21 +1,18 @@
 """`forge top`: a live overview of jobs and workers in the terminal."""
 
 import sys
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 from forge_schema.model.overview import Overview
-from rich.live import Live
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import span
 from forge_client.cli.show import output
+from forge_client.cli.show.live import watch
 from forge_client.cli.show.output import Format, FormatOption
-from forge_client.cli.show.top_view import keyboard, view
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.cli.show.top_view import view
 
 # The number of lines of a tall terminal.
 ROWS = 100
@@ -38,7 +35,7 @@ def top(
             seen = _look(backend)
             output.show_one(seen, form, lambda: _print(seen))
         else:
-            _watch(backend, period_s)
+            watch(lambda: _look(backend), view, period_s)
 
 
 def _look(backend: Backend) -> Overview:
@@ -50,23 +47,3 @@ def _print(seen: Overview) -> None:
     with console.capture() as text:
         console.print(view(seen))
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()))
-
-
-def _watch(backend: Backend, period_s: float) -> None:
-    seen, trouble = _look(backend), ""
-    console = output.console()
-    with (
-        suppress(KeyboardInterrupt),
-        keyboard() as keys,
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
-        while True:
-            live.update(view(seen, console.size.height, trouble), refresh=True)
-            if keys.pressed("qQ", period_s):
-                return
-            try:
-                seen, trouble = _look(backend), ""
-            except ClientError as error:
-                if error.exit_code != ExitCode.UNREACHABLE:
-                    raise
-                trouble = error.message

@@ -4,11 +4,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from forge_client.cli.options.completion import queues
+from forge_client.cli.options.job_names import checkpoint, needed
+
 ShareOption = Annotated[
     bool | None,
     typer.Option(
         "--share/--no-share",
         help="No effect: each job has its own container.",
+        hidden=True,
     ),
 ]
 NameOption = Annotated[
@@ -32,7 +36,8 @@ EnvOption = Annotated[
 ]
 TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Time limit, e.g. 90s or 2h.")]
 QueueOption = Annotated[
-    str | None, typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.")
+    str | None,
+    typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.", autocompletion=queues),
 ]
 PriorityOption = Annotated[
     int | None, typer.Option("--priority", help="Priority; higher goes first.")
@@ -99,20 +104,27 @@ FromCheckpointOption = Annotated[
     typer.Option(
         "--from-checkpoint",
         metavar="JOB[:ATTEMPT.NUMBER]",
+        callback=checkpoint,
         help="Start from another job's checkpoint; default: its newest.",
     ),
 ]
 AfterOption = Annotated[
     list[str] | None,
-    typer.Option("--after", metavar="JOB,…", help="Start once these jobs have begun."),
+    typer.Option(
+        "--after", metavar="JOB,…", callback=needed, help="Start once these jobs have begun."
+    ),
 ]
 AfterOkOption = Annotated[
     list[str] | None,
-    typer.Option("--after-ok", metavar="JOB,…", help="Start once these jobs have succeeded."),
+    typer.Option(
+        "--after-ok", metavar="JOB,…", callback=needed, help="Start once these jobs have succeeded."
+    ),
 ]
 AfterAnyOption = Annotated[
     list[str] | None,
-    typer.Option("--after-any", metavar="JOB,…", help="Start once these jobs have ended."),
+    typer.Option(
+        "--after-any", metavar="JOB,…", callback=needed, help="Start once these jobs have ended."
+    ),
 ]
 NodesOption = Annotated[
     str | None,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import typer
 
@@ -13,8 +13,6 @@ from forge_client.settings import Settings
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend
-
-JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's id.", min=1)]
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,21 @@ class Flags:
         return cls(**{
             names.get(name, name): value or None
             for name, value in context.params.items()
-            if names.get(name, name) in cls.__dataclass_fields__
-            and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+            if names.get(name, name) in cls.__dataclass_fields__ and given(context, name)
         })  # fmt: skip
+
+
+def given(context: typer.Context, name: str) -> bool:
+    """Tell whether a parameter was given on the command line."""
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def settings_of(context: typer.Context, project: Project | None = None) -> Settings:
     """Return the settings, using the forge.toml of this folder unless another is given."""
-    flags: Flags = context.find_object(Flags) or Flags()
+    # While a shell completes a word, the options before the command's name are only parsed.
+    flags: Flags = context.find_object(Flags) or Flags.given(
+        cast("typer.Context", context.find_root())
+    )
     project = project or Project.read(Path())
     return settings.load(vars(flags), project.connection.model_dump(exclude_none=True))
 

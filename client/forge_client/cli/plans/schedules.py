@@ -8,6 +8,7 @@ import typer
 from forge_schema.model.job import Schedule
 
 from forge_client.cli.jobs.submit import prepared, submit, uploaded
+from forge_client.cli.options.completion import schedules
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
@@ -15,9 +16,14 @@ from forge_client.cli.show.output import Column, Format, FormatOption, ago, inli
 from forge_client.connection import connect
 
 app = typer.Typer(no_args_is_help=True, help="Jobs submitted at the times of a cron expression.")
-Name = Annotated[str, typer.Argument(help="The schedule's name.")]
+Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=schedules)]
 # Options of `forge submit` that make no sense here, or mean something else.
 NOT_HERE = {"name", "idempotency_key", "wait", "dry_run", "after", "after_ok", "after_any"}
+
+
+def _last_state(kept: Schedule) -> str:
+    return kept.last_state.word if kept.last_state else ""
+
 
 COLUMNS: list[Column] = [
     ("NAME", lambda s: s.name),
@@ -25,7 +31,7 @@ COLUMNS: list[Column] = [
     ("TIMEZONE", lambda s: s.timezone),
     ("NEXT", lambda s: "paused" if s.paused else ago(min(s.next_times, default=None))),
     ("LAST JOB", lambda s: s.last_job_id),
-    ("STATE", lambda s: s.last_state),
+    ("STATE", _last_state),
     ("ERROR", lambda s: s.error),
     ("OWNER", lambda s: s.owner),
 ]
@@ -132,7 +138,7 @@ def _print(kept: Schedule) -> None:
         ("overlap", "" if kept.overlap else "waits for the end of the last job"),
         *(("next" if n == 0 else " ", at) for n, at in enumerate(_next(kept))),
         ("last time", _moment(kept.last_due_at) if kept.last_due_at else ""),
-        ("last job", f"{kept.last_job_id}, {kept.last_state}" if kept.last_job_id else ""),
+        ("last job", _last_job(kept)),
         ("error", kept.error),
         *((field, inline(value)) for field, value in kept.spec.items()),
     ])  # fmt: skip
@@ -142,6 +148,10 @@ def _next(kept: Schedule) -> list[str]:
     if kept.paused:
         return []
     return [f"{_moment(at)} ({ago(at)})" for at in kept.next_times]
+
+
+def _last_job(kept: Schedule) -> str:
+    return f"{kept.last_job_id}, {_last_state(kept)}" if kept.last_job_id else ""
 
 
 def _moment(at: datetime) -> str:

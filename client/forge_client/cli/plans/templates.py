@@ -1,10 +1,11 @@
-"""`forge templates`: job configs saved under a name, for `forge submit --config`."""
+"""`forge template`: job configs saved under a name, for `forge submit --config`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from forge_client.cli.options import completion
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output
@@ -13,7 +14,9 @@ from forge_client.connection import connect
 from forge_client.project.forge_toml import Project
 
 app = typer.Typer(no_args_is_help=True, help="Saved job configs.")
-Name = Annotated[str, typer.Argument(help="The config's name.")]
+Name = Annotated[
+    str, typer.Argument(help="The config's name.", autocompletion=completion.templates)
+]
 
 COLUMNS: list[Column] = [
     ("NAME", lambda t: t.name),

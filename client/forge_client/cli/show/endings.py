@@ -39,7 +39,7 @@ def first_line(detail: str | None) -> str:
 
 def ending(status: JobStatus) -> str:
     """Describe a job's state in one sentence."""
-    state = {"dead": "failed", "cancelled": "was cancelled"}.get(status.state, status.state)
+    state = "was cancelled" if status.state == "cancelled" else status.word
     said = [f"job {status.job_id} {status.name!r} {state}"]
     if status.terminal and status.state not in ("succeeded", "cancelled"):
         said[0] += f" after {counted(status.attempt, 'attempt')}"

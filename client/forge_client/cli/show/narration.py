@@ -5,13 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from forge_client.errors import ClientError
 
@@ -38,6 +31,15 @@ def complain(error: ClientError) -> None:
 @contextmanager
 def transfer(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar for `total` bytes on a terminal; yield a function that advances it."""
+    # Most commands transfer nothing, and it takes a while to import.
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
     quiet = not sys.stderr.isatty()
     with Progress(

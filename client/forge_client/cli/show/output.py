@@ -24,7 +24,6 @@ STATE_STYLES = {
     "succeeded": "green",
     "running": "cyan",
     "failed": "red",
-    "dead": "red",
     "fail": "red",
     "cancelled": "yellow",
     "warn": "yellow",
@@ -47,11 +46,20 @@ FormatOption = Annotated[
 ]
 
 
-def show(rows: Iterable[Any], columns: Sequence[Column], form: Format) -> None:
-    """Print rows: records or mappings."""
+def show(
+    rows: Iterable[Any], columns: Sequence[Column], form: Format, drop: Sequence[str] = ()
+) -> None:
+    """Print rows: records or mappings.
+
+    Args:
+        rows: the rows.
+        columns: the columns of a table.
+        form: how to print them.
+        drop: the titles of columns to leave out of a table on a narrow terminal, in this order.
+    """
     match form:
         case Format.TABLE:
-            _table(list(rows), columns)
+            _print(table(list(rows), columns, console().width, drop))
         case Format.JSON:
             _write(json.dumps([plain(row) for row in rows], indent=2))
         case Format.JSONL:
@@ -59,21 +67,21 @@ def show(rows: Iterable[Any], columns: Sequence[Column], form: Format) -> None:
                 _write(json.dumps(plain(row)))
 
 
-def show_one(value: object, form: Format, table: Callable[[], None]) -> None:
-    """Print one thing: as JSON, or as a table by calling `table`."""
+def show_one(value: object, form: Format, as_table: Callable[[], None]) -> None:
+    """Print one thing: as JSON, or as a table by calling `as_table`."""
     if form is Format.TABLE:
-        table()
+        as_table()
     else:
         _write(json.dumps(plain(value), indent=2 if form is Format.JSON else None))
 
 
 def fields(pairs: Sequence[tuple[str, object]]) -> None:
     """Print names and values in two columns, omitting empty values."""
-    table = Table.grid(padding=(0, 2))
+    grid = Table.grid(padding=(0, 2))
     for name, value in pairs:
         if value not in (None, "", {}, []):
-            table.add_row(Text(name, style="bold"), _cell(value))
-    _print(table)
+            grid.add_row(Text(name, style="bold"), _cell(value))
+    _print(grid)
 
 
 def console() -> Console:
@@ -132,22 +140,45 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
             return str(value)
 
 
-def _table(rows: list[Any], columns: Sequence[Column]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    for title, _ in columns:
-        table.add_column(title)
-    for row in rows:
-        table.add_row(*(_cell(read(row)) for _, read in columns))
-    _print(table)
+def table(
+    rows: Sequence[Any], columns: Sequence[Column], width: int, drop: Sequence[str] = ()
+) -> Table:
+    """Return rows as a table for a width, without the first columns to drop if it is too narrow."""
+    cells = [(title, [_cell(read(row)) for row in rows]) for title, read in columns]
+    kept = _fitting(cells, width, drop)
+    made = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for title, _ in kept:
+        made.add_column(title)
+    for row in zip(*(texts for _, texts in kept), strict=True):
+        made.add_row(*row)
+    return made
 
 
-def _print(table: Table) -> None:
+Cells = tuple[str, list[Text]]
+
+
+def _fitting(cells: list[Cells], width: int, drop: Sequence[str]) -> list[Cells]:
+    # Empty ones say nothing, so they go first.
+    empty = [title for title, texts in cells if title in drop and not any(texts)]
+    for title in (*empty, *drop):
+        if sum(_width(one) + 1 for one in cells) - 1 <= width:
+            break
+        cells = [one for one in cells if one[0] != title]
+    return cells
+
+
+def _width(column: Cells) -> int:
+    title, texts = column
+    return max(len(title), *(text.cell_len for text in texts), 0)
+
+
+def _print(made: Table) -> None:
     to = console()
     if to.is_terminal:
-        to.print(table)
+        to.print(made)
         return
     with to.capture() as text:
-        to.print(table)
+        to.print(made)
     _write("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 

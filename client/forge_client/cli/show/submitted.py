@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import MIB, counted, size_text
+from forge_schema.model.quantities import counted, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show import narration
+from forge_client.cli.show.resources import resources
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
@@ -55,7 +56,7 @@ def send(
         stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
         tell(stored)
         tell_images(upload_images(backend, images, bar=narration.transfer))
-        wanted = [{**spec, "bundle_digest": stored.bundle.digest} for spec in wanted]
+        wanted = [{**spec, **stored.fields} for spec in wanted]
     ids = backend.submit(wanted)
     # One check for all of them: jobs of one call usually need the same resources.
     tell_nobody(backend, ids[0])
@@ -98,14 +99,12 @@ NOBODY = {
     "unfit": "no online worker can run it",
     "unavailable": "no worker that can run it is taking jobs now",
 }
-WORDS = {"ready": "queued"}
 
 
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     gets = resources(job)
-    state = WORDS.get(job.state, job.state)
-    narration.say(f"job {job.job_id} {job.name!r} is {state}{f': {gets}' if gets else ''}")
+    narration.say(f"job {job.job_id} {job.name!r} is {job.word}{f': {gets}' if gets else ''}")
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:
@@ -124,42 +123,3 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
         said = found.text
     advice = f": {found.remedies[0].text}" if found.remedies else ""
     narration.say(f"{said}{advice} (`forge explain {job_id}` says more)", style="yellow")
-
-
-def resources(job: JobDetail) -> str:
-    """Return a job's resources in one line: `1 GPU, a share of its worker's CPUs and memory`."""
-    asked = job.spec.get("resources")
-    if not isinstance(asked, Mapping):
-        return ""
-    most = job.spec.get("max_nodes", job.nodes)
-    many = str(job.nodes) if most == job.nodes else f"{job.nodes} to {most}"
-    whose = f"{many} machines, each with " if job.nodes > 1 else ""
-    return whose + _of_a_machine(asked)
-
-
-def _of_a_machine(asked: Mapping[str, Any]) -> str:
-    memory, disk = asked.get("memory_mb"), asked.get("disk_mb")
-    parts = [
-        *_gpus(asked),
-        *([counted(asked["cpus"], "CPU")] if asked.get("cpus") else []),
-        *([f"{size_text(memory * MIB)} of memory"] if memory else []),
-        *_shares(asked),
-        *([f"{size_text(disk * MIB)} of disk"] if disk else []),
-    ]
-    return ", ".join(parts)
-
-
-def _gpus(asked: Mapping[str, Any]) -> list[str]:
-    if not asked.get("gpus"):
-        return [] if asked.get("accelerator") in {None, "any"} else [str(asked["accelerator"])]
-    model, vram = asked.get("gpu_model", "*"), asked.get("vram_mb")
-    kind = "" if model == "*" else f" like {model}"
-    room = f" with {size_text(vram * MIB)}" if vram else ""
-    device = "" if asked.get("accelerator") in {None, "any"} else f" ({asked['accelerator']})"
-    return [f"{counted(asked['gpus'], 'GPU')}{kind}{room}{device}"]
-
-
-def _shares(asked: Mapping[str, Any]) -> list[str]:
-    names = {"cpus": "CPUs", "memory_mb": "memory"}
-    shares = [word for name, word in names.items() if name in asked and asked[name] is None]
-    return [f"a share of its worker's {' and '.join(shares)}"] if shares else []

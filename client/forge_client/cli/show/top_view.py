@@ -1,21 +1,17 @@
-"""The screen of `forge top`: an overview, and its keyboard."""
+"""The screen of `forge top`: an overview."""
 
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from select import select
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
 from forge_schema.model.quantities import duration_text, names_text, size_text
-from forge_schema.model.states import Reason, State
+from forge_schema.model.states import Reason, State, counts_in_words
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from forge_client.cli.show.output import CONTROLS, STATE_STYLES
+from forge_client.cli.show.standing import metrics_text
 
 W = TypeVar("W", bound=str)
 BARS = "▁▂▃▄▅▆▇█"
@@ -44,7 +40,7 @@ JOBS: list[tuple[str, Callable[[RunningJob], str]]] = [
     ("FOR", lambda j: duration_text(j.elapsed_s)),
     ("MEMORY", lambda j: _size((j.used or {}).get("memory_mb"))),
     ("GPU", lambda j: _gpu_use((j.used or {}).get("gpus"), j.gpus)),
-    ("LAST", lambda j: _metrics(j.metrics)),
+    ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),
 ]
 
 
@@ -83,11 +79,12 @@ def _head(seen: Overview, trouble: str) -> Table:
 
 
 def _facts(seen: Overview) -> list[tuple[str, Text]]:
+    ended = counts_in_words(seen.ended)
     return [
         ("at", Text(f"{seen.at.astimezone():%H:%M:%S}")),
-        ("jobs", _counts(seen.states, "jobs")),
+        ("jobs", _counts(counts_in_words(seen.states), "jobs")),
         ("oldest", Text(_oldest(seen))),
-        ("last hour", _counts({state: n for state, n in seen.ended.items() if n}, "ended")),
+        ("last hour", _counts({word: n for word, n in ended.items() if n}, "ended")),
         ("throughput", Text(_throughput(seen))),
         ("fleet", _counts(seen.fleet, "workers").append(Text(_fleet(seen)))),
         ("last day", Text(_words(seen.interruptions) or "no interruptions")),
@@ -173,46 +170,3 @@ def _gpu_use(gpus: object, there: int) -> str:
     looks = [look.get("utilisation") for look in gpus.values() if isinstance(look, dict)]
     known = [use for use in looks if isinstance(use, int | float)]
     return f"{sum(known) / len(known):.0f}% of {len(known)}" if known else ""
-
-
-def _metrics(metrics: Mapping[str, float]) -> str:
-    shown = [(name, value) for name, value in metrics.items() if name not in {"step", "total"}]
-    return " ".join(f"{name}={value:.4g}" for name, value in shown[:MOST_METRICS])
-
-
-class Keyboard:
-    """Waits for keys; if keys cannot be read, it just waits."""
-
-    def __init__(self, *, readable: bool) -> None:
-        self._readable = readable
-
-    def pressed(self, wanted: str, seconds: float) -> bool:
-        """Wait at most `seconds` for one of the wanted keys; return whether it was pressed."""
-        until = time.monotonic() + seconds
-        while self._readable and (left := until - time.monotonic()) > 0:
-            ready, _, _ = select([sys.stdin], [], [], left)
-            key = os.read(sys.stdin.fileno(), 1) if ready else b" "
-            if key and key in wanted.encode():
-                return True
-            # A terminal that has gone away stays at end of file.
-            self._readable = bool(key)
-        time.sleep(max(0.0, until - time.monotonic()))
-        return False
-
-
-@contextmanager
-def keyboard() -> Iterator[Keyboard]:
-    """Read single keys inside the block, and restore the terminal afterwards."""
-    if not sys.stdin.isatty() or sys.platform == "win32":
-        yield Keyboard(readable=False)
-        return
-    import termios  # noqa: PLC0415 - there is none on Windows
-    import tty  # noqa: PLC0415 - as above
-
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        # Ctrl-C still sends a signal.
-        tty.setcbreak(sys.stdin)
-        yield Keyboard(readable=True)
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

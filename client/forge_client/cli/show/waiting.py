@@ -68,7 +68,7 @@ def exit_code(status: JobStatus) -> int:
 
 def _last_words(status: JobDetail) -> str:
     told = ending(status)
-    if status.state in ("failed", "dead"):
+    if status.word == "failed":
         told += f". See: forge logs {status.job_id} --tail 20"
     return told
 
@@ -188,9 +188,9 @@ class Teller:
             self._begin(status.attempt)
             self._retries(status)
         elif status.state == "ready" and not self._served():
-            self._say(f"job {status.job_id} {status.name!r} is ready, but no worker is connected")
+            self._say(f"job {status.job_id} {status.name!r} is queued, but no worker is connected")
         else:
-            self._say(f"job {status.job_id} {status.name!r} is {status.state}")
+            self._say(f"job {status.job_id} {status.name!r} is {status.word}")
 
     def _retries(self, status: JobDetail) -> None:
         """Report the end of the last attempt and what follows, or that a delayed retry is due."""

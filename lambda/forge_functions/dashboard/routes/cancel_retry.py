@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
+from forge_schema.job_filter import parse
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.job import JobStatus
-from forge_schema.model.states import Role, State, WaitsFor
+from forge_schema.model.states import Role, State, StateWord, WaitsFor
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import Filter, parse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -26,7 +26,7 @@ Act = Literal["cancel", "retry", "approve"]
 # The states that each action applies to.
 FITTING = {
     "cancel": (State.SCHEDULED, State.HELD, State.READY, State.RUNNING),
-    "retry": (State.FAILED, State.DEAD),
+    "retry": StateWord.FAILED.states,
     "approve": (State.HELD,),
 }
 SHOWN = 20
@@ -68,14 +68,14 @@ def confirm(
     """Show what an action would do."""
     _may(who, which.act)
     chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
-    counts = Counter(job.state for job in chosen.jobs)
+    counts = Counter(job.word for job in chosen.jobs)
     return page(
         request,
         who,
         "jobs_confirm.html",
         which=which,
         chosen=chosen,
-        counts=[(state.value, counts[state]) for state in State if counts[state]],
+        counts=[(word.value, counts[word]) for word in StateWord if counts[word]],
         fitting=sum(fits(which.act, job) for job in chosen.jobs),
         most=MOST,
         shown=SHOWN,
@@ -111,12 +111,9 @@ def _may(who: Visitor, act: Act) -> None:
 
 def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
     """Return the jobs that match a filter and that the action applies to."""
-    wanted = parse(which.q)
-    said = set(wanted.values("state")) or set(State)
-    states = [state.value for state in FITTING[which.act] if state in said]
-    if not states:
+    fitting = parse(which.q).seen_by(who.owner).within(FITTING[which.act])
+    if fitting is None:
         return Chosen([])
-    fitting: Filter = wanted.having("state", *states)
     if which.act == "approve":
         fitting = fitting.having("waits", WaitsFor.APPROVAL)
     found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)

@@ -2,19 +2,21 @@
 
 import shlex
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint, in_chunks
-from forge_schema.read.job_filter import Filter
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
+from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
@@ -32,6 +34,8 @@ FILES = 50
 WAITING = ("ready", "scheduled", "held")
 # Number of workers in an explanation on the page.
 WORKERS = 5
+# Metrics that only count.
+COUNTERS = {"step", "total", "epoch"}
 
 
 @dataclass
@@ -57,6 +61,27 @@ class Told:
     def asked(self) -> dict[str, Any]:
         """The job's request."""
         return self.story.asked()
+
+    @property
+    def ran_s(self) -> float:
+        """How long its program has run, in all attempts."""
+        began = [run for run in self.runs if run["started_at"] and run["rank"] == 0]
+        spans = [(run["finished_at"] or run["now"]) - run["started_at"] for run in began]
+        return sum(spans, timedelta()).total_seconds()
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it needs at its pace so far, if it reports its progress."""
+        done = self.job.progress if self.job.state == "running" else None
+        return self.ran_s * (1 - done) / done if done else None
+
+    @property
+    def metric(self) -> Row | None:
+        """Its last value of the metric that says most: a loss, or else the first by name."""
+        rows = Jobs(self.shared.database).last_metrics(self.job.job_id)
+        rows = [row for row in rows if isinstance(row["value"], float | int)]
+        told = [row for row in rows if row["key"] not in COUNTERS]
+        return min(told, key=lambda row: ("loss" not in row["key"], row["key"]), default=None)
 
     @property
     def lines(self) -> list[Line]:
@@ -160,9 +185,9 @@ def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -
 
 @router.post("/retry")
 def retry(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
-    """Make a failed or dead job ready again."""
+    """Queue a failed job again."""
     shared.service(who).retry(job.job_id)
-    return after(request, _path(job.job_id), t("The job is ready again."))
+    return after(request, _path(job.job_id), t("The job is queued again."))
 
 
 @router.post("/approve")

@@ -1,9 +1,11 @@
 """Data that a job's page fetches: pieces of the log, and the values of its charts."""
 
 import base64
+from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
 from forge_schema.model.results import Series
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.jobs import Jobs
@@ -13,6 +15,7 @@ from pydantic import BaseModel, Field
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.errors import Refused
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
@@ -49,6 +52,23 @@ def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[
     else:
         got = reader.tail()
     return {**_told(got), "state": job.state, "over": job.state in TERMINAL_STATES}
+
+
+@router.get("/log.txt")
+def download(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> Response:
+    """Return a job's whole output so far, as a file."""
+    if not shared.settings.long_poll_s:
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            "log_not_sent",
+            "this server cannot send a file of any size",
+            hint=f"forge logs {job.job_id} > job-{job.job_id}.txt",
+        )
+    reader = LogPieces(
+        Jobs(shared.database), shared.store, job.job_id, rank=where.rank, attempt=where.attempt
+    )
+    named = {"Content-Disposition": f'attachment; filename="job-{job.job_id}.txt"'}
+    return StreamingResponse(reader.whole(), media_type="text/plain; charset=utf-8", headers=named)
 
 
 class Curves(BaseModel):

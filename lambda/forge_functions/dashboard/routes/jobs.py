@@ -3,15 +3,17 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
+from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import LARGEST, Text
-from forge_schema.model.states import State
+from forge_schema.model.states import StateWord
 from forge_schema.read import job_pages
-from forge_schema.read.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.read.job_pages import Page
 
 from forge_functions.dashboard.page import page
@@ -24,6 +26,7 @@ SPANS = ("1h", "1d", "7d")
 COUNTED = (
     *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),
 )
+_NUMBER = re.compile("[0-9]{1,18}")
 Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
 
 
@@ -53,8 +56,10 @@ class Listed:
     @cached_property
     def page(self) -> Page:
         """The jobs."""
-        owner = self.who.scope
-        return job_pages.page(self.shared.database, self.wanted, owner=owner, before=self.before)
+        wanted = self.wanted.seen_by(self.who.owner)
+        return job_pages.page(
+            self.shared.database, wanted, owner=self.who.scope, before=self.before
+        )
 
     @property
     def jobs(self) -> list[Row]:
@@ -75,6 +80,14 @@ class Listed:
         return address(self.wanted.having(key, *chosen))
 
 
+@router.get("/find")
+def find(_who: SeesPages, q: Text = "") -> Response:
+    """Lead to the job with a number, or to the list of jobs that match a filter."""
+    text = q.strip()
+    to = f"/jobs/{int(text)}" if _NUMBER.fullmatch(text) else f"/jobs?{urlencode({'q': text})}"
+    return RedirectResponse(to, HTTPStatus.SEE_OTHER)
+
+
 @router.get("/jobs")
 def jobs(
     request: Request, who: SeesPages, shared: Shared, q: Text = "", before: Before = None
@@ -86,7 +99,7 @@ def jobs(
         who,
         "jobs.html",
         listed=listed,
-        states=[state.value for state in State],
+        states=[word.value for word in StateWord],
         spans=SPANS,
         keys=KEYS,
         did=done(request),

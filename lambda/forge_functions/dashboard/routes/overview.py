@@ -1,23 +1,46 @@
 """The first page: health, waiting and running jobs, throughput."""
 
-from fastapi import APIRouter, Request, Response
-from forge_schema.model.overview import Overview
+from urllib.parse import urlencode
 
+from fastapi import APIRouter, Request, Response
+from forge_schema.database.pool import Row
+from forge_schema.job_filter import parse
+from forge_schema.model.overview import Overview
+from forge_schema.read import job_pages
+
+from forge_functions.dashboard.job_form import JobForm
 from forge_functions.dashboard.page import page
+from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.dashboard.words import t
-from forge_functions.services import Shared
+from forge_functions.services import Services, Shared
 
 router = APIRouter()
 JOBS = 8
+FAILURES = 5
+FAILED = "state:failed since:1d"
 
 
 @router.get("/")
 def overview(request: Request, who: SeesPages, shared: Shared) -> Response:
     """Show the overview. Non-admins see only their own jobs."""
     now = shared.service(who).overview(jobs=JOBS)
-    checks = shared.health.findings()
-    return page(request, who, "overview.html", now=now, checks=checks, chart=_chart(now))
+    return page(
+        request,
+        who,
+        "overview.html",
+        now=now,
+        checks=shared.health.findings(),
+        chart=_chart(now),
+        failed=_newest(shared, who, FAILED)[:FAILURES],
+        failed_at=f"/jobs?{urlencode({'q': FAILED})}",
+        first=not any((*now.states.values(), *now.ended.values())) and not _newest(shared, who),
+        sample=JobForm.fresh(),
+    )
+
+
+def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:
+    return job_pages.page(shared.database, parse(text), owner=who.scope).jobs
 
 
 def _chart(now: Overview) -> dict[str, object]:

@@ -184,6 +184,10 @@
   const help = $("#help");
   $("[data-help]")?.addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "k" && $("[data-find]")) {
+      event.preventDefault();
+      return $("[data-find]").focus();
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") shut(null);
     if (event.target.matches("input, select, textarea, [contenteditable]")) {
@@ -196,9 +200,9 @@
       const link = $(`nav [data-key="${CSS.escape(event.key)}"]`);
       if (link) { event.preventDefault(); link.click(); }
       before = "";
-    } else if (event.key === "/" && $("[data-filter]")) {
+    } else if (event.key === "/") {
       event.preventDefault();
-      $("[data-filter]").focus();
+      ($("[data-filter]") ?? $("[data-find]"))?.focus();
     } else if (event.key === "?") {
       help?.showModal();
     } else if (event.key === "p" && button) {

@@ -65,18 +65,21 @@
     value.className = "value";
     const note = document.createElement("span");
     note.className = "note";
-    note.textContent = root.dataset[group.source] ?? "";
     caption.append(name, value);
     const where = document.createElement("div");
     where.className = "chart-place";
     made.append(caption, where, note);
     place.append(made);
-    return { made, value, where, plot: null, curves: 0 };
+    return { made, value, note, where, plot: null, curves: 0 };
   };
   const draw = (group) => {
     let chart = charts.get(group.name);
     if (!chart) charts.set(group.name, chart = figure(group));
-    const lasts = group.curves.map((one) => readable(one.last.at(-1)));
+    // The last sample of an ended job is of a process that was exiting.
+    const peak = root.dataset.over === "true" && group.source === "sample";
+    const highest = (one) => Math.max(...one.max.filter((value) => value !== null));
+    const lasts = group.curves.map((one) => readable(peak ? highest(one) : one.last.at(-1)));
+    chart.note.textContent = [peak ? root.dataset.peak : "", root.dataset[group.source]].filter(Boolean).join(", ");
     chart.value.textContent = lasts.slice(0, 4).join(" · ");
     chart.made.setAttribute("aria-label", `${group.key}: ${lasts.join(", ")}`);
     if (chart.plot && chart.curves === group.curves.length) return chart.plot.setData(data(group.curves));

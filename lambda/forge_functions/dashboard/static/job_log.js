@@ -202,24 +202,67 @@
       show(got);
     });
   };
+  const prepend = (got) => {
+    const before = document.createDocumentFragment();
+    const own = new Writer(before);
+    got.pieces.forEach((piece) => own.write(piece));
+    // The next mark would repeat this one.
+    const next = earlier.nextElementSibling;
+    const height = lines.scrollHeight;
+    if (next?.classList.contains("log-mark") && got.pieces.at(-1)?.attempt === Number(next.textContent.match(/\d+/)?.[0])) next.remove();
+    earlier.after(before);
+    setTop(lines.scrollTop + lines.scrollHeight - height);
+    first = got.first;
+    earlier.hidden = !got.earlier;
+  };
   earlier.addEventListener("click", () => {
-    if (busy || !first) return;
-    follow.checked = false;
-    ask({ before: first }, (got) => {
-      const before = document.createDocumentFragment();
-      const own = new Writer(before);
-      got.pieces.forEach((piece) => own.write(piece));
-      // The next mark would repeat this one.
-      const next = earlier.nextElementSibling;
-      const height = lines.scrollHeight;
-      if (next?.classList.contains("log-mark") && got.pieces.at(-1)?.attempt === Number(next.textContent.match(/\d+/)?.[0])) next.remove();
-      earlier.after(before);
-      setTop(lines.scrollTop + lines.scrollHeight - height);
-      first = got.first;
-      earlier.hidden = !got.earlier;
-    });
+    if (!busy && first) more();
   });
-  for (const name of ["attempt", "rank"]) $(`log-${name}`)?.addEventListener("change", begin);
+  // Searching: earlier lines are loaded until something is found.
+  const more = () => {
+    follow.checked = false;
+    return ask({ before: first }, prepend);
+  };
+  const matches = (wanted) => [...lines.getElementsByClassName("log-line")].filter((line) => wanted.test(line.textContent));
+  const mark = (line) => {
+    lines.querySelector(".log-found")?.classList.remove("log-found");
+    if (!line) return;
+    follow.checked = false;
+    line.classList.add("log-found");
+    line.scrollIntoView({ block: "center" });
+    top = lines.scrollTop;
+  };
+  const sought = { text: "", at: 0 };
+  const search = async (step) => {
+    const text = $("log-search").value.trim();
+    if (!text) return mark(null);
+    const wanted = new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
+    let found = matches(wanted);
+    while (found.length === 0 && first && !earlier.hidden && !busy) {
+      await more();
+      found = matches(wanted);
+    }
+    sought.at = text === sought.text ? sought.at + step : found.length - 1;
+    sought.text = text;
+    sought.at = found.length ? (sought.at + found.length) % found.length : 0;
+    mark(found[sought.at]);
+    told.textContent = found.length ? told.dataset.found.replace("{number}", sought.at + 1).replace("{count}", found.length) : told.dataset.none;
+  };
+  $("log-search").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); search(event.shiftKey ? 1 : -1); }
+  });
+  // The first in the whole log, so all of it is loaded.
+  $("log-error").addEventListener("click", async () => {
+    while (first && !earlier.hidden && !busy) await more();
+    const found = matches(/\b(error|exception|traceback|fatal|panic|killed|out of memory)\b|\w(Error|Exception)\b/i);
+    mark(found[0]);
+    if (!found.length) told.textContent = told.dataset.none;
+  });
+  const chosen = () => {
+    $("log-download").search = new URL(address({}), location).search;
+    begin();
+  };
+  for (const name of ["attempt", "rank"]) $(`log-${name}`)?.addEventListener("change", chosen);
   $("log-wrap").addEventListener("change", (event) => {
     lines.classList.toggle("wrap", event.target.checked);
     keepUp();

@@ -1,6 +1,5 @@
 """API keys, for admins."""
 
-import base64
 from http import HTTPStatus
 from typing import Annotated
 
@@ -12,12 +11,10 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items
-from forge_functions.middleware.bodies import Body, LastsS, lasting
+from forge_functions.middleware.bodies import Body, LastsS, PublicKey, lasting, public_key_of
 from forge_functions.middleware.guarded_route import Router
 
 router = Router(prefix="/api/admin/keys", tags=["admin"], responses=problems(401, 403))
-# 32 bytes: the last letter before the equals sign has four bits.
-PUBLIC_KEY = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
 
 
 class NewKey(Body):
@@ -27,16 +24,7 @@ class NewKey(Body):
     role: Annotated[Role, Field(examples=["submitter"])]
     name: Annotated[Text, Field(max_length=200)] = ""
     lasts_s: LastsS = None
-    public_key: (
-        Annotated[
-            str,
-            Field(
-                pattern=PUBLIC_KEY,
-                description="an Ed25519 key in base64; every request must be signed with it",
-            ),
-        ]
-        | None
-    ) = None
+    public_key: PublicKey = None
 
 
 class Made(BaseModel):
@@ -66,7 +54,7 @@ def create(service: AsAdmin, new: NewKey) -> Made:
         new.role,
         name=new.name,
         lasts=lasting(new.lasts_s),
-        public_key=base64.b64decode(new.public_key) if new.public_key else None,
+        public_key=public_key_of(new.public_key),
     )
     return Made(id=made.id, token=made.text)
 

@@ -12,7 +12,14 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items
-from forge_functions.middleware.bodies import Body, IdInPath, LastsS, lasting
+from forge_functions.middleware.bodies import (
+    Body,
+    IdInPath,
+    LastsS,
+    PublicKey,
+    lasting,
+    public_key_of,
+)
 from forge_functions.middleware.guarded_route import Router
 
 router = Router(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
@@ -25,12 +32,14 @@ class NewWorker(Body):
     kind: WorkerKind = WorkerKind.PERSISTENT
     labels: Annotated[dict[Word, Word], Field(default_factory=dict, max_length=100)]
     lasts_s: LastsS = None
+    public_key: PublicKey = None
 
 
 class Lasting(Body):
-    """The validity of the new token."""
+    """The validity of the new token, and a new public key; without one, the old one stays."""
 
     lasts_s: LastsS = None
+    public_key: PublicKey = None
 
 
 class Drain(Body):
@@ -76,6 +85,7 @@ def create(service: AsAdmin, new: NewWorker) -> Made:
         ephemeral=new.kind is WorkerKind.EPHEMERAL,
         labels=new.labels,
         lasts=lasting(new.lasts_s),
+        public_key=public_key_of(new.public_key),
     )
     return Made(id=int(made.id), token=made.text)
 
@@ -103,4 +113,7 @@ def drain(service: AsAdmin, worker_id: IdInPath, body: Drain = DRAIN) -> Done:
 @router.post("/{worker_id}/token", responses=problems(404))
 def rotate(service: AsAdmin, worker_id: IdInPath, body: Lasting = FOR_GOOD) -> Rotated:
     """Replace a worker's token. The old one is invalid at once."""
-    return Rotated(token=service.admin.rotate_worker(worker_id, lasts=lasting(body.lasts_s)))
+    token = service.admin.rotate_worker(
+        worker_id, lasts=lasting(body.lasts_s), public_key=public_key_of(body.public_key)
+    )
+    return Rotated(token=token)

@@ -7,6 +7,7 @@ from fastapi.responses import StreamingResponse
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import Claimed, Hints, Nothing, Registered, Renewed, Stands
 from forge_schema.queue.registry import Registry
+from forge_schema.storage.file_store import FileStore
 
 from forge_functions.auth.worker import WorkerCaller, worker
 from forge_functions.errors import problems
@@ -40,6 +41,7 @@ def register(body: messages.Register, caller: AsWorker, shared: Shared) -> Regis
         lease_ttl_s=settings.lease_ttl_s,
         queue_id=registry.queue_id(),
         chunks=True,
+        small_objects=isinstance(shared.store, FileStore),
     )
 
 

@@ -1,6 +1,7 @@
 """Reports of a lease's holder about its job: phase, end, stored objects."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 
 from fastapi import Request
 from forge_schema.model.attempt_records import Artifact
@@ -23,10 +24,10 @@ from forge_schema.storage.keys import UNNAMEABLE, AttemptKeys, is_digest
 from forge_schema.storage.store import KeyInvalid
 
 from forge_functions.auth.own_lease import absent, lost, own, own_lease
-from forge_functions.errors import problems
+from forge_functions.errors import Refused, problems
 from forge_functions.middleware.bodies import IdInPath as JobId
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.objects.access import signed
+from forge_functions.objects.access import may_put, signed
 from forge_functions.routes.workers.protocol import AsWorker
 from forge_functions.services import Shared
 
@@ -182,6 +183,18 @@ def objects_at_once(
     lease = own_lease(shared, caller, body.fence(job_id))
     signer = shared.signer(str(request.base_url))
     return SignedUrls(urls=[signed(lease, wanted, signer, shared.store) for wanted in body.objects])
+
+
+@router.post("/objects/small")
+def store_objects(
+    job_id: JobId, body: messages.SmallObjects, caller: AsWorker, shared: Shared
+) -> Nothing:
+    """Store up to 100 small objects below the lease's prefix, if the store is a folder."""
+    lease = own_lease(shared, caller, body.fence(job_id))
+    _own_key(all(may_put(lease, one.key) for one in body.objects))
+    if not shared.store.put_together({one.key: one.content for one in body.objects}):
+        raise Refused(HTTPStatus.NOT_FOUND, "not_found", "this server's store has its own URLs")
+    return Nothing()
 
 
 def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:

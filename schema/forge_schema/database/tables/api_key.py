@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index
+from sqlalchemy import CheckConstraint, Index
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -31,13 +31,13 @@ class ApiKey(SQLModel, table=True):
 
 
 class RequestNonce(SQLModel, table=True):
-    """The nonce of an accepted signed request, kept against replay until its time is over."""
+    """The nonce of an accepted signed request, kept against replay until its time is over.
+
+    The key is the id of an API key, or `worker:` and a worker's id.
+    """
 
     __tablename__ = "request_nonce"
-    __table_args__ = (
-        ForeignKeyConstraint(["key_id"], ["api_key.id"], name="request_nonce_key"),
-        Index("request_nonce_at", "at"),
-    )
+    __table_args__ = (Index("request_nonce_at", "at"),)
 
     key_id: str = c.key_string()
     nonce: str = c.key_string()

@@ -21,6 +21,7 @@ class Worker(SQLModel, table=True):
             f"boot_id = '{UUID(int=0)}' OR (cpus > 0 AND memory_mb > 0)", name="capacity_positive"
         ),
         CheckConstraint("octet_length(token_hash) = 32", name="token_hash_sha256"),
+        CheckConstraint("octet_length(public_key) = 32", name="worker_public_key_ed25519"),
         CheckConstraint("jsonb_typeof(pinned_labels) = 'object'", name="pinned_labels_object"),
         CheckConstraint("jsonb_typeof(gpus) = 'array'", name="gpus_array"),
         CheckConstraint("jsonb_typeof(labels) = 'object'", name="labels_object"),
@@ -57,6 +58,8 @@ class Worker(SQLModel, table=True):
     gangs_after: datetime | None = c.moment(null=True)
     token_hash: bytes | None = c.octets(null=True)
     token_expires_at: datetime | None = c.moment(null=True)
+    # If there is one, all requests of the worker must be signed.
+    public_key: bytes | None = c.octets(null=True)
     condition: dict[str, Any] = c.document(default="'{}'")
     command: Command | None = c.word(Command, null=True)
     registered_at: datetime = c.moment()

@@ -30,6 +30,7 @@ from forge_schema.protocol.answers import (
     Restorable,
     Thinned,
     Told,
+    Upcoming,
 )
 from forge_schema.queue.thinning import GoOn
 from pydantic import BaseModel, JsonValue
@@ -63,6 +64,7 @@ class HttpGateway:
         answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
         self.takes_chunks = answer.chunks
+        self._session.stores_small_objects = answer.small_objects
         self._in_gangs = machine.address is not None
         # After a longer pause, leases could not be renewed in time once the server is back.
         self._session.servers.within(answer.lease_ttl_s / 4)
@@ -113,6 +115,13 @@ class HttpGateway:
             return
         with self._unanswered as ask:
             yield self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
+
+    def next_job(self) -> Grant | None:
+        try:
+            return self._session.post("/next", messages.Boot(boot_id=self._boot_id), Upcoming).grant
+        except ServerRefused:
+            # A server of an earlier version does not know.
+            return None
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return [self._finish(end) for end in ends]

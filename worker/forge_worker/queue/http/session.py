@@ -14,6 +14,7 @@ from forge_schema.model.errors import ForgeError, Problem
 from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
+from forge_schema.signing import Signing
 from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from pydantic import BaseModel, ValidationError
 
@@ -36,7 +37,10 @@ log = structlog.get_logger(__name__)
 
 
 class TokenRefused(QueueRefused):
-    """The server refuses the token: it was replaced, has expired, or belongs to another worker."""
+    """The server refuses the token: it was replaced, has expired, or belongs to another worker.
+
+    Or it refuses the signature of a request.
+    """
 
     code = "token_refused"
 
@@ -53,6 +57,15 @@ class ServerRefused(ForgeError):
     code = "server_refused"
 
 
+REFUSALS: dict[str, type[ForgeError]] = {
+    "signature_invalid": TokenRefused,
+    "worker_unknown": WorkerUnknown,
+    "object_too_large": ObjectTooLarge,
+    "name_in_use": NameInUse,
+    "lease_unknown": LeaseUnknown,
+}
+
+
 class ServerFailed(ServerUnreachable):
     """The server failed at this request; other requests may succeed."""
 
@@ -66,6 +79,7 @@ class Session:
         servers: the servers to use.
         token: returns the worker's token, which may change while the worker runs.
         tls: the TLS context of connections.
+        signing: signs the requests; None sends them unsigned.
         clock: returns seconds.
     """
 
@@ -75,20 +89,24 @@ class Session:
         token: Callable[[], str],
         tls: ssl.SSLContext,
         *,
+        signing: Signing | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.servers = servers
+        # Whether the server said so when the worker registered.
+        self.stores_small_objects = False
         self._read_token = token
         self._clock = clock
         self._lock = Lock()
         self._token = ""
+        self._refusal = _token_refused()
         # Rests while the token is refused: too many wrong ones lock the worker out.
         self._turns = CircuitBreaker(
             "the token", longest_pause_s=0.0, refusals=servers.refusals, clock=clock
         )
-        self.client = open_client(PROGRAM, tls, TIMEOUT)
+        self.client = open_client(PROGRAM, tls, TIMEOUT, signing)
         # For what must not wait until another's request has ended.
-        self._apart = open_client(PROGRAM, tls, TIMEOUT)
+        self._apart = open_client(PROGRAM, tls, TIMEOUT, signing)
 
     def close(self) -> None:
         self.client.close()
@@ -139,7 +157,7 @@ class Session:
         try:
             answer = self.servers.ask(question, repeatable=repeatable, counts=counts)
         except TokenRefused as error:
-            self._refused(shown, began, error.message)
+            self._refused(shown, began, error)
             self.token()
             answer = self.servers.ask(question, repeatable=repeatable, counts=counts)
         # A stream that began with the old token may end well after that was refused.
@@ -157,7 +175,7 @@ class Session:
                 return self._token
             token = self._newest()
             if token == self._token:
-                raise _token_refused()
+                raise TokenRefused(self._refusal.message, hint=self._refusal.hint)
             self._token = token
         self._turns.retry()
         return token
@@ -177,9 +195,10 @@ class Session:
             log.warning("token_unreadable", error=error.message)
             return self._token
 
-    def _refused(self, shown: str, began: float, why: str) -> None:
+    def _refused(self, shown: str, began: float, refusal: TokenRefused) -> None:
         if shown == self._token:
-            self._turns.failed(why, began, refused=True)
+            self._refusal = refusal
+            self._turns.failed(refusal.message, began, refused=True)
 
     def _request(
         self, client: httpx.Client, method: str, path: str, content: bytes | None, url: str
@@ -217,17 +236,10 @@ def checked(response: httpx.Response) -> None:
     if response.status_code >= 500 or response.status_code in {408, 429}:  # noqa: PLR2004
         rest_s = retry_after_s(response)
         raise NotAnswered(said, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004
-    match problem.code:
-        case "unauthenticated":
-            raise _token_refused()
-        case "worker_unknown":
-            raise WorkerUnknown(problem.message, hint=problem.hint)
-        case "object_too_large":
-            raise ObjectTooLarge(problem.message, hint=problem.hint)
-        case "name_in_use":
-            raise NameInUse(problem.message, hint=problem.hint)
-        case "lease_unknown":
-            raise LeaseUnknown(problem.message, hint=problem.hint)
+    if problem.code == "unauthenticated":
+        raise _token_refused()
+    if kind := REFUSALS.get(problem.code):
+        raise kind(problem.message, hint=problem.hint)
     raise ServerRefused(f"the server refused the request: {said}", hint=problem.hint)
 
 

@@ -2,7 +2,8 @@
 
 import hashlib
 import ssl
-from collections.abc import Callable, Generator, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -11,8 +12,15 @@ import httpx
 import stamina
 from forge_schema.http_client import open_client
 from forge_schema.model.stored import SignedUrl
-from forge_schema.protocol.answers import SignedUrls
-from forge_schema.protocol.messages import OBJECTS, ObjectsWanted, ObjectWanted, Transfer
+from forge_schema.protocol.answers import Nothing, SignedUrls
+from forge_schema.protocol.messages import (
+    OBJECTS,
+    ObjectsWanted,
+    ObjectWanted,
+    SmallObject,
+    SmallObjects,
+    Transfer,
+)
 from forge_schema.storage import (
     KeyInvalid,
     ObjectMissing,
@@ -94,6 +102,20 @@ class HttpObjects:
             wanted = _put(key, file.tell(), digest, if_absent=if_absent)
             return _again(lambda: self._send(wanted, lambda: _read(file, progress)))
 
+    def put_together(self, objects: Mapping[str, bytes]) -> bool:
+        if not self._store.session.stores_small_objects:
+            return False
+        fence = self._attempt.fence
+        small = [_small(key, data) for key, data in objects.items()]
+        body = SmallObjects(token=fence.token, nonce=fence.nonce, objects=small)
+        try:
+            with self._while_held():
+                self._store.session.post(f"/job/{fence.job_id}/objects/small", body, Nothing)
+        except ServerRefused:
+            # Another server, of an earlier version or with a lower limit on bodies.
+            return False
+        return True
+
     def get(self, key: str) -> bytes:
         return _again(lambda: self._get(key))
 
@@ -143,33 +165,48 @@ class HttpObjects:
             yield response
 
     def _sign_ahead(self, wanted: list[Transfer]) -> None:
-        fence = self._attempt.fence
-        body = ObjectsWanted(token=fence.token, nonce=fence.nonce, objects=wanted)
-        path = f"/job/{fence.job_id}/objects/batch"
         try:
-            urls = self._store.session.post(path, body, SignedUrls).urls
-        except LeaseUnknown as error:
-            self._attempt.lose()
-            raise LeaseLost(error.message, hint=error.hint) from error
+            urls = self._urls(wanted)
         except (ServerRefused, ObjectTooLarge):
             # An older server, or one of the objects is refused: each is signed in its turn.
             return
         for one, url in zip(wanted, urls, strict=True):
             self._ahead[one.operation, one.key] = (one, url)
 
+    def _urls(self, wanted: list[Transfer]) -> list[SignedUrl]:
+        fence = self._attempt.fence
+        body = ObjectsWanted(token=fence.token, nonce=fence.nonce, objects=wanted)
+        with self._while_held():
+            path = f"/job/{fence.job_id}/objects/batch"
+            return self._store.session.post(path, body, SignedUrls).urls
+
     def _signed(self, wanted: Transfer) -> SignedUrl:
         expected, ahead = self._ahead.pop((wanted.operation, wanted.key), (None, None))
         if ahead is not None and expected == wanted:
             return ahead
+        return self._url(wanted)
+
+    def _url(self, wanted: Transfer) -> SignedUrl:
         fence = self._attempt.fence
         body = ObjectWanted(token=fence.token, nonce=fence.nonce, **wanted.model_dump())
         try:
-            return self._store.session.post(f"/job/{fence.job_id}/objects", body, SignedUrl)
+            with self._while_held():
+                return self._store.session.post(f"/job/{fence.job_id}/objects", body, SignedUrl)
+        except ServerRefused as error:
+            raise KeyInvalid(f"{wanted.key}: {error.message}", hint=error.hint) from error
+
+    @contextmanager
+    def _while_held(self) -> Iterator[None]:
+        try:
+            yield
         except LeaseUnknown as error:
             self._attempt.lose()
             raise LeaseLost(error.message, hint=error.hint) from error
-        except ServerRefused as error:
-            raise KeyInvalid(f"{wanted.key}: {error.message}", hint=error.hint) from error
+
+
+def _small(key: str, data: bytes) -> SmallObject:
+    digest = hashlib.sha256(data).hexdigest()
+    return SmallObject(key=key, sha256=digest, content=b64encode(data))
 
 
 def _put(key: str, size: int, sha256: str, *, if_absent: bool = False) -> Transfer:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from docker.errors import APIError, NotFound
+from docker.models.containers import ContainerCollection
 
 from forge_worker.runners.docker.engine import (
     UNREACHABLE,
@@ -81,10 +82,22 @@ class MainProcess:
             return
 
 
+class Created(ContainerCollection):
+    """Creates containers without a look at each of them afterwards."""
+
+    def get(self, container_id: str) -> str:  # type: ignore[override]
+        """Return the id: nothing else is needed."""
+        return container_id
+
+
 class Containers:
-    """Containers by name. Thread-safe. A container that is not in use may be removed."""
+    """Containers by name. Thread-safe. A container that is not in use may be removed.
+
+    `released` is set when one is no longer in use.
+    """
 
     def __init__(self) -> None:
+        self.released = threading.Event()
         self._lock = Lock()
         self._in_use: set[str] = set()
         self._remaining: dict[str, MainProcess | None] = {}
@@ -104,12 +117,14 @@ class Containers:
         with self._lock:
             self._in_use.discard(name)
             self._remaining.pop(name, None)
+        self.released.set()
 
     def remains(self, name: str, process: MainProcess | None) -> None:
         """Record that a container could not be removed; `process` is None if unknown."""
         with self._lock:
             self._in_use.discard(name)
             self._remaining[name] = process
+        self.released.set()
 
     @property
     def remaining(self) -> set[str]:

@@ -129,14 +129,15 @@ def settings(
     image: Mapping[str, Any],
     host_cpus: float,
     devices: Sequence[DeviceRequest] = (),
+    sandbox: str = "",
 ) -> dict[str, Any]:
     """Return the arguments for docker-py's `containers.create`, except for the image.
 
-    `image` is the image's configuration from the engine; `devices` are the requests for GPUs.
+    `image` is the image's configuration from the engine; `devices` are the requests for GPUs;
+    `sandbox` is the id of a container whose network the job joins.
     """
     return {
         "name": spec.name,
-        "hostname": spec.name[:HOSTNAME_LENGTH],
         "labels": dict(spec.labels),
         "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + REDIRECT, "sh"],
         "command": [*(image.get("Entrypoint") or []), *spec.command],
@@ -144,8 +145,7 @@ def settings(
         "working_dir": WORK,
         "mounts": _mounts(spec, policy, pipe),
         "user": user,
-        "network": _network(spec, policy),
-        "ports": _ports(spec),
+        **_networking(spec, policy, sandbox),
         "healthcheck": {"test": ["NONE"]},
         # The output goes through the pipe; this log has only failures before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
@@ -155,11 +155,27 @@ def settings(
     }
 
 
+def network(policy: DockerPolicy) -> str:
+    """Return the network of jobs on one machine."""
+    return NETWORK if policy.network == "bridge" else "none"
+
+
+def _networking(spec: RunSpec, policy: DockerPolicy, sandbox: str) -> dict[str, Any]:
+    if sandbox:
+        # Its hostname and its names for addresses come with it.
+        return {"network_mode": f"container:{sandbox}"}
+    return {
+        "hostname": spec.name[:HOSTNAME_LENGTH],
+        "network": _network(spec, policy),
+        "ports": _ports(spec),
+    }
+
+
 def _network(spec: RunSpec, policy: DockerPolicy) -> str:
     """Return the network; training libraries listen on ports that only they know."""
     if spec.host_network:
         return "host"
-    return NETWORK if policy.network == "bridge" or spec.publishes else "none"
+    return NETWORK if spec.publishes else network(policy)
 
 
 def _ports(spec: RunSpec) -> dict[str, tuple[str, int]]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 from docker.errors import APIError, ImageNotFound
-from docker.models.containers import ContainerCollection
 
 from forge_worker.files import safe_files
 from forge_worker.runners.docker import hardening
@@ -22,6 +21,7 @@ from forge_worker.runners.docker.container import (
     FAILED,
     ContainerHandle,
     Containers,
+    Created,
     remove_container,
 )
 from forge_worker.runners.docker.engine import (
@@ -35,6 +35,12 @@ from forge_worker.runners.docker.hardening import DockerPolicy
 from forge_worker.runners.docker.mounts import handed_over
 from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, Network
 from forge_worker.runners.docker.pipe import Pipe
+from forge_worker.runners.docker.sandboxes import (
+    FOLDER_OF_SANDBOX,
+    SANDBOX_LABEL,
+    Sandbox,
+    Sandboxes,
+)
 from forge_worker.runners.images.image import ensure_image, removed
 from forge_worker.runners.runner import (
     WORKER_LABEL,
@@ -66,14 +72,6 @@ CONFLICT = 409
 MOST_IMAGES = 100
 
 
-class Created(ContainerCollection):
-    """Creates containers without a look at each of them afterwards."""
-
-    def get(self, container_id: str) -> str:  # type: ignore[override]
-        """Return the id: nothing else is needed."""
-        return container_id
-
-
 class DockerRunner:
     """Runs jobs in containers.
 
@@ -88,6 +86,8 @@ class DockerRunner:
         self._agent = uuid.uuid4().hex
         self._cpus: float | None = None
         self.containers = Containers()
+        network = hardening.network(self._policy)
+        self.sandboxes = Sandboxes(self._engine, self.containers, network)
         self._run: EngineRun | None = None
         self._network = Network()
         # By their ids, so that none ever changes.
@@ -136,8 +136,9 @@ class DockerRunner:
         try:
             run = self._run = engine_run(self._engine, self._run)
             self.containers.use(spec.name)
-            with handed_over(spec, uid, gid) as whole:
-                self._create_and_start(whole, image, pipe, f"{uid}:{gid}", devices)
+            arguments = {"image": image, "pipe": pipe, "owner": (uid, gid), "devices": devices}
+            with self.sandboxes.undisturbed():
+                self._launch(spec, **arguments)
         except (*FAILED, OSError) as error:
             self._images.pop(spec.image or "", None)
             self._clear(spec.name)
@@ -155,6 +156,8 @@ class DockerRunner:
             log.warning("job_not_adopted", container=leftover.name, error=str(error))
             return None
         self.containers.use(leftover.name)
+        if sandbox := leftover.labels.get(SANDBOX_LABEL):
+            self.sandboxes.joined(leftover.name, sandbox)
         # What runs now was not stopped by any engine before this one.
         running = found["State"]["Running"]
         since = run if running else of_label(leftover.labels.get(ENGINE_LABEL, ""))
@@ -285,26 +288,48 @@ class DockerRunner:
             self._cpus = float(self._engine.client.info()["NCPU"])
         return self._cpus
 
+    def _launch(self, spec: RunSpec, **arguments: Any) -> None:  # noqa: ANN401  as of the next
+        """Start the job in a sandbox if one is ready, else in a network of its own."""
+        own_network = spec.host_network or spec.publishes
+        if not own_network and (sandbox := self.sandboxes.take(spec.name)):
+            try:
+                self._create_and_start(spec, sandbox, **arguments)
+            except APIError as error:
+                if not sandbox.broke(error):
+                    raise
+                log.warning("sandbox_broken", sandbox=sandbox.name, error=str(error))
+                self.sandboxes.not_joined(spec.name)
+            else:
+                return
+        self._create_and_start(spec, None, **arguments)
+
     def _create_and_start(
         self,
         spec: RunSpec,
+        sandbox: Sandbox | None,
+        *,
         image: dict[str, Any],
         pipe: Pipe,
-        user: str,
+        owner: tuple[int, int],
         devices: list[DeviceRequest],
     ) -> None:
-        arguments = hardening.settings(
-            spec,
-            self._policy,
-            user=user,
-            pipe=pipe.path,
-            image=image.get("Config") or {},
-            host_cpus=self._host_cpus(),
-            devices=devices,
-        )
-        arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
-        arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
-        self._engine.client.api.start(self._created(image["Id"], arguments))
+        with handed_over(spec, *owner) as whole:
+            arguments = hardening.settings(
+                whole,
+                self._policy,
+                user="{}:{}".format(*owner),
+                pipe=pipe.path,
+                image=image.get("Config") or {},
+                host_cpus=self._host_cpus(),
+                devices=devices,
+                sandbox=sandbox.id if sandbox else "",
+            )
+            arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
+            arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
+            # Set in any case, since an image may have labels too.
+            named = sandbox.name if sandbox else ""
+            arguments["labels"] |= {SANDBOX_LABEL: named, FOLDER_OF_SANDBOX: ""}
+            self._engine.client.api.start(self._created(image["Id"], arguments))
 
     def _created(self, image: str, arguments: dict[str, Any]) -> str:
         """Create a container and return its id."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Repositories of Forge's own images, whose names no job may use.
 OWN = ("forge-build", "forge-tar")
+# That of the containers whose network a job joins.
+PAUSE = "forge-pause"
 ID = re.compile(r"sha256:[0-9a-f]{64}")
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _NAME = re.compile(
@@ -97,7 +99,7 @@ def check_name(name: str, policy: DockerPolicy) -> None:
             "an image must be given by name, not by its id", hint="write name:tag or name@sha256:…"
         )
     reference = parse(name)
-    if reference.repository.rpartition("/")[2] in OWN:
+    if reference.repository.rpartition("/")[2] in (*OWN, PAUSE):
         raise ImageRefused(
             f"the name {name} is reserved for the worker",
             hint="submit the Dockerfile or the saved tar that it was made from",

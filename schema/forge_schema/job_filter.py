@@ -1,25 +1,29 @@
-"""Parse filters of jobs: `state:running,ready owner:ann name:resnet* oom`."""
+"""Parse filters of jobs: `state:running,queued owner:me name:resnet* oom`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import DAY, span
-from forge_schema.model.states import JobKind, Reason, State, WaitsFor
+from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor
 
 KEYS = (
     *("state", "owner", "queue", "name", "label", "worker", "reason", "waits", "kind", "sweep"),
     "since",
 )
 ENUMS: dict[str, type[StrEnum]] = {
-    "state": State,
+    "state": StateWord,
     "reason": Reason,
     "waits": WaitsFor,
     "kind": JobKind,
 }
+# Still accepted, though users no longer read them: `ready`, `scheduled`, `dead`.
+FORMER = {"state": frozenset(state.value for state in State)}
+ME = "me"
 LENGTH = 1000
 MOST_S = 100 * 365 * DAY
 _LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)
@@ -92,6 +96,22 @@ class Filter:
         return self.terms.get(key, ())
 
     @property
+    def states(self) -> frozenset[State]:
+        """The states of which a job must have one; all if the filter names none."""
+        said = self.values("state")
+        return frozenset(state for word in said for state in _states(word)) or frozenset(State)
+
+    def within(self, states: Collection[State]) -> "Filter | None":
+        """Return the filter for jobs in some states only; None if none can match."""
+        left = [state.value for state in State if state in states and state in self.states]
+        return self.having("state", *left) if left else None
+
+    def seen_by(self, owner: str) -> "Filter":
+        """Return the filter with `owner:me` replaced by an owner."""
+        said = self.values("owner")
+        return self.having("owner", *(owner if name == ME else name for name in said))
+
+    @property
     def since(self) -> timedelta | None:
         """The maximum age of a job since its submission."""
         said = self.values("since")
@@ -145,16 +165,16 @@ def _read(text: str) -> list[Said]:
 def _checked(said: Said) -> tuple[str, ...]:
     if said.key not in KEYS:
         hint = f'the keys are {", ".join(KEYS)}; quote text with a colon: "a:b"'
-        raise _wrong(said, f"{said.key!r} is not a key", hint)
+        raise _wrong(said, f"{said.key!r} is not a key{_meant(said.key or '', KEYS)}", hint)
     values = tuple(dict.fromkeys(said.values))
     if "" in values:
         raise _wrong(said, f"{said.key} lacks a value", f"write {said.key}:{_example(said.key)}")
     if kinds := ENUMS.get(said.key):
         words = [word.value for word in kinds]
-        if unknown := next((v for v in values if v not in words), None):
-            raise _wrong(
-                said, f"{unknown!r} is not a valid {said.key}", f"choose one of {', '.join(words)}"
-            )
+        known = {*words, *FORMER.get(said.key, ())}
+        if unknown := next((v for v in values if v not in known), None):
+            text = f"{unknown!r} is not a valid {said.key}{_meant(unknown, words)}"
+            raise _wrong(said, text, f"choose one of {', '.join(words)}")
     if said.key == "since" and (len(values) > 1 or not _is_span(values[0])):
         raise _wrong(said, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")
     if said.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
@@ -162,8 +182,17 @@ def _checked(said: Said) -> tuple[str, ...]:
     return values
 
 
+def _states(word: str) -> Iterable[State]:
+    return StateWord(word).states if word in set(StateWord) else (State(word),)
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def _example(key: str) -> str:
-    return {"state": "running,ready", "since": "2d", "label": "zone=eu*"}.get(key, f"SOME-{key}")
+    return {"state": "running,queued", "since": "2d", "label": "zone=eu*"}.get(key, f"SOME-{key}")
 
 
 def _is_span(text: str) -> bool:

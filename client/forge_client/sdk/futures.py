@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
-from forge_client.job import Job
+from forge_client.sdk.job import Job
 
+J = TypeVar("J", bound=Job)
 POLL_S = 0.5
 QUICK_POLL_S = 0.1
 
@@ -20,7 +21,7 @@ class Waited(NamedTuple):
     not_done: set[Job]
 
 
-def as_completed(jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Job]:
+def as_completed(jobs: Iterable[J], timeout: float | None = None) -> Iterator[J]:
     """Yield jobs as they end, successfully or not, with a few queries for any number of jobs.
 
     Args:
@@ -58,8 +59,8 @@ def wait(jobs: Iterable[Job], timeout: float | None = None) -> Waited:
     return waited
 
 
-def _ended(jobs: Collection[Job]) -> list[Job]:
-    by_backend: dict[Backend, list[Job]] = {}
+def _ended(jobs: Collection[J]) -> list[J]:
+    by_backend: dict[Backend, list[J]] = {}
     for job in jobs:
         by_backend.setdefault(job.backend, []).append(job)
     statuses = {

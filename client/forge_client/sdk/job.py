@@ -1,16 +1,18 @@
 """A submitted job as a future."""
 
+import asyncio
 import codecs
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from forge_schema.model.explanation import Explanation
-from forge_schema.model.job import JobStatus
-from forge_schema.model.results import JobTest, MetricLine
+from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
+from forge_schema.model.results import JobTest, MetricLine, Series
 from forge_schema.model.stored import Artifact, Checkpoint
 
 from forge_client.backend import Backend
@@ -20,9 +22,30 @@ from forge_client.cli.show.endings import decisive, ending
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
 from forge_client.findings import all_metrics, all_tests
+from forge_client.sdk.notebook import follow as follow_all
+from forge_client.sdk.notebook import jobs_html
+from forge_client.sdk.rows import Rows
+from forge_client.sdk.watch import watch
 
 TAIL_LINES = 20
 UTF_8 = codecs.getincrementaldecoder("utf-8")
+
+
+class Texts:
+    """Decodes the output of each rank; a piece may end in the middle of a character."""
+
+    def __init__(self) -> None:
+        self._decoders: defaultdict[int, codecs.IncrementalDecoder]
+        self._decoders = defaultdict(partial(UTF_8, errors="replace"))
+
+    def of(self, piece: Piece) -> str:
+        """Return the text of a piece."""
+        return self._decoders[piece.rank].decode(piece.data)
+
+    def rest(self) -> list[str]:
+        """Return what is left at the end."""
+        rests = [decoder.decode(b"", final=True) for decoder in self._decoders.values()]
+        return [rest for rest in rests if rest]
 
 
 class JobFailed(ClientError):
@@ -59,22 +82,37 @@ class Job:
     def __repr__(self) -> str:
         return f"Job({self.id})"
 
+    def _repr_html_(self) -> str:
+        return jobs_html([self.status()])
+
     def __hash__(self) -> int:
         return hash(self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and (other.id, other.backend) == (self.id, self.backend)
 
-    def status(self) -> JobStatus:
-        """Return the job's current status."""
+    def status(self) -> JobDetail:
+        """Return the job's current status, with what was asked for."""
         return self.backend.job(self.id)
+
+    @property
+    def state(self) -> str:
+        """The job's current state, such as `ready`, `running` or `succeeded`."""
+        return self.status().state
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.status().name
 
     def done(self) -> bool:
         """Return whether the job has ended."""
         return self.status().terminal
 
-    def result(self, timeout: float | None = None) -> JobStatus:
-        """Wait until the job succeeds, and return its status.
+    def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401 - whatever it found
+        """Wait until the job succeeds, and return what it wrote to $FORGE_RESULT_FILE.
+
+        That is a JSON object; None if it wrote none.
 
         Args:
             timeout: how long to wait, in seconds; None means without limit.
@@ -84,11 +122,30 @@ class Job:
                 the `tail` is of the rank that failed first.
             TimeoutError: it has not ended in time. The job continues.
         """
-        status = self._wait(timeout)
+        return self._outcome(self.wait(timeout))
+
+    def future(self) -> Future[Any]:
+        """Return a new future of the job, for `concurrent.futures` and `asyncio.wrap_future`.
+
+        To cancel it is to stop waiting: the job continues.
+        """
+        future: Future[Any] = Future()
+        watch(self.backend, self.id, self._outcome, future)
+        return future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait as `result` does, without blocking the event loop."""
+        return asyncio.wrap_future(self.future()).__await__()
+
+    def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - as above
+        """Return what an ended job found, or raise how it failed."""
         if status.state == "succeeded":
-            return status
+            return self.found()
+        raise self._failure(status)
+
+    def _failure(self, status: JobStatus) -> JobFailed:
         kind = JobCancelled if status.state == "cancelled" else JobFailed
-        raise kind(status, self.tail(rank=self._decisive(status)))
+        return kind(status, self.tail(rank=self._decisive(status)))
 
     def _decisive(self, status: JobStatus) -> int | None:
         """Return the rank that failed first; None if there is only one."""
@@ -97,30 +154,49 @@ class Job:
         ended = decisive(self.backend.attempts(self.id)).get(status.attempt)
         return ended.rank if ended else 0
 
-    def _wait(self, timeout: float | None) -> JobStatus:
+    def wait(self, timeout: float | None = None) -> JobDetail:
+        """Wait until the job has ended, in whichever way, and return its status.
+
+        Args:
+            timeout: how long to wait, in seconds; None means without limit.
+
+        Raises:
+            TimeoutError: it has not ended in time. The job continues.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = QUICKEST_S
         while not (status := self.status()).terminal:
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"job {self.id} is {status.state} after {timeout:g} s")
+                raise TimeoutError(f"job {self.id} is {status.word} after {timeout:g} s")
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status
 
-    def logs(self, *, follow: bool = False, rank: int | None = None) -> Iterator[str]:
+    def watch(self, timeout: float | None = None) -> JobDetail:
+        """Show the job until it has ended, and return its status.
+
+        In a notebook its progress is shown in place, elsewhere each change is a line on stdout.
+
+        Raises:
+            TimeoutError: it has not ended in time. The job continues.
+        """
+        follow_all(self.backend, [self.id], timeout)
+        return self.status()
+
+    def logs(
+        self, *, follow: bool = False, rank: int | None = None, attempt: int | None = None
+    ) -> Iterator[str]:
         """Yield the output of all attempts as text, in the chunks in which it was stored.
 
         Args:
             follow: whether to continue until the job ends.
             rank: only the output of this rank, of a job on several machines; None means all.
+            attempt: only the output of this attempt; None means all.
         """
-        decoders: defaultdict[int, codecs.IncrementalDecoder]
-        decoders = defaultdict(partial(UTF_8, errors="replace"))
-        for piece in self._pieces(Part(rank=rank), follow=follow):
-            yield decoders[piece.rank].decode(piece.data)
-        for decoder in decoders.values():
-            if rest := decoder.decode(b"", final=True):
-                yield rest
+        texts = Texts()
+        for piece in self._pieces(Part(rank=rank, attempt=attempt), follow=follow):
+            yield texts.of(piece)
+        yield from texts.rest()
 
     def _pieces(self, part: Part, *, follow: bool) -> Iterator[Piece]:
         if follow:
@@ -152,17 +228,59 @@ class Job:
         """Cancel the job; return whether it will be, or already is, cancelled."""
         return self.backend.cancel(self.id) in {"running", "cancelled"}
 
+    def retry(self) -> None:
+        """Queue the failed job again, with all retries restored.
+
+        Raises:
+            ClientError: it has not failed.
+        """
+        self.backend.retry(self.id)
+
+    def preempt(self) -> bool:
+        """Preempt the running job, as a spot notice would; return whether it was asked to end.
+
+        It resumes elsewhere.
+        """
+        return self.backend.preempt(self.id)
+
+    def exec(self, command: Sequence[str] = ("sh",), *, rank: int = 0) -> int:
+        """Run a command inside the running job, on this terminal; return its exit code.
+
+        Raises:
+            ClientError: the job does not run, or is not reached through a server.
+        """
+        from forge_client.http.backend import HttpBackend  # noqa: PLC0415 - httpx takes a while
+
+        if not isinstance(self.backend, HttpBackend):
+            raise ClientError(
+                "a command inside a job needs a server",
+                hint=f"set FORGE_URL, or run `forge exec {self.id}` on the job's machine",
+                code="server_not_named",
+            )
+        return self.backend.enter(self.id, command, rank=rank)
+
+    def attempts(self) -> Rows[Attempt]:
+        """Return the job's finished attempts: where each ran, and why it ended."""
+        return Rows(self.backend.attempts(self.id))
+
+    def events(self) -> Rows[Event]:
+        """Return the job's entries of the audit trail."""
+        return Rows(self.backend.events(self.id))
+
     def approve(self) -> bool:
         """Approve the job, as an admin; return whether it is approved, now or before."""
         return self.backend.admin.approve([self.id])["approved"] == 1
 
     def found(self, *, rank: int = 0) -> dict[str, Any] | None:
-        """Return what a rank of the job wrote to $FORGE_RESULT_FILE; None if it wrote no result."""
+        """Return what a rank of the job has written to $FORGE_RESULT_FILE, without waiting.
+
+        None if it wrote no result. A job that failed may have one too.
+        """
         return self.backend.findings.result(self.id, rank=rank).values
 
-    def metrics(self, *, rank: int = 0, attempt: int | None = None) -> list[MetricLine]:
+    def metrics(self, *, rank: int = 0, attempt: int | None = None) -> Rows[MetricLine]:
         """Return what the job wrote to $FORGE_METRICS_FILE, in order, in one or all attempts."""
-        return list(all_metrics(self.backend.findings, self.id, rank=rank, attempt=attempt))
+        return Rows(all_metrics(self.backend.findings, self.id, rank=rank, attempt=attempt))
 
     def last_metrics(self, *, rank: int = 0, attempt: int | None = None) -> dict[str, Any]:
         """Return the last value of each metric, from the last 1000 lines of an attempt.
@@ -172,9 +290,15 @@ class Job:
         found = self.backend.findings.last_metrics(self.id, rank=rank, attempt=attempt)
         return {metric.key: metric.value for metric in found}
 
-    def tests(self) -> list[JobTest]:
+    def curves(
+        self, *, keys: Sequence[str] | None = None, attempt: int | None = None, rank: int = 0
+    ) -> Series:
+        """Return the metrics and the use of the machine over time, thinned out to 500 points."""
+        return self.backend.findings.series(self.id, keys=keys, attempt=attempt, rank=rank)
+
+    def tests(self) -> Rows[JobTest]:
         """Return the test results of the newest attempt that has any."""
-        return list(all_tests(self.backend.findings, self.id))
+        return Rows(all_tests(self.backend.findings, self.id))
 
     def artifacts(self) -> list[Artifact]:
         """Return the job's artifacts."""

@@ -1,0 +1,1 @@
+"""The code of jobs: fetch it, compare it, run it again."""

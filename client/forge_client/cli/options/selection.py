@@ -1,0 +1,100 @@
+"""Jobs that a query selects, shown and confirmed before anything is done to them."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+from forge_schema.model.job import JobStatus
+from forge_schema.model.quantities import counted
+from forge_schema.model.states import State
+
+from forge_client.backend import Backend
+from forge_client.cli.options import completion
+from forge_client.cli.options.job_names import HELP
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError
+
+# The most that the server takes in one call, and the most that one command acts on.
+BATCH, MOST = 1_000, 10_000
+SHOWN = 5
+
+Selection = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="JOB...|QUERY",
+        help=f"{HELP} Or a query, e.g. state:running name:a*",
+        autocompletion=completion.jobs,
+    ),
+]
+Query = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="QUERY",
+        help="E.g. state:failed owner:me since:1d name:resnet*",
+        autocompletion=completion.terms,
+    ),
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before acting on a query.")
+]
+
+
+def is_query(words: Sequence[str]) -> bool:
+    """Tell whether the words are a query: it has a term such as `state:failed`."""
+    return any(":" in word for word in words)
+
+
+def selected(backend: Backend, words: Sequence[str], states: Sequence[State]) -> list[JobStatus]:
+    """Return the jobs in some states that match a query.
+
+    Raises:
+        ClientError: the words are not a query, or match too many jobs.
+    """
+    found: list[JobStatus] = []
+    before: int | None = None
+    while len(found) <= MOST:
+        page = backend.jobs(" ".join(words), states=states, before=before, count=BATCH)
+        found += page
+        if len(page) < BATCH:
+            return found
+        before = page[-1].job_id
+    raise ClientError(
+        f"more than {MOST} jobs match", hint="add a term, e.g. since:1d", code="option_invalid"
+    )
+
+
+def confirm(jobs: Sequence[JobStatus], act: str, *, yes: bool) -> None:
+    """Show how many jobs there are, and the first of them; unless `yes`, ask.
+
+    Raises:
+        ClientError: there is nobody to ask.
+    """
+    narration.say(f"{counted(len(jobs), 'job')} to {act}:")
+    for job in jobs[:SHOWN]:
+        narration.say(f"  {job.job_id} {job.name!r}, {job.word}, of {job.owner}")
+    if len(jobs) > SHOWN:
+        narration.say(f"  and {len(jobs) - SHOWN} more")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ClientError(
+            "nobody was there to confirm it; no job was changed",
+            hint=f"add --yes to {act} them without being asked",
+            code="option_invalid",
+        )
+    if not typer.confirm(f"{act.capitalize()} {counted(len(jobs), 'job')}?", err=True):
+        narration.say("no job was changed")
+        raise typer.Exit(1)
+
+
+def in_batches(
+    act: Callable[[Sequence[int]], dict[str, int]], jobs: Sequence[JobStatus]
+) -> Counter[str]:
+    """Act on jobs, as many in one call as it takes, and add up the outcomes."""
+    counts: Counter[str] = Counter()
+    ids = [job.job_id for job in jobs]
+    for at in range(0, len(ids), BATCH):
+        counts.update(act(ids[at : at + BATCH]))
+    return counts

@@ -1,0 +1,21 @@
+"""Groups of verbs that were one command: `forge sweep NAME` is now `show NAME` of the group."""
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+from forge_client.cli.show import narration
+
+HELP = ("--help", "-h")
+
+
+class ShowByDefault(TyperGroup):
+    """Takes words without a verb for those of `show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
+        """Put `show` before the words of an earlier version."""
+        if args and args[0] not in {*self.commands, *HELP}:
+            if not args[0].startswith("-"):
+                narration.say(f"`forge {self.name} …` is now `forge {self.name} show …`", "dim")
+            args = ["show", *args]
+        return super().parse_args(ctx, args)

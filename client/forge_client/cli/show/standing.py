@@ -1,0 +1,61 @@
+"""Where a job stands, in a word or two: its progress, its reason, its workers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from forge_schema.model.job import JobStatus
+from forge_schema.model.quantities import duration_text, exit_in_words, names_text
+
+from forge_client.cli.show.endings import reason_in_words, waiting_for
+from forge_client.cli.show.output import ago
+
+
+def progress(job: JobStatus) -> str:
+    """Return the progress of a running job."""
+    if job.state != "running":
+        return ""
+    return f"{job.progress:.0%}" if job.progress is not None else (job.phase or "")
+
+
+def why(job: JobStatus) -> str:
+    """Return the reason for a job's state in a word or two."""
+    if job.asked:
+        return "ending" if job.asked == "ended" else f"being {job.asked}"
+    if job.waits_for:
+        return waiting_for(job)
+    if job.run_at and job.state == "scheduled":
+        shown = ago(job.run_at)
+        return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
+    if job.reason is None or job.reason.value == job.word:
+        return ""
+    if job.reason == "exit_code":
+        return exit_in_words(job.exit_code)
+    said = reason_in_words(job.reason)
+    return f"{said} ({job.exit_code})" if job.exit_code else said
+
+
+def workers(job: JobStatus) -> str | None:
+    """Return the workers that run a job; a server of the version before tells only one."""
+    return names_text(job.workers) or job.worker
+
+
+def ran(seconds: float | None) -> str:
+    """Return how long a program ran or has run."""
+    return "" if seconds is None else duration_text(seconds)
+
+
+def metrics_text(metrics: Mapping[str, float], most: int) -> str:
+    """Return the first of some metrics: `loss=0.27 accuracy=0.92`."""
+    shown = [(name, value) for name, value in metrics.items() if name not in {"step", "total"}]
+    return " ".join(f"{name}={value:.4g}" for name, value in shown[:most])
+
+
+def revision_text(spec: Mapping[str, Any]) -> str:
+    """Return the commit that a job's code is based on, for people; empty if it is unknown."""
+    git = spec.get("git")
+    if not git:
+        return ""
+    branch = f" on {git['branch']}" if git.get("branch") else ""
+    return (
+        f"{git['revision'][:12]}{branch}{', with uncommitted changes' if git.get('dirty') else ''}"
+    )

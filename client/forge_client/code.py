@@ -1,0 +1,111 @@
+"""Fetch the code of a job: its bundle, unpacked, and its uncommitted changes."""
+
+import io
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+import zstandard
+from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
+from forge_schema.model.job import JobDetail
+
+from forge_client.backend import Backend
+from forge_client.downloads import at_once, corrupt
+from forge_client.errors import ClientError
+from forge_client.project.git import UNCOMMITTED
+
+
+def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
+    """Unpack a job's code into a folder that is empty or does not exist.
+
+    Raises:
+        ClientError: the job has no code, the folder is not empty, or an object is corrupt.
+    """
+    if job.bundle_digest is None:
+        raise ClientError(
+            f"job {job.job_id} has no code: it was submitted without a folder",
+            hint=f"`forge show {job.job_id}` shows its command",
+            code="no_code",
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise ClientError(
+            f"{folder} is not empty", hint="name another folder", code="folder_not_empty"
+        )
+    _unpack(backend, job.job_id, job.bundle_digest, folder)
+
+
+def uncommitted(backend: Backend, job: JobDetail) -> str:
+    """Return the diff of the changes that were not committed when a job was submitted.
+
+    Raises:
+        ClientError: an object is corrupt.
+    """
+    digest = (job.spec.get("git") or {}).get("diff")
+    if not digest:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="forge-diff-") as folder:
+        _unpack(backend, job.job_id, digest, Path(folder))
+        return (Path(folder) / UNCOMMITTED).read_text(encoding="utf-8", errors="replace")
+
+
+@contextmanager
+def unpacked_code(backend: Backend, job: JobDetail) -> Iterator[Path]:
+    """Yield a temporary folder with a job's code; raises as `fetch`."""
+    with tempfile.TemporaryDirectory(prefix="forge-code-") as folder:
+        fetch(backend, job, Path(folder))
+        yield Path(folder)
+
+
+def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="forge-fetch-") as kept:
+        files = _fetched(backend, job_id, digest, Path(kept))
+        try:
+            with (
+                _Joined(files) as packed,
+                zstandard.ZstdDecompressor().stream_reader(
+                    packed,  # type: ignore[arg-type]  # only read() is used
+                    read_across_frames=True,
+                ) as data,
+                tarfile.open(mode="r|", fileobj=data) as tar,
+            ):
+                tar.extractall(folder, filter="data")
+        except (tarfile.TarError, zstandard.ZstdError) as error:
+            raise corrupt(f"the code of job {job_id}") from error
+
+
+def _fetched(backend: Backend, job_id: int, digest: str, folder: Path) -> Sequence[Path]:
+    whole = folder / digest
+    backend.fetch_code(job_id, digest, whole)
+    small = whole.stat().st_size <= MOST_LIST_BYTES
+    segments = segments_in(whole.read_bytes(), digest) if small else ()
+    if not segments:
+        return [whole]
+    paths = {one.sha256: folder / one.sha256 for one in segments}
+    at_once(lambda one: backend.fetch_code(job_id, one[0], one[1]), paths.items())
+    return [paths[one.sha256] for one in segments]
+
+
+class _Joined(io.RawIOBase):
+    """Files, read one after the other."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = iter(paths)
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        while True:
+            if self._file is not None and (data := self._file.read(size)):
+                return data
+            path = next(self._paths, None)
+            if path is None:
+                return b""
+            self._stack.close()
+            self._file = self._stack.enter_context(path.open("rb"))
+
+    def close(self) -> None:
+        self._stack.close()
+        super().close()

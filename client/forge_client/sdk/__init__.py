@@ -1,0 +1,1 @@
+"""What the SDK consists of; `forge_client` exports its public names."""

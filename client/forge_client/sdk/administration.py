@@ -1,0 +1,195 @@
+"""Workers, queues, limits, approvals, keys, the audit trail and reports."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, Unpack
+
+from forge_schema.model.admin import (
+    ApiKey,
+    AwaitingApproval,
+    OwnerLimits,
+    OwnerSettings,
+    QueueInfo,
+    Secret,
+)
+from forge_schema.model.job import Event
+from forge_schema.model.overview import Overview
+from forge_schema.model.worker import WorkerInfo
+
+from forge_client.backend import Backend
+from forge_client.checks import Check
+from forge_client.sdk.rows import Rows
+
+PAGE = 1000
+LAST_DAY = timedelta(days=1)
+
+
+class QueueLimits(TypedDict, total=False):
+    """How much of a queue runs at once; None means no limit, and a limit left out stays."""
+
+    max_jobs: int | None
+    max_gpus: int | None
+
+
+class OwnersLimits(QueueLimits, total=False):
+    """An owner's limits and weight, and what they may spend a request without approval."""
+
+    weight: float
+    approve_gpu_hours: float | None
+    approve_cost: float | None
+
+
+class Administration:
+    """What the commands under Control and Administration do; most of it needs the role admin."""
+
+    backend: Backend
+
+    def workers(self) -> Rows[WorkerInfo]:
+        """Return every worker."""
+        return Rows(self.backend.workers())
+
+    def drain(self, worker: str | int, *, undo: bool = False) -> None:
+        """Let a worker, by name or id, finish its jobs and take no new ones."""
+        self.backend.drain(self._worker(worker), undo=undo)
+
+    def create_worker(
+        self,
+        name: str,
+        *,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Secret:
+        """Create a worker; return its id and its token, which cannot be read again."""
+        return self.backend.admin.create_worker(
+            name, ephemeral=ephemeral, labels=labels, lasts=lasts
+        )
+
+    def rotate_worker(self, worker: str | int, *, lasts: timedelta | None = None) -> str:
+        """Replace a worker's token and return the new one. The old one stops working."""
+        return self.backend.admin.rotate_worker(self._worker(worker), lasts=lasts)
+
+    def delete_worker(self, worker: str | int) -> None:
+        """Remove an offline worker and its token."""
+        self.backend.admin.delete_worker(self._worker(worker))
+
+    def queues(self) -> Rows[QueueInfo]:
+        """Return the queues: their waiting and running jobs, and their limits."""
+        return Rows(self.backend.admin.queues())
+
+    def pause(self, queue: str) -> None:
+        """Stop starting jobs from a queue. Running jobs continue."""
+        self.backend.admin.pause(queue)
+
+    def resume(self, queue: str) -> None:
+        """Start jobs from a paused queue again."""
+        self.backend.admin.pause(queue, paused=False)
+
+    def limit_queue(self, queue: str, **limits: Unpack[QueueLimits]) -> None:
+        """Limit how much of a queue runs at once. Limits left out stay; None removes one."""
+        known = next((row for row in self.backend.admin.queues() if row.name == queue), None)
+        self.backend.admin.limit_queue(
+            queue,
+            max_jobs=limits.get("max_jobs", known.max_jobs if known else None),
+            max_gpus=limits.get("max_gpus", known.max_gpus if known else None),
+        )
+
+    def owners(self) -> Rows[OwnerLimits]:
+        """Return the owners with their limits."""
+        return Rows(self.backend.admin.owner_limits())
+
+    def limit_owner(self, owner: str, **limits: Unpack[OwnersLimits]) -> None:
+        """Limit how much of an owner runs at once, set their weight or what needs approval.
+
+        Settings left out stay; None removes a limit.
+        """
+        listed = self.backend.admin.owner_limits()
+        known = next((row for row in listed if row.owner == owner), OwnerSettings())
+        kept = {name: getattr(known, name) for name in ("max_jobs", "max_gpus", "weight")}
+        self.backend.admin.limit_owner(owner, OwnerSettings(**{**kept, **limits}))
+
+    def approvals(
+        self, *, owner: str | None = None, sweep: str | None = None
+    ) -> Rows[AwaitingApproval]:
+        """Return the jobs that wait for an admin's approval."""
+        return Rows(self._approvals(owner, sweep))
+
+    def _approvals(self, owner: str | None, sweep: str | None) -> Iterator[AwaitingApproval]:
+        after = 0
+        while page := self.backend.admin.approvals(
+            owner=owner, sweep=sweep, after=after, count=PAGE
+        ):
+            yield from page
+            after = page[-1].job_id
+
+    def approve(self, job_ids: Sequence[int]) -> int:
+        """Approve jobs; return how many are approved, now or before."""
+        pages = [job_ids[at : at + PAGE] for at in range(0, len(job_ids), PAGE)]
+        return sum(self.backend.admin.approve(page)["approved"] for page in pages)
+
+    def keys(self) -> Rows[ApiKey]:
+        """Return the API keys."""
+        return Rows(self.backend.admin.api_keys())
+
+    def create_key(
+        self, owner: str, role: str, *, name: str = "", lasts: timedelta | None = None
+    ) -> Secret:
+        """Create an API key; return its id and its text, which cannot be read again."""
+        return self.backend.admin.create_key(owner, role, name=name, lasts=lasts)
+
+    def rotate_key(self, key_id: str) -> str:
+        """Replace the text of an API key and return the new one. The old one stops working."""
+        return self.backend.admin.rotate_key(key_id)
+
+    def revoke_key(self, key_id: str) -> None:
+        """Make an API key stop working."""
+        self.backend.admin.revoke_key(key_id)
+
+    def events(
+        self,
+        *,
+        since: timedelta = LAST_DAY,
+        after: datetime | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        count: int = 1000,
+    ) -> Rows[Event]:
+        """Return the audit trail of all jobs and workers, oldest first; `job.events()` of one."""
+        return Rows(
+            self.backend.admin.events(
+                since=since, after=after, actor=actor, action=action, count=count
+            )
+        )
+
+    def reports(self) -> list[str]:
+        """Return the names of the reports; each is an SQL view."""
+        return self.backend.reports()
+
+    def report(
+        self, name: str, *, since: str | None = None, by: Sequence[str] = (), count: int = 1000
+    ) -> Rows[dict[str, Any]]:
+        """Return the rows of a report.
+
+        Args:
+            name: one of `reports()`.
+            since: how far back: `7d`, `12h`, `2026-11-01`.
+            by: the columns to group by.
+            count: the most rows.
+
+        Raises:
+            ClientError: there is no such report, or it has no such column.
+        """
+        return Rows(self.backend.report(name, since=since, by=by, count=count))
+
+    def overview(self) -> Overview:
+        """Return what `forge top` shows: the queue in numbers, and what runs."""
+        return self.backend.overview(jobs=20, workers=20)
+
+    def health(self) -> list[Check]:
+        """Check what Forge consists of, as `forge doctor` does, without raising."""
+        return self.backend.health()
+
+    def _worker(self, worker: str | int) -> int:
+        from forge_client.cli.admin.workers import find_worker  # noqa: PLC0415 - typer takes a while
+
+        return find_worker(self.backend, str(worker)).id

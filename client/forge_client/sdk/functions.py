@@ -1,0 +1,236 @@
+"""Functions as jobs: `@forge.job` on a function, and what it returns or raises.
+
+A function, its arguments and what it returns travel as pickles. A pickle can run code where it is
+loaded: see docs/python.md for who has to trust whom.
+"""
+
+import base64
+import functools
+import hashlib
+import pickle
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+
+from forge_schema.model.job import JobStatus
+
+from forge_client.client import Client
+from forge_client.errors import ClientError
+from forge_client.project.bundle import scan
+from forge_client.project.forge_toml import Project
+from forge_client.sdk import function_runner as runner
+from forge_client.sdk.function_files import FOLDER, Call, project_of, stage, with_project
+from forge_client.sdk.job import Job, JobFailed
+from forge_client.sdk.sending import requests
+from forge_client.sdk.spec import NamedSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class FunctionJob(Job, Generic[T]):
+    """A job that calls a function; its result is what the function returned.
+
+    That is loaded from a pickle unless it is plain JSON, which can run code of the job here.
+    """
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait until the function has returned, and return what it did.
+
+        Args:
+            timeout: how long to wait, in seconds; None means without limit.
+
+        Raises:
+            Exception: what the function raised, with a `JobFailed` as its cause that has the
+                traceback of the job.
+            JobFailed: the job failed otherwise, or the exception cannot be loaded here.
+            TimeoutError: it has not ended in time. The job continues.
+        """
+        value: T = super().result(timeout)
+        return value
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return super().__await__()
+
+    def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - whatever the function returned
+        found = self.found()
+        if status.state == "succeeded":
+            return self._returned(found)
+        said = found and found.get(runner.RAISED)
+        if not isinstance(said, Mapping):
+            raise self._failure(status)
+        failed = JobFailed(status, str(said["traceback"]).rstrip())
+        try:
+            error = pickle.loads(base64.b64decode(said["pickled"]))  # noqa: S301 - see above
+        except Exception:  # noqa: BLE001 - its class may be missing here, or it was not pickled
+            raise failed from None
+        raise error from failed
+
+    def _returned(self, found: dict[str, Any] | None) -> Any:  # noqa: ANN401 - as above
+        match found:
+            case None:
+                raise ClientError(
+                    f"what job {self.id} returned was not stored",
+                    hint=f"`forge logs {self.id}` says why",
+                    code="no_result",
+                )
+            case {runner.RETURNED: value} if len(found) == 1:
+                return value
+            case {runner.PICKLED: text} if len(found) == 1:
+                return self._unpickled(base64.b64decode(text))
+            case {runner.STORED: {"artifact": path, "sha256": digest}} if len(found) == 1:
+                return self._unpickled(self._stored(path, digest))
+            case _:
+                return found
+
+    def _stored(self, path: str, digest: str) -> bytes:
+        artifact = next(one for one in self.artifacts() if one.path == path)
+        with tempfile.TemporaryDirectory(prefix="forge-returned-") as folder:
+            place = Path(folder) / path
+            self.backend.download(artifact, place)
+            pickled = place.read_bytes()
+        if hashlib.sha256(pickled).hexdigest() != digest:
+            raise ClientError(f"what job {self.id} returned was changed in the store")
+        return pickled
+
+    def _unpickled(self, pickled: bytes) -> Any:  # noqa: ANN401 - as above
+        try:
+            return pickle.loads(pickled)  # noqa: S301 - see above
+        except ImportError as error:
+            raise ClientError(
+                f"what job {self.id} returned cannot be loaded here: {error}",
+                hint="install what it needs, or return numbers, text, lists and dicts",
+                code="result_unreadable",
+            ) from error
+
+
+class JobFunction(Generic[P, R]):
+    """A function that can be submitted as a job; calling it runs it here."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        spec: NamedSpec,
+        *,
+        folder: Path | str | None = None,
+        packages: Sequence[str] = (),
+        client: Client | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.__name__ = function.__name__
+        self.function = function
+        self.spec = spec
+        self._folder = folder
+        self._packages = packages
+        self._client = client
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In a job, which may lack this package, it is the bare function.
+        return functools.partial, (self.function,)
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> FunctionJob[R]:
+        """Submit a job that calls the function with these arguments.
+
+        Raises:
+            ClientError: the function or an argument cannot be pickled, or as for `Client.submit`.
+        """
+        return self._submit([(args, kwargs)])[0]
+
+    def map(self, *arguments: Iterable[Any]) -> list[FunctionJob[R]]:
+        """Submit a job for each value, in one transaction; several iterables go side by side.
+
+        Raises:
+            ClientError: as for `submit`.
+        """
+        return self._submit([(given, {}) for given in zip(*arguments, strict=True)])
+
+    def options(self, *, client: Client | None = None, **spec: Unpack[NamedSpec]) -> Self:
+        """Return the function with other fields of a job, or on another Forge."""
+        changed: NamedSpec = {**self.spec, **spec}
+        return type(self)(
+            self.function,
+            changed,
+            folder=self._folder,
+            packages=self._packages,
+            client=client or self._client,
+        )
+
+    def job(self, job_id: int) -> FunctionJob[R]:
+        """Return a job of this function that was submitted before.
+
+        Raises:
+            ClientError: there is no such job.
+        """
+        backend = self._connected().job(job_id).backend
+        return FunctionJob(backend, job_id)
+
+    def _connected(self) -> Client:
+        return self._client or _default_client()
+
+    def _submit(self, calls: Sequence[Call]) -> list[FunctionJob[R]]:
+        client = self._connected()
+        root, import_from = project_of(self.function, self._folder)
+        with tempfile.TemporaryDirectory(prefix="forge-function-") as staged:
+            stage(Path(staged) / FOLDER, self.function, calls, import_from, self._packages)
+            project = Project.read(root) if root else Project()
+            parcel = with_project(project, root, scan(Path(staged)))
+            jobs = requests(project, [self._fields(number) for number in range(len(calls))])
+            ids = client.sender.submit(parcel, jobs)
+        return [FunctionJob(client.backend, job_id) for job_id in ids]
+
+    def _fields(self, number: int) -> dict[str, Any]:
+        listed = {"requirements": f"{FOLDER}/requirements.txt"} if self._packages else {}
+        key = self.spec.get("idempotency_key")
+        return {
+            "name": self.function.__name__,
+            **listed,
+            **self.spec,
+            "idempotency_key": f"{key}:{number}" if key and number else key,
+            "command": ["python3", f"{FOLDER}/run.py", str(number)],
+        }
+
+
+@cache
+def _default_client() -> Client:
+    return Client()
+
+
+@overload
+def job(function: Callable[P, R]) -> JobFunction[P, R]: ...
+@overload
+def job(
+    *,
+    folder: Path | str | None = None,
+    packages: Sequence[str] = (),
+    client: Client | None = None,
+    **spec: Unpack[NamedSpec],
+) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
+def job(
+    function: Callable[P, R] | None = None,
+    *,
+    folder: Path | str | None = None,
+    packages: Sequence[str] = (),
+    client: Client | None = None,
+    **spec: Unpack[NamedSpec],
+) -> JobFunction[P, R] | Callable[[Callable[P, R]], JobFunction[P, R]]:
+    """Make a function that can be submitted as a job: `@job` or `@job(gpus=1)`.
+
+    Args:
+        function: the function.
+        folder: the project to upload with it; else that of its module, none for a script or a
+            notebook.
+        packages: requirements to install first, such as `["numpy>=2"]`; else the project's.
+        client: the Forge to submit to; else a `Client()`, made at the first submit.
+        **spec: fields of the job, as `Client.submit` takes them.
+    """
+
+    def made(function: Callable[P, R]) -> JobFunction[P, R]:
+        return JobFunction(function, spec, folder=folder, packages=packages, client=client)
+
+    return made if function is None else made(function)

@@ -1,0 +1,62 @@
+"""The packages of the environment in which this Python runs, as requirements."""
+
+import re
+import warnings
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+
+from forge_client.errors import ClientError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+AN_EXTRA = re.compile(r";.*\bextra\s*==")
+
+
+def installed(*names: str) -> list[str]:
+    """Return the versions that are installed here, for `job(packages=…)`: `["numpy==2.3.5", …]`.
+
+    Packages that come from a folder or a URL are left out with a warning: no index has them.
+
+    Args:
+        *names: packages to name, with what they require; all that are installed if none is given.
+
+    Raises:
+        ClientError: a package is not installed here.
+    """
+    found = {_canonical(one.name): one for one in _wanted(names)}
+    local = [name for name, one in found.items() if one.read_text("direct_url.json")]
+    if local:
+        warnings.warn(f"{', '.join(sorted(local))}: not from an index, so left out", stacklevel=2)
+    return sorted(f"{name}=={one.version}" for name, one in found.items() if name not in local)
+
+
+def _wanted(names: tuple[str, ...]) -> list[Distribution]:
+    if not names:
+        return list(distributions())
+    found: dict[str, Distribution] = {_canonical(name): _named(name) for name in names}
+    rest = list(found)
+    while rest:
+        for needed in found[rest.pop()].requires or []:
+            match = NAME.match(needed)
+            name = _canonical(match[0]) if match and not AN_EXTRA.search(needed) else ""
+            if name and name not in found:
+                try:
+                    found[name] = distribution(name)
+                except PackageNotFoundError:
+                    # It is for another platform or another Python.
+                    continue
+                rest.append(name)
+    return list(found.values())
+
+
+def _named(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError as error:
+        raise ClientError(
+            f"{name} is not installed here",
+            hint="give its name in the package index, as for `pip install`",
+            code="name_unknown",
+        ) from error
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

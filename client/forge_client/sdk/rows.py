@@ -1,0 +1,57 @@
+"""Lists of records that become a data frame."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forge_schema.model.job import JobStatus
+from pydantic import BaseModel
+
+from forge_client.connection import require_extra
+from forge_client.sdk.notebook import jobs_html, rows_html
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+class Rows(list[T]):
+    """A list; `to_frame` makes a pandas data frame of it, and a notebook shows it as a table."""
+
+    def _repr_html_(self) -> str:
+        if self and all(isinstance(row, JobStatus) for row in self):
+            return jobs_html([row for row in self if isinstance(row, JobStatus)])
+        return rows_html([_flat(_plain(row)) for row in self])
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame with a column for each field.
+
+        A field that holds an object, such as a sweep's `parameters`, becomes a column for each of
+        its keys: `parameters.lr`.
+
+        Raises:
+            ClientError: pandas is not installed.
+        """
+        require_extra("pandas", "frames", "make data frames")
+        import pandas as pd  # noqa: PLC0415 - only with the extra
+
+        return pd.DataFrame([_flat(_plain(row)) for row in self])
+
+
+def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of a report
+    match row:
+        case BaseModel():
+            return row.model_dump()
+        case Mapping():
+            return dict(row)
+        case _:
+            return dict(vars(row))
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with a column for each key of an object in it."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        inner = value if isinstance(value, Mapping) else None
+        found |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
+    return found

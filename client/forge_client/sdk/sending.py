@@ -1,0 +1,91 @@
+"""Turn folders and fields into jobs as the queue takes them, and upload what they need."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge_client.backend import Backend
+from forge_client.project.bundle import Listing, scan
+from forge_client.project.forge_toml import Project
+from forge_client.project.ignore import sentence, unmatched_sentence
+from forge_client.project.request import Request
+from forge_client.project.submission import (
+    LIMIT,
+    configured,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+    with_requirements,
+)
+from forge_client.settings import Settings
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Files for jobs, `limit` the largest total size of them in bytes.
+
+    With a `config`, the fields of that saved job config lie below those of the jobs.
+    """
+
+    listing: Listing
+    limit: int = LIMIT
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends jobs to a backend, as the owner that the settings name."""
+
+    backend: Backend
+    settings: Settings
+
+    def submit(self, parcel: Parcel, requests: Sequence[Request]) -> list[int]:
+        """Submit jobs on the same files, all of them or none, and return their ids."""
+        return self.backend.submit(self.uploaded(parcel, requests)) if requests else []
+
+    def uploaded(self, parcel: Parcel, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Have the queue check jobs, upload their files, and return them as it takes them."""
+        requests, images = with_images(requests)
+        wanted = self._specs(parcel, requests)
+        self.backend.check(wanted)
+        stored = upload(self.backend, parcel.listing, limit=parcel.limit)
+        upload_images(self.backend, images)
+        return [{**spec, **stored.fields} for spec in wanted]
+
+    def without_files(self, requests: Sequence[Request]) -> list[int]:
+        """Submit jobs that have no files, and return their ids."""
+        return self.backend.submit(specs(requests, owner=self.settings.job_owner, folder=Path()))
+
+    def _specs(self, parcel: Parcel, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        owner, listing = self.settings.job_owner, parcel.listing
+        if parcel.config is None:
+            whole = with_requirements(requests, listing)
+            return specs(whole, owner=owner, folder=listing.root)
+        kept = self.backend.template(parcel.config)
+        whole = with_requirements(requests, listing, kept.spec)
+        return [configured(one, kept, owner=owner, folder=listing.root) for one in whole]
+
+
+def packed(
+    project: Project, root: Path, *, limit: int | None = None, config: str | None = None
+) -> Parcel:
+    """List a project's folder; what is left out although nobody asked for it is a warning."""
+    listing = scan(root, include=project.include)
+    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
+        warnings.warn(said, stacklevel=4)
+    return Parcel(listing, limit or project.limit or LIMIT, config)
+
+
+def requests(
+    project: Project, jobs: Iterable[Mapping[str, Any]], *, config: str | None = None
+) -> list[Request]:
+    """Return jobs with the project's forge.toml, unless a config replaces it, below their fields.
+
+    Raises:
+        ClientError: a field is unknown or invalid.
+    """
+    base = Request() if config else project.request()
+    return [base.changed(job) for job in jobs]

@@ -1,0 +1,96 @@
+"""The fields of a job as a type, for editors and type checkers.
+
+A test compares them with the model that checks the fields when a job is submitted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+Time: TypeAlias = float | str
+"""Seconds, or text such as `90s` or `1h30m`."""
+
+Amount: TypeAlias = int | str
+"""Bytes, or text such as `512MiB`."""
+
+JobIds: TypeAlias = int | str | Sequence[int]
+
+
+class CommonSpec(TypedDict, total=False):
+    """The fields that every kind of job takes, by their names in forge.toml."""
+
+    image: str | None
+    image_tar: str | None
+    dockerfile: str | None
+    queue: str | None
+    priority: int | None
+    target: str | None
+    nodes: int | str | None
+    launcher: str | None
+    same: str | None
+    mixed: bool | None
+    labels: Mapping[str, str] | None
+    env: Mapping[str, str] | None
+    timeout: Time | None
+    delay: Time | None
+    backoff: Time | None
+    checkpoint_interval: Time | None
+    grace: Time | None
+    preempt_signal: str | None
+    checkpoint_dir: str | None
+    keep_checkpoints: int | None
+    from_checkpoint: int | str | None
+    max_failures: int | None
+    max_losses: int | None
+    max_preemptions: int | None
+    kind: str | None
+    share: bool | None
+    junit: str | None
+    parameters: Mapping[str, Any] | None
+    sweep: str | None
+    parallel: int | None
+    requirements: str | Literal[False] | None
+    secrets: Sequence[str] | None
+    # The table `resources`.
+    cpus: float | None
+    memory: Amount | None
+    disk: Amount | None
+    gpus: int | None
+    gpu_model: str | None
+    vram: Amount | None
+    accelerator: str | None
+    # The table `tuning`.
+    precision: str | None
+    streams: int | None
+    objective: str | None
+    # The table `stall`.
+    no_progress: Time | None
+    silent_log: Time | None
+    idle_gpu: Time | None
+    idle_gpu_percent: float | None
+
+
+class NamedSpec(CommonSpec, total=False):
+    """The fields of a job that runs a program or a handler of its own."""
+
+    name: str | None
+    idempotency_key: str | None
+    after: JobIds | None
+    after_ok: JobIds | None
+    after_any: JobIds | None
+
+
+class RepeatedSpec(CommonSpec, total=False):
+    """The fields of the jobs that a schedule submits."""
+
+    handler: str | None
+    arguments: Mapping[str, Any] | None
+
+
+class JobSpec(NamedSpec, RepeatedSpec, total=False):
+    """The fields of a job; docs/forge-toml.md explains them."""
+
+
+class JobWithCommand(JobSpec, total=False):
+    """The fields of one job among many, with its command; a string is split as in a shell."""
+
+    command: Sequence[str] | str | None

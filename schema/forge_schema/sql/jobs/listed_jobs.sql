@@ -1,0 +1,42 @@
+-- Jobs by id as a list shows them: their states, how long the current or the last attempt has run,
+-- and the last metrics of rank 0 by name.
+SELECT
+    job_status.*,
+    CASE
+        WHEN job_status.state = 'running' THEN extract(EPOCH FROM forge_now() - job_status.started_at)
+        WHEN job_status.finished_at IS NOT NULL THEN past.ran_s
+    END::float8 AS ran_s,
+    CASE
+        WHEN job_status.state = 'running' OR job_status.finished_at IS NOT NULL
+            THEN coalesce(said.values, '{}')
+        ELSE '{}'
+    END AS metrics
+FROM job_status
+LEFT JOIN LATERAL (
+    SELECT extract(
+        EPOCH FROM max(attempt.finished_at - coalesce(attempt.started_at, attempt.claimed_at))
+    ) AS ran_s
+    FROM attempt
+    WHERE attempt.job_id = job_status.job_id AND attempt.attempt = job_status.attempt
+) AS past ON true
+LEFT JOIN LATERAL (
+    -- A job may write anything, so only a few short names with numbers are shown.
+    SELECT jsonb_object_agg(few.key, few.value) AS values
+    FROM (
+        SELECT DISTINCT ON (length(pair.key), pair.key) pair.key, pair.value
+        FROM (
+            SELECT metric.number, metric.values
+            FROM metric
+            WHERE metric.job_id = job_status.job_id AND metric.rank = 0
+                AND metric.at >= job_status.submitted_at
+            ORDER BY metric.token DESC, metric.number DESC
+            LIMIT 3
+        ) AS line
+        CROSS JOIN LATERAL jsonb_each(line.values) AS pair
+        WHERE jsonb_typeof(pair.value) = 'number' AND length(pair.key) <= 40
+            AND pair.key NOT IN ('step', 'total')
+        ORDER BY length(pair.key), pair.key, line.number DESC
+        LIMIT 4
+    ) AS few
+) AS said ON true
+WHERE job_status.job_id = ANY(%(job_ids)s::bigint[])

@@ -1,0 +1,29 @@
+"""docs/start/first-hour.md: every command, as written, gives the answer on the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.client.own_up import in_a_folder_of_its_own
+from support.client.typed import answers, sessions
+
+if TYPE_CHECKING:
+    import pytest
+
+PAGE = Path(__file__).parents[3] / "docs" / "start" / "first-hour.md"
+
+
+def test_page_shows_what_a_terminal_shows(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    typed = list(sessions(PAGE.read_text(encoding="utf-8")))
+    with in_a_folder_of_its_own(tmp_path) as forge:
+        try:
+            seen = list(answers(typed, tmp_path, forge.environment()))
+        finally:
+            forge("down")
+    assert len(seen) == len(typed) > 20
+    for one, (output, code) in zip(typed, seen, strict=True):
+        with subtests.test(one.command.partition("\n")[0]):
+            assert code == one.exit_code, output
+            assert re.fullmatch(one.pattern(), output), output

@@ -1,0 +1,94 @@
+"""Jobs chosen by a query on the command line: previewed, confirmed, and then acted on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.states import Reason
+from support.client.command import FORGE, Command, command
+from support.client.telling import told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+
+@pytest.fixture
+def forge(rig: Rig, tmp_path: Path) -> Command:
+    """The command of ann, with direct access."""
+    store_url = (tmp_path / "store").as_uri()
+    return command(
+        tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store_url, FORGE_OWNER="ann"
+    )
+
+
+def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
+    mine, his = rig.submit(name="resnet-1", owner="ann"), rig.submit(name="resnet-2", owner="bob")
+
+    def listed(*query: str) -> list[int]:
+        rows = forge("ps", "-o", "jsonl", *query).stdout.splitlines()
+        return [json.loads(row)["job_id"] for row in rows]
+
+    assert listed("name:resnet*", "state:queued") == [his, mine]
+    assert listed("state:queued owner:me") == [mine]
+    assert listed("resnet-2") == [his]
+    told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
+    told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
+
+
+def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> None:
+    jobs = rig.submit_many(7, name="resnet", owner="ann")
+    other = rig.submit(name="vgg", owner="ann")
+    refused = forge("cancel", "name:res*")
+    told(
+        refused,
+        2,
+        "7 jobs to cancel",
+        f"{jobs[-1]} 'resnet', queued, of ann",
+        "and 2 more",
+        "--yes",
+    )
+    assert rig.count("ready") == 8
+    done = forge("cancel", "name:res*", "--yes")
+    assert (done.returncode, "7 cancelled, 0 asked to stop" in done.stderr) == (0, True), (
+        done.stderr
+    )
+    assert [rig.state(job) for job in (*jobs, other)] == ["cancelled"] * 7 + ["ready"]
+    again = forge("cancel", "name:res*", "-y")
+    assert (again.returncode, again.stderr) == (0, "no unfinished job matches; nothing to cancel\n")
+
+
+def test_only_failed_jobs_are_retried(forge: Command, rig: Rig) -> None:
+    dead, over = rig.submit_many(2, name="x", owner="ann", max_failures=0)
+    for grant, reason in zip(rig.worker().claim(2), ("exit_code", "succeeded"), strict=True):
+        rig.finish(grant, Reason(reason))
+    done = forge("retry", "owner:me", "--yes")
+    assert "1 job queued again" in done.stderr
+    assert [rig.state(job) for job in (dead, over)] == ["ready", "succeeded"]
+    assert "no failed job matches" in forge("retry", "owner:me", "--yes").stderr
+
+
+@pytest.mark.parametrize(("answer", "code", "state"), [("n", 1, "ready"), ("y", 0, "cancelled")])
+def test_a_person_at_a_terminal_is_asked(
+    forge: Command, rig: Rig, answer: str, code: int, state: str
+) -> None:
+    job = rig.submit(name="x", owner="ann")
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{answer}\n".encode())
+        done = subprocess.run(
+            [FORGE, "cancel", "state:queued"],
+            stdin=theirs, capture_output=True, text=True, check=False, cwd=forge.cwd,
+            env={"PATH": os.environ["PATH"], "HOME": str(forge.home), **forge.env},
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "Cancel 1 job? [y/N]" in done.stderr
+    assert (done.returncode, rig.state(job)) == (code, state)

@@ -1,0 +1,32 @@
+"""`forge show` and `forge ps` of a job that runs: its attempt, metrics, files, environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.states import Phase
+from support.client.command import command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+
+def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> None:
+    job = rig.submit(name="long", env={"A": "1", "B": "two"})
+    grant = rig.worker("gpu-1").claim_one()
+    rig.queue.report(grant.fence, Phase.RUNNING)
+    rig.records.add_metrics(grant.fence, [MetricLine(0, 3.0, {"step": 3, "loss": 0.25})])
+    rig.clock.advance(42)
+    store_url = (tmp_path / "store").as_uri()
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store_url)
+    lines = [" ".join(line.split()) for line in forge("show", str(job)).stdout.splitlines()]
+    for said in (
+        "running for 42 s", "metrics loss=0.25", "environment A=1", "B=two", "command true",
+        "1 gpu-1 running 42 s",
+    ):  # fmt: skip
+        assert said in lines, lines
+    listed = " ".join(forge("ps").stdout.splitlines()[1].split())
+    assert f"{job} long running running 42 s loss=0.25 1 gpu-1" in listed

@@ -1,0 +1,172 @@
+"""The SDK's verbs, directly and through a server."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import AsyncClient, AsyncJob, Client, ClientError, JobFailed, job
+from forge_schema.model.states import Reason
+from support.client.reaching import WAYS, reaching
+from support.queue.holder import Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return (tmp_path / "store").as_uri()
+
+
+@pytest.fixture(params=WAYS)
+def client(request: pytest.FixtureRequest, rig: Rig, store_url: str) -> Iterator[Client]:
+    with reaching(request.param, rig, store_url) as client:
+        yield client
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('hello')\n", encoding="utf-8")
+    return folder
+
+
+def finish(rig: Rig, value: dict[str, object] | None = None, reason: Reason | None = None) -> None:
+    """Run the next job on some worker."""
+    worker = rig.worker()
+    grant = worker.claim_one()
+    if value is not None:
+        assert rig.records.add_result(grant.fence, value)
+    rig.finish(grant, reason or Reason.SUCCEEDED)
+
+
+def test_a_result_is_what_the_job_found(client: Client, rig: Rig, project: Path) -> None:
+    job = client.submit(project, "ls", name="digits")
+    assert (job.name, job.state) == ("digits", "ready")
+    finish(rig, {"accuracy": 0.93})
+    assert job.result(timeout=60) == {"accuracy": 0.93}
+    assert (job.wait().state, job.state) == ("succeeded", "succeeded")
+
+
+def test_a_failed_job_is_retried_and_a_running_one_preempted(
+    client: Client, rig: Rig, store_url: str, project: Path
+) -> None:
+    job = client.submit(project, "ls", max_failures=0)
+    finish(rig, reason=Reason.EXIT_CODE)
+    assert job.wait(timeout=60).terminal
+    with pytest.raises(JobFailed):
+        job.result()
+    job.retry()
+    assert job.state == "ready"
+    assert not job.preempt()
+    Holder(rig, store_url, "w2")
+    assert job.preempt()
+    assert [attempt.reason for attempt in job.attempts()] == ["exit_code"]
+    assert "retried" in {event.action for event in job.events()}
+
+
+def test_a_benchmark_is_a_sweep_that_is_compared(client: Client, rig: Rig, project: Path) -> None:
+    sweep = client.benchmark(
+        project, "python train.py {lr}", matrix={"lr": [0.1, 0.01]}, name="bench", repeat=1
+    )
+    assert sweep.states() == {"ready": 2}
+    for loss in (1.0, 2.0):
+        finish(rig, {"loss": loss})
+    assert [job.result() for job in sweep.jobs()] == [{"loss": 1.0}, {"loss": 2.0}]
+    groups = client.sweep(sweep.name).compare(metric="loss")
+    assert [(group.by, group.mean, group.ratio) for group in groups] == [
+        ({"lr": 0.1}, 1.0, 1.0),
+        ({"lr": 0.01}, 2.0, 2.0),
+    ]
+    frame = sweep.points().to_frame()
+    assert frame["parameters.lr"].tolist() == [0.1, 0.01]
+    assert frame["result.loss"].tolist() == [1.0, 2.0]
+    with pytest.raises(ClientError):
+        client.sweep("nosuch")
+
+
+def test_tests_and_handlers_are_jobs(client: Client, project: Path) -> None:
+    tests = client.test(project, ["-x"]).status()
+    assert (tests.spec["command"], tests.spec["kind"], tests.max_failures) == (
+        ["python3", "-m", "pytest", "-x"], "test", 0,
+    )  # fmt: skip
+    handled = client.run_handler("resize", {"size": 3}, gpus=1).status()
+    assert (handled.name, handled.spec["arguments"], handled.bundle_digest) == (
+        "resize", {"size": 3}, None,
+    )  # fmt: skip
+
+
+def test_a_job_config_is_kept_used_and_removed(client: Client, project: Path) -> None:
+    kept = client.keep_template("big", command="ls", memory="2GiB")
+    assert client.templates() == [kept]
+    job = client.submit(project, config="big")
+    assert job.status().spec["resources"]["memory_mb"] == 2048
+    client.remove_template("big")
+    assert client.templates() == []
+
+
+def test_an_admin_does_all_from_python(client: Client, rig: Rig) -> None:
+    worker = rig.worker("w")
+    client.drain("w")
+    assert {row.name: row.id for row in client.workers()} == {"w": worker.id}
+    client.limit_queue("night", max_gpus=8)
+    client.limit_queue("night", max_jobs=2)
+    client.pause("night")
+    (queue,) = client.queues()
+    assert (queue.name, queue.paused, queue.max_jobs, queue.max_gpus) == ("night", True, 2, 8)
+    client.limit_queue("night", max_gpus=None)
+    client.resume("night")
+    (queue,) = client.queues()
+    assert (queue.paused, queue.max_jobs, queue.max_gpus) == (False, 2, None)
+    client.limit_owner("bob", max_jobs=3)
+    client.limit_owner("bob", weight=2)
+    (owner,) = (row for row in client.owners() if row.owner == "bob")
+    assert (owner.max_jobs, owner.weight) == (3, 2)
+    key = client.create_key("bob", "submitter")
+    known = client.keys()
+    assert key.id in {str(row.id) for row in known}
+    client.revoke_key(key.id)
+    assert client.create_worker("new").text.startswith("fgw_")
+    client.delete_worker("new")
+    assert {"key_created", "key_revoked"} <= {event.action for event in client.events()}
+    assert "queue_demand" in client.reports()
+    assert client.report("queue_demand").to_frame().empty
+    assert client.approvals() == []
+    assert client.overview().workers
+    assert {check.name for check in client.health()} >= {"store", "workers"}
+
+
+def test_a_job_is_submitted_and_awaited_in_asyncio(rig: Rig, store_url: str, project: Path) -> None:
+    async def run() -> tuple[AsyncJob, object]:
+        async with AsyncClient(database_url=rig.url, store_url=store_url, owner="ann") as client:
+            job = await client.submit(project, "ls", gpus=0, name="x")
+            await asyncio.to_thread(finish, rig, {"loss": 1.0})
+            return job, await asyncio.wait_for(job.result(), 60)
+
+    job, found = asyncio.run(run())
+    assert (job.id, found) == (1, {"loss": 1.0})
+
+
+def test_a_function_takes_the_fields_of_a_job_and_names_its_packages(
+    client: Client, project: Path
+) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    there = job(client=client, folder=project, packages=["numpy>=2"], gpus=1)(double)
+    one, other = there.options(name="x", idempotency_key="k").map([1, 2])
+    spec = one.status().spec
+    assert (spec["resources"]["gpus"], spec["requirements"]) == (
+        1, ".forge-function/requirements.txt",
+    )  # fmt: skip
+    assert [each.name for each in (one, other)] == ["x", "x"]
+    assert [each.status().spec["command"][-1] for each in (one, other)] == ["0", "1"]
+    with pytest.raises(ClientError, match="cannot be sent to a job"):
+        there.submit(Lock())  # type: ignore[arg-type]

@@ -1,0 +1,146 @@
+"""When a worker looks at its next job, and when it leaves that alone again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from forge_schema.model.states import Phase
+from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.files.copies import DiskFull
+from forge_worker.job_runs import prefetch
+from forge_worker.job_runs.prefetch import Prefetch
+from forge_worker.job_runs.services import JobServices
+from forge_worker.runners.choice import Runners
+from forge_worker.transfers.threads import TRANSFERS
+from support.workers.attempts import attempt_of, some_grant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from forge_schema.model.lease import Grant
+    from forge_worker.job_runs.prefetch import Ahead
+
+
+class Machine:
+    """A worker with one running job and one job that waits for it, whose preparation is a hook."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.running = attempt_of(some_grant(), root / "jobs" / "1")
+        self.running.phase = Phase.RUNNING
+        grant = self.running.grant
+        self.next = replace(grant, job_id=grant.job_id + 1, token=0, parts=[None, None, 7])
+        self.warm: list[int] = []
+        self.closed = False
+        self.looks = self.prepared = 0
+        self.during: Callable[[Ahead], None] = lambda _: None
+        services = SimpleNamespace(
+            gateway=SimpleNamespace(next_job=self._look),
+            warm=SimpleNamespace(newest=lambda: self.warm),
+            objects=lambda _: None,
+        )
+        monkeypatch.setattr(prefetch, "unpack", lambda attempt, *_: self.during(attempt))
+        monkeypatch.setattr(prefetch, "CHECK_S", 0.0)
+        self.attempts = [self.running]
+        self.loop = Prefetch(
+            root / "ahead",
+            cast("Runners", SimpleNamespace(of=self._prepared)),
+            lambda: cast("JobServices", services),
+            attempts=lambda: self.attempts,
+            closed=lambda: self.closed,
+            period_s=1,
+        )
+        self.folder = root / "ahead"
+
+    def _look(self) -> Grant:
+        self.looks += 1
+        return self.next
+
+    def _prepared(self, _: Any) -> None:  # noqa: ANN401  a spec
+        self.prepared += 1
+        raise DiskFull("the rest is not tested here")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_a_job_is_prepared_once(machine: Machine) -> None:
+    for _ in range(3):
+        machine.loop.step()
+    assert (machine.looks, machine.prepared) == (3, 1)
+    assert list(machine.folder.iterdir()) == []
+
+
+def test_what_is_here_already_is_not_prepared(machine: Machine) -> None:
+    machine.warm = [7]
+    machine.loop.step()
+    assert (machine.looks, machine.prepared) == (1, 0)
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.FINISHING])
+def test_the_queue_is_not_asked_unless_all_jobs_compute(machine: Machine, phase: Phase) -> None:
+    machine.running.phase = phase
+    machine.loop.step()
+    machine.attempts = []
+    machine.loop.step()
+    assert machine.looks == 0
+
+
+def _prepares_another(machine: Machine) -> None:
+    machine.running.phase = Phase.PREPARING
+
+
+def _transfers(_: Machine) -> None:
+    TRANSFERS._callers[0] += 1
+
+
+def _leaves(machine: Machine) -> None:
+    machine.closed = True
+
+
+def _fills(machine: Machine) -> None:
+    lent = 2 * machine.next.spec["resources"]["disk_mb"] << 20
+    shutil.disk_usage = lambda _: SimpleNamespace(free=lent - 1)  # type: ignore[assignment,return-value]
+
+
+@pytest.mark.parametrize("happens", [_prepares_another, _transfers, _leaves, _fills])
+def test_it_stops_when_a_job_needs_the_network_or_the_disk(
+    machine: Machine, happens: Callable[[Machine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = []
+
+    def during(attempt: Ahead) -> None:
+        happens(machine)
+        with pytest.raises(Stopped) as caught:
+            attempt.while_wanted()
+        stopped.append(caught)
+        raise caught.value
+
+    machine.during = during
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", shutil.disk_usage)
+        patched.setattr(TRANSFERS, "_callers", TRANSFERS._callers.copy())
+        machine.loop.step()
+    assert (len(stopped), machine.prepared) == (1, 0)
+    # It is tried again later.
+    machine.running.phase, machine.closed = Phase.RUNNING, False
+    machine.during = lambda _: None
+    machine.loop.step()
+    assert machine.prepared == 1
+
+
+def test_the_same_job_started_here_waits_for_what_is_under_way(machine: Machine) -> None:
+    def during(attempt: Ahead) -> None:
+        claimed = Attempt(machine.next, machine.running.folders)
+        machine.attempts = [claimed]
+        attempt.while_wanted()
+
+    machine.during = during
+    machine.loop.step()
+    assert machine.prepared == 1

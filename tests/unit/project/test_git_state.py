@@ -1,0 +1,101 @@
+"""What a submit notes of a project's repository."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client.cli.show.standing import revision_text
+from forge_client.project import git
+from forge_client.project.git import git_state
+from forge_client.project.listing import scan
+from forge_schema.model.job import Git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHO = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
+
+
+def run(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", *WHO, "-C", folder, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder within a repository, with everything committed."""
+    run(tmp_path, "init", "-q", "-b", "main")
+    folder = tmp_path / "train"
+    folder.mkdir()
+    (folder / "train.py").write_text("one\n")
+    (folder / ".env").write_text("KEY=old\n")
+    (tmp_path / "README").write_text("one\n")
+    run(tmp_path, "add", "-A")
+    run(tmp_path, "commit", "-qm", "first")
+    return folder
+
+
+def test_a_clean_folder_has_a_revision_and_a_branch(project: Path) -> None:
+    (project.parent / "README").write_text("a change elsewhere\n")
+    state = git_state(scan(project))
+    assert state == (Git(revision=run(project, "rev-parse", "HEAD"), branch="main"), b"")
+    run(project, "checkout", "-q", "--detach")
+    detached = git_state(scan(project))
+    assert detached is not None
+    assert detached[0].branch is None
+
+
+def test_a_diff_has_changes_of_the_bundles_files_and_no_others(project: Path) -> None:
+    (project / "train.py").write_text("two\n")
+    (project / ".env").write_text("KEY=secret\n")
+    (project / "new.py").write_text("untracked\n")
+    state = git_state(scan(project))
+    assert state is not None
+    assert state[0].dirty
+    assert b"--- a/train.py" in state[1]
+    assert b"+two" in state[1]
+    assert b"secret" not in state[1]
+    assert b"KEY" not in state[1]
+
+
+def test_a_repositorys_own_programs_are_not_run(project: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    for name in ("core.fsmonitor", "diff.external"):
+        run(project, "config", name, f"touch {ran}; false")
+    (project / "train.py").write_text("two\n")
+    state = git_state(scan(project))
+    assert state is not None
+    assert b"+two" in state[1]
+    assert not ran.exists()
+
+
+def test_a_diff_that_is_too_large_is_not_kept(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "MOST_DIFF_BYTES", 100)
+    (project / "train.py").write_text("x" * 200)
+    state = git_state(scan(project))
+    assert state is not None
+    assert (state[0].dirty, state[1]) == (True, b"")
+
+
+def test_without_a_repository_or_git_there_is_nothing(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state(scan(project)) is None
+    monkeypatch.undo()
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    (project.parent / ".git").rename(tmp_path / "gone")
+    assert git_state(scan(project)) is None
+
+
+def test_a_revision_is_said_in_one_line() -> None:
+    said = {"revision": "a" * 40, "branch": "main", "dirty": True}
+    assert revision_text({"git": said}) == "aaaaaaaaaaaa on main, with uncommitted changes"
+    assert revision_text({"git": {"revision": "a" * 40}}) == "aaaaaaaaaaaa"
+    assert revision_text({}) == ""

@@ -1,0 +1,199 @@
+"""Sandboxes: containers made beforehand, which hold a network until a job's container joins it.
+
+To set up a network takes most of the time that a container needs to start. A sandbox serves one job
+and is removed with it: connections, listeners and firewall state in it never meet another job.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from docker.errors import ImageNotFound
+from docker.types import LogConfig
+
+from forge_worker.runners.docker.container import (
+    FAILED,
+    Containers,
+    Created,
+    MainProcess,
+    remove_container,
+)
+from forge_worker.runners.docker.pause import PROGRAM, pause_image
+from forge_worker.runners.runner import EngineUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forge_worker.runners.docker.engine import Engine
+
+# On a sandbox: the id of its worker's folder. On a job's container: the name of its sandbox.
+FOLDER_OF_SANDBOX = "forge.sandbox.folder"
+SANDBOX_LABEL = "forge.sandbox"
+NOBODY = "65532:65532"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A container that waits; `process` is None if it is not visible from here."""
+
+    id: str
+    name: str
+    process: MainProcess | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has certainly ended."""
+        return self.process is not None and self.process.ended()
+
+    def broke(self, error: Exception) -> bool:
+        """Return whether a container could not start because of this sandbox."""
+        return self.ended or self.id in str(error)
+
+
+class Sandboxes:
+    """The sandboxes of an agent, with the network that its jobs have. Thread-safe.
+
+    Those of jobs are known by the names of the jobs' containers, and last as long as `containers`
+    are in use. `changed` is set when one may be missing or superfluous. `asked` is whether any job
+    wanted one.
+    """
+
+    def __init__(self, engine: Engine, containers: Containers, network: str) -> None:
+        self._engine = engine
+        self._containers = containers
+        self._network = network
+        self._lock = Lock()
+        self._waiting: deque[Sandbox] = deque()
+        self._joined: dict[str, str] = {}
+        self._starting = 0
+        self.changed = containers.released
+        self.asked = False
+
+    def take(self, container: str) -> Sandbox | None:
+        """Return a sandbox for a container that is in use; None if none is ready."""
+        with self._lock:
+            self.asked = True
+            while self._waiting:
+                found = self._waiting.popleft()
+                if not found.ended:
+                    self._joined[container] = found.name
+                    return found
+        return None
+
+    def joined(self, container: str, sandbox: str) -> None:
+        """Record that a container of an earlier agent is in a sandbox."""
+        with self._lock:
+            self._joined[container] = sandbox
+
+    def not_joined(self, container: str) -> None:
+        """Record that a container could not start in the sandbox that it took."""
+        with self._lock:
+            self._joined.pop(container, None)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Have no sandbox made or removed while a job's container starts."""
+        with self._lock:
+            self._starting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting -= 1
+            self.changed.set()
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a job's container starts now."""
+        return self._starting > 0
+
+    @property
+    def ready(self) -> int:
+        """How many wait for a job."""
+        with self._lock:
+            return sum(not one.ended for one in self._waiting)
+
+    def make(self, folder: str) -> None:
+        """Make a sandbox that waits; `folder` is the id of the worker's folder.
+
+        Raises:
+            EngineUnreachable: the engine could not make it.
+        """
+        name = f"forge-sandbox-{secrets.token_hex(6)}"
+        try:
+            made = self._created(name, folder)
+            self._engine.client.api.start(made)
+            pid = self._engine.client.api.inspect_container(made)["State"]["Pid"]
+        except FAILED as error:
+            raise EngineUnreachable(f"the engine could not make a sandbox: {error}") from error
+        with self._lock:
+            self._waiting.append(Sandbox(made, name, MainProcess.of(pid, made)))
+        log.debug("sandbox_ready", sandbox=name)
+
+    def tidy(self, folder: str) -> None:
+        """Remove the folder's sandboxes that neither wait nor have a job, and those that ended.
+
+        Raises:
+            EngineUnreachable: the engine does not answer, or cannot remove one.
+        """
+        kept = self._kept()
+        try:
+            found = self._engine.client.api.containers(
+                all=True, filters={"label": f"{FOLDER_OF_SANDBOX}={folder}"}
+            )
+        except FAILED as error:
+            raise EngineUnreachable(f"the engine cannot list its sandboxes: {error}") from error
+        for one in found:
+            if not kept & {name.lstrip("/") for name in one["Names"] or []}:
+                remove_container(self._engine, one["Id"])
+
+    def end(self, folder: str) -> None:
+        """Remove all sandboxes that have no job.
+
+        Raises:
+            EngineUnreachable: as `tidy`.
+        """
+        with self._lock:
+            self._waiting.clear()
+        self.tidy(folder)
+
+    def _kept(self) -> set[str]:
+        with self._lock:
+            self._waiting = deque(one for one in self._waiting if not one.ended)
+            used = self._containers.used
+            self._joined = {job: name for job, name in self._joined.items() if used(job)}
+            return {*(one.name for one in self._waiting), *self._joined.values()}
+
+    def _created(self, name: str, folder: str) -> str:
+        known = pause_image()
+        assert known is not None  # noqa: S101 - otherwise the pool does not run
+        image, tar = known
+        arguments: dict[str, Any] = {
+            "name": name,
+            # The job's own: it shares the names of its network.
+            "hostname": name,
+            "labels": {FOLDER_OF_SANDBOX: folder},
+            "entrypoint": [PROGRAM],
+            "network": self._network,
+            "user": NOBODY,
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges:true"],
+            "read_only": True,
+            "ipc_mode": "none",
+            "log_config": LogConfig(type="none"),
+        }
+        containers = Created(client=self._engine.client)
+        try:
+            return str(containers.create(image, **arguments))
+        except ImageNotFound:
+            for _ in self._engine.client.api.load_image(tar):  # type: ignore[no-untyped-call]
+                pass
+        return str(containers.create(image, **arguments))
