@@ -347,7 +347,7 @@ def test_a_copy_is_made_only_within_the_jobs_share_of_the_disk(here: Desk) -> No
                 peak.append(weight(staging))
                 return done
 
-            sync._snapshots.take = take  # type: ignore[method-assign]
+            sync._snapshots.take = take  # type: ignore[method-assign, assignment]
             sync.step()
     # Half of a model may be there, so it must be copied to see.
     assert max(peak[: len(peak) // 2]) < 1 << 20
