@@ -17,8 +17,6 @@ from forge_schema.model.job import (
     JobDetail,
     JobStatus,
     ListedJob,
-    Schedule,
-    Template,
     job_states,
     possible_job,
 )
@@ -46,6 +44,7 @@ from forge_client.http.errors import NOT_FORGE, UNKNOWN_REQUEST, rejected_job
 from forge_client.http.findings import JOBS, HttpFindings, job_path
 from forge_client.http.health import checks
 from forge_client.http.objects import Objects, Offer, UrlRefused
+from forge_client.http.plans import HttpPlans
 from forge_client.http.server import Server
 from forge_client.http.submission import submitted
 from forge_client.http.transport import Transport, retried
@@ -53,8 +52,6 @@ from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
 
 T = TypeVar("T")
-TEMPLATES = "/api/queue/templates"
-SCHEDULES = "/api/queue/schedules"
 PAGE = 1000
 UPLOADS = 3
 TIME_COLUMNS = ("at", "since")
@@ -64,7 +61,7 @@ OVERHEAD = 1 << 16
 LARGEST = 5 << 30
 
 
-class HttpBackend:
+class HttpBackend(HttpPlans):
     """Asks a server; connects when it is first asked.
 
     Args:
@@ -79,8 +76,7 @@ class HttpBackend:
     slowest_s = 2.0
 
     def __init__(self, server: Server, *, owner: str | None = None) -> None:
-        self._owner = owner
-        self._transport = Transport(server)
+        super().__init__(Transport(server), owner=owner)
         self._bare = self._transport.bare()
         self._objects = Objects(self._bare)
 
@@ -389,64 +385,6 @@ class HttpBackend:
         answer = self._transport.get("/api/overview", jobs=jobs, workers=workers)
         return self._transport.record(Overview, answer)
 
-    def templates(self) -> list[Template]:
-        return self._transport.records(Template, self._transport.get(TEMPLATES, owner=self._owner))
-
-    def template(self, name: str) -> Template:
-        answer = self._transport.get(_named(TEMPLATES, name), owner=self._owner)
-        return self._transport.record(Template, answer)
-
-    def keep_template(self, name: str, spec: Mapping[str, Any]) -> None:
-        with rejected_job():
-            path = self._owned(TEMPLATES, name)
-            self._transport.send("PUT", path, {"spec": dict(spec)}, again=True)
-
-    def remove_template(self, name: str) -> None:
-        self._transport.send("DELETE", self._owned(TEMPLATES, name), again=False)
-
-    def schedules(self) -> list[Schedule]:
-        return self._transport.records(Schedule, self._transport.get(SCHEDULES, owner=self._owner))
-
-    def schedule(self, name: str) -> Schedule:
-        answer = self._transport.get(_named(SCHEDULES, name), owner=self._owner)
-        return self._transport.record(Schedule, answer)
-
-    def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
-        body = {"name": name, "cron": cron, "timezone": timezone}
-        try:
-            with rejected_job():
-                self._transport.send("POST", "/api/queue/check-schedule", body, again=True)
-        except ClientError as error:
-            # An older server checks them when they are stored.
-            if error.code != UNKNOWN_REQUEST:
-                raise
-
-    def keep_schedule(
-        self,
-        name: str,
-        cron: str,
-        spec: Mapping[str, Any],
-        *,
-        timezone: str = "UTC",
-        overlap: bool = True,
-    ) -> Schedule:
-        body = {"cron": cron, "timezone": timezone, "overlap": overlap, "spec": dict(spec)}
-        with rejected_job():
-            path = self._owned(SCHEDULES, name)
-            answer = self._transport.send("PUT", path, body, again=True)
-        return self._transport.record(Schedule, answer)
-
-    def pause_schedule(self, name: str, *, paused: bool = True) -> None:
-        path = self._owned(SCHEDULES, name)
-        self._transport.send("PATCH", path, {"paused": paused}, again=True)
-
-    def remove_schedule(self, name: str) -> None:
-        self._transport.send("DELETE", self._owned(SCHEDULES, name), again=False)
-
-    def _owned(self, path: str, name: str) -> str:
-        whose = f"?owner={quote(self._owner, safe='')}" if self._owner else ""
-        return _named(path, name) + whose
-
     def reports(self) -> list[str]:
         names: list[str] = self._transport.items(self._transport.get("/api/reports"))
         return names
@@ -461,10 +399,6 @@ class HttpBackend:
 
     def health(self) -> list[Check]:
         return checks(self._transport, self.me, self.workers)
-
-
-def _named(path: str, name: str) -> str:
-    return f"{path}/{quote(name, safe='')}"
 
 
 def _ignore(_count: int) -> None:

@@ -59,15 +59,30 @@ class Administration:
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
+        public_key: bytes | None = None,
     ) -> Secret:
-        """Create a worker; return its id and its token, which cannot be read again."""
+        """Create a worker; return its id and its token, which cannot be read again.
+
+        With an Ed25519 public key, it must sign every request.
+        """
         return self.backend.admin.create_worker(
-            name, ephemeral=ephemeral, labels=labels, lasts=lasts
+            name, ephemeral=ephemeral, labels=labels, lasts=lasts, public_key=public_key
         )
 
-    def rotate_worker(self, worker: str | int, *, lasts: timedelta | None = None) -> str:
-        """Replace a worker's token and return the new one. The old one stops working."""
-        return self.backend.admin.rotate_worker(self._worker(worker), lasts=lasts)
+    def rotate_worker(
+        self,
+        worker: str | int,
+        *,
+        lasts: timedelta | None = None,
+        public_key: bytes | None = None,
+    ) -> str:
+        """Replace a worker's token and return the new one. The old one stops working.
+
+        A public key stays, unless another one is given.
+        """
+        return self.backend.admin.rotate_worker(
+            self._worker(worker), lasts=lasts, public_key=public_key
+        )
 
     def delete_worker(self, worker: str | int) -> None:
         """Remove an offline worker and its token."""
@@ -132,10 +147,21 @@ class Administration:
         return Rows(self.backend.admin.api_keys())
 
     def create_key(
-        self, owner: str, role: str, *, name: str = "", lasts: timedelta | None = None
+        self,
+        owner: str,
+        role: str,
+        *,
+        name: str = "",
+        lasts: timedelta | None = None,
+        public_key: bytes | None = None,
     ) -> Secret:
-        """Create an API key; return its id and its text, which cannot be read again."""
-        return self.backend.admin.create_key(owner, role, name=name, lasts=lasts)
+        """Create an API key; return its id and its text, which cannot be read again.
+
+        With an Ed25519 public key, every request must be signed.
+        """
+        return self.backend.admin.create_key(
+            owner, role, name=name, lasts=lasts, public_key=public_key
+        )
 
     def rotate_key(self, key_id: str) -> str:
         """Replace the text of an API key and return the new one. The old one stops working."""

@@ -98,6 +98,7 @@ class AsyncJob:
     retry = _as_it_is(Job.retry)
     preempt = _as_it_is(Job.preempt)
     exec = _as_it_is(Job.exec)
+    code = _as_it_is(Job.code)
     attempts = _as_it_is(Job.attempts)
     events = _as_it_is(Job.events)
     approve = _as_it_is(Job.approve)
@@ -109,6 +110,15 @@ class AsyncJob:
     artifacts = _as_it_is(Job.artifacts)
     checkpoints = _as_it_is(Job.checkpoints)
     download = _as_it_is(Job.download)
+
+    async def rerun(self) -> "AsyncJob":
+        """Submit the job again, as `Job.rerun` does."""
+        return AsyncJob(await asyncio.to_thread(self.sync.rerun))
+
+    async def diff(self, other: "AsyncJob | Path | str" = ".") -> str:
+        """Return the diff of the job's code and another's, as `Job.diff` does."""
+        theirs = other.sync if isinstance(other, AsyncJob) else other
+        return await asyncio.to_thread(self.sync.diff, theirs)
 
 
 def _new(reading: LogReading, *, final: bool) -> list[Piece]:

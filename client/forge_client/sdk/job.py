@@ -6,6 +6,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from forge_client.backend import Backend
 from forge_client.cli.logs.follow import QUICKEST_S, follow
 from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.cli.show.endings import decisive, ending
+from forge_client.code import fetch, unpacked_code
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
 from forge_client.findings import all_metrics, all_tests
@@ -97,7 +99,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """The job's current state, such as `ready`, `running` or `succeeded`."""
+        """The state of `status()`, such as `ready` or `running`; its `word` is what pages say."""
         return self.status().state
 
     @property
@@ -242,6 +244,36 @@ class Job:
         It resumes elsewhere.
         """
         return self.backend.preempt(self.id)
+
+    def rerun(self) -> "Job":
+        """Submit the job again: the same code, command and options."""
+        return Job(self.backend, self.backend.submit([self.backend.request(self.id)])[0])
+
+    def code(self, folder: Path | str) -> Path:
+        """Unpack the job's code, as it was submitted, into an empty or new folder.
+
+        Raises:
+            ClientError: the job has no code, or the folder is not empty.
+        """
+        fetch(self.backend, self.status(), Path(folder))
+        return Path(folder)
+
+    def diff(self, other: "Job | Path | str" = ".") -> str:
+        """Return the unified diff of the job's code and that of another job, or a folder.
+
+        Raises:
+            ClientError: one of them has no code.
+        """
+        from forge_client.cli.code.code import differences  # noqa: PLC0415 - typer takes a while
+
+        with ExitStack() as stack:
+            first = stack.enter_context(unpacked_code(self.backend, self.status()))
+            second = (
+                stack.enter_context(unpacked_code(other.backend, other.status()))
+                if isinstance(other, Job)
+                else Path(other)
+            )
+            return "".join(f"{line}\n" for line in differences(first, second))
 
     def exec(self, command: Sequence[str] = ("sh",), *, rank: int = 0) -> int:
         """Run a command inside the running job, on this terminal; return its exit code.

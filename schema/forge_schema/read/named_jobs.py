@@ -8,7 +8,7 @@ from forge_schema.model.job import JobUnknown, possible_job
 from forge_schema.model.quantities import names_text
 
 # How many of the newest jobs are searched for a name, at most: of the owner, and of all others.
-LOOK = 5_000
+LOOK = 3_000
 SHOWN = 5
 NEWEST = re.compile(r"@(last|[1-9]\d{0,2})", re.ASCII)
 ID = re.compile(r"\d+", re.ASCII)

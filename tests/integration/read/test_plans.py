@@ -1,4 +1,4 @@
-"""No query scans the history: half a million attempts, judged by the work actually done."""
+"""No query scans the history: 300,000 attempts, judged by the work actually done."""
 
 from __future__ import annotations
 

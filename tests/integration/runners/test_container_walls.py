@@ -6,8 +6,10 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from fcntl import LOCK_EX, flock
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +19,6 @@ from support.workers.runners import Bench, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Limits are in one of two places, depending on the version of the kernel's control groups.
 LOOK = """
@@ -141,12 +142,16 @@ def test_jobs_do_not_reach_each_other(tmp_path: Path) -> None:
 @contextmanager
 def listening_at(address: str) -> Iterator[int]:
     """Have the machine answer at an IPv6 address for a while; yield the port."""
-    subprocess.run(["ip", "-6", "address", "add", f"{address}/128", "dev", "lo"], check=True)
-    try:
-        with socket.create_server((address, 0), family=socket.AF_INET6) as server:
-            yield server.getsockname()[1]
-    finally:
-        subprocess.run(["ip", "-6", "address", "del", f"{address}/128", "dev", "lo"], check=True)
+    place = [f"{address}/128", "dev", "lo"]
+    # The machine has it once, whoever else runs these tests there.
+    with Path(tempfile.gettempdir(), "forge-test-address.lock").open("w") as turn:
+        flock(turn, LOCK_EX)
+        subprocess.run(["ip", "-6", "address", "replace", *place], check=True)
+        try:
+            with socket.create_server((address, 0), family=socket.AF_INET6) as server:
+                yield server.getsockname()[1]
+        finally:
+            subprocess.run(["ip", "-6", "address", "del", *place], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives the machine another address: needs root")

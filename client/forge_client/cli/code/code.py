@@ -56,7 +56,7 @@ def diff(
         if not second.exists():
             job_id = backend.job_id(other)
             second = stack.enter_context(unpacked_code(backend, backend.job(job_id)))
-        for line in _differences(first, second):
+        for line in differences(first, second):
             print(line)  # noqa: T201 - the data
 
 
@@ -77,7 +77,7 @@ def rerun(
         print(job_id)  # noqa: T201 - the data
 
 
-def _differences(first: Path, second: Path) -> Iterator[str]:
+def differences(first: Path, second: Path) -> Iterator[str]:
     """Yield the lines of a unified diff of two folders, as bundles see them."""
     files = [{one.name: one.path for one in scan(root).files} for root in (first, second)]
     for name in sorted({*files[0], *files[1]}):

@@ -170,3 +170,16 @@ def test_a_function_takes_the_fields_of_a_job_and_names_its_packages(
     assert [each.status().spec["command"][-1] for each in (one, other)] == ["0", "1"]
     with pytest.raises(ClientError, match="cannot be sent to a job"):
         there.submit(Lock())  # type: ignore[arg-type]
+
+
+def test_a_job_is_run_again_and_its_code_fetched_and_compared(
+    client: Client, project: Path, tmp_path: Path
+) -> None:
+    first = client.submit(project, "ls", name="x", gpus=2)
+    again = client.job(first.rerun().id)
+    assert again.status().spec == first.status().spec
+    assert first.diff(again) == ""
+    (project / "train.py").write_text("print('bye')\n", encoding="utf-8")
+    assert "+print('bye')" in first.diff(project).splitlines()
+    code = first.code(tmp_path / "code")
+    assert (code / "train.py").read_text(encoding="utf-8") == "print('hello')\n"
