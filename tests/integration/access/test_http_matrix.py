@@ -150,6 +150,14 @@ TABLE: dict[tuple[str, str], Case] = {
         READS_OWN,
         of_job("/artifacts/chunks?file=a"),
     ),
+    ("get", "/api/queue/jobs/{job_id}/code/{digest}"): (
+        READS_OWN,
+        of_job(f"/code/{'0' * 64}"),
+    ),
+    ("get", "/api/queue/jobs/{job_id}/request"): (
+        READS_OWN,
+        of_job("/request"),
+    ),
     ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
     ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),

@@ -88,8 +88,9 @@ class World:
         return f"name-{next(self._serial)}"
 
     def job(self) -> int:
-        """Submit a job for ann."""
-        return self.api.rig.submit(owner="ann")
+        """Submit a job for ann, whose code has a diff."""
+        git = {"revision": "0" * 40, "dirty": True, "diff": "0" * 64}
+        return self.api.rig.submit(owner="ann", git=git)
 
     def sweep(self) -> str:
         """Submit a job of a sweep for ann."""
