@@ -1,6 +1,7 @@
 """`forge-worker`: run the agent, or one of the commands about it."""
 
 import json
+import os
 import sys
 from contextlib import ExitStack, closing
 from functools import partial
@@ -182,12 +183,23 @@ def _work(settings: WorkerSettings) -> None:
         if monitor and settings.metrics_port is not None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
-        signals.listen(drain=agent.leaving.drain, stop=agent.leaving.stop)
+        leaving = agent.leaving
+        signals.listen(drain=leaving.drain, stop=leaving.stop, hand_over=leaving.hand_over)
         shells = stack.enter_context(closing(Shells(settings, agent.running.attempts)))
         with transport.loops(
             work=agent.claim_loop.wake, asked=agent.lease_renewal.wake, called=shells.open
         ):
             agent.run()
+            if leaving.handed_over:
+                _vanish(settings)
+
+
+def _vanish(settings: WorkerSettings) -> None:
+    """End this process at once: closing anything would fail the jobs, whose threads still run."""
+    crashes.forget(settings.worker_dir)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _monitor(settings: WorkerSettings) -> "Monitor | None":

@@ -17,6 +17,8 @@ import psutil
 from chaos.options import HEARTBEAT_S, TTL_S
 from chaos.parts.member import Member, said
 from chaos.parts.object_store import AWS
+from forge_worker.runners.process.runner import ProcessRunner
+from forge_worker.worker_folder import known_id
 from support.ports import free_port
 
 if TYPE_CHECKING:
@@ -67,6 +69,16 @@ class Worker(Member):
 
     kind: str = "direct"
     queue_id: str = ""
+
+    def family(self) -> list[psutil.Process]:
+        """Return its processes, and those of jobs that it continues after an earlier agent."""
+        found = super().family()
+        folder = known_id(self.place) if self.place else None
+        for left in ProcessRunner().leftovers(str(folder)) if folder else ():
+            with suppress(psutil.NoSuchProcess):
+                shim = psutil.Process(int(left.id.partition(":")[0]))
+                found += [shim, *shim.children(recursive=True)]
+        return found
 
     def says(self, word: str) -> bool:
         """Tell whether the log since its last start contains a word."""

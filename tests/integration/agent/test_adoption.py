@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from support.workers.worker import (
     bed,
     containers_of,
     keepers_of,
+    processes_below,
     sandboxes_of,
 )
 
@@ -219,6 +221,62 @@ def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_
         assert not containers_of(made.token)
         assert (made.ended(job)["reason"], made.job(job)["exit_code"]) == ("exit_code", 7)
         assert printed(made, job) == b"up\n" + b"x" * 60_000 + b"last"
+
+
+@pytest.mark.parametrize("kind", ["process", "docker"])
+def test_five_jobs_go_on_after_a_kill_and_after_a_hand_over(
+    tmp_path: Path, database_url: str, eventually: Eventually, kind: str
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "WORD").write_text("hush-hush")
+    keeps = {**LASTS, "secrets_dir": tmp_path / "secrets"}
+    with bed(kind, tmp_path, database_url) as made:
+        first = made.worker(**keeps)
+        secret = made.script(COUNTS + "print(os.environ['WORD'])", secrets=["WORD"])
+        jobs = [secret, *(made.script(COUNTS) for _ in range(4))]
+        for job in jobs:
+            made.says(job, "turn 5\n")
+        first.kill()
+        second = made.worker(**keeps)
+        for job in jobs:
+            says_more(made, job, eventually)
+        before = lease(made, secret)["expires_at"]
+        assert second.leave(signal.SIGUSR2) == 0
+        assert lease(made, secret)["expires_at"] > before
+        third = made.worker(**keeps)
+        assert third.output.count("job_adopted") == 5
+        for job in jobs:
+            let_go(third, job)
+        for job in jobs:
+            made.succeeds(job)
+            assert made.reasons(job) == ["succeeded"]
+            count = int(made.artifacts(job)["turns"])
+            last = [b"*" * len("hush-hush") + b"\n"] if job == secret else []
+            turns = [b"turn %d\n" % n for n in range(count)]
+            assert printed(made, job) == b"".join(turns + last)
+
+
+def test_process_that_ends_without_an_agent_counts_unless_it_was_stopped_for_want_of_one(
+    process: Bed, eventually: Eventually
+) -> None:
+    first = process.worker(**LASTS)
+    ended = process.script(ENDS)
+    process.says(ended, "up")
+    first.kill()
+    let_go(first, ended)
+    eventually(lambda: not processes_below([str(first.folder)]))
+    # Its jobs wait for the next agent for a lease less a heartbeat.
+    second = process.worker(lease_ttl_s=6, heartbeat_s=3)
+    assert (process.ended(ended)["reason"], process.job(ended)["exit_code"]) == ("exit_code", 7)
+    assert printed(process, ended) == b"up\n" + b"x" * 60_000 + b"last"
+    stopped = process.script(LEAVES, max_losses=1)
+    process.says(stopped, "up")
+    let_go(second, stopped)
+    second.kill()
+    eventually(lambda: not processes_below([str(second.folder)]))
+    process.worker(**LASTS)
+    process.succeeds(stopped)
+    assert process.reasons(stopped) == ["worker_lost", "succeeded"]
 
 
 def running(made: Bed) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from threading import Event
+from threading import Event, Thread
 
 import structlog
 
@@ -38,6 +38,7 @@ from forge_worker.machine.health import Health
 from forge_worker.machine.locks import Locks
 from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
+from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.refusals import Refusals
@@ -235,6 +236,9 @@ class Agent:
         # Python runs signal handlers in this thread, and a signal does not always wake a wait.
         while not self._drained.wait(SIGNALS_S):
             pass
+        if self.leaving.handed_over:
+            self._hand_over()
+            return
         self._leave(loops)
         log.info("worker_left", worker=name)
         if self.leaving.replaced:
@@ -266,16 +270,28 @@ class Agent:
         self.outbox.step()
         folder, queue = self._settings.worker_dir, self._registration.identity.queue_id
         earlier = worker_folder.queue_served(folder)
+        secrets = SecretStore(self._settings.secrets_dir, self._settings.name())
         found = take_up(
             folder / "jobs",
             self._runners.all,
             self._gateway,
             spooled=self.outbox.spool.fences(),
             foreign=None not in (earlier, queue) and earlier != queue,
+            secrets=SecretProvision(secrets),
         )
         if queue is not None:
             worker_folder.set_queue_served(folder, queue)
         return found
+
+    def _hand_over(self) -> None:
+        """Renew every lease once more, so that it lasts until the next agent; say no goodbye."""
+        self.claim_loop.end(LEAVE_S)
+        self.running.join_preparing(LEAVE_S)
+        self.lease_renewal.end(LEAVE_S)
+        last = Thread(target=self.lease_renewal.renew_now, name="last renewal", daemon=True)
+        last.start()
+        last.join(LEAVE_S)
+        log.info("worker_left", worker=self._registration.identity.name)
 
     def _leave(self, loops: list[Loop]) -> None:
         """Wait for the jobs, report as much as time allows, and say goodbye to the queue."""

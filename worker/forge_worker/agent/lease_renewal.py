@@ -5,6 +5,7 @@ from contextlib import suppress
 from threading import Event, Thread
 
 import structlog
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Renewal
 from forge_schema.model.states import Standing, WorkerStatus
 from forge_schema.queue.queue import WorkerUnknown
@@ -58,6 +59,11 @@ class LeaseRenewal(Loop):
             # From now on, the process that took over speaks for this worker.
             self._ending.set()
             self._leaving.give_way(self._registration.identity.name)
+
+    def renew_now(self) -> None:
+        """Renew once more after the loop's end; without an answer, the leases last as they are."""
+        with suppress(ForgeError):
+            self.step()
 
     def say_goodbye(self, patience_s: float) -> None:
         """Tell the queue that the worker leaves in good order; wait at most `patience_s` seconds.

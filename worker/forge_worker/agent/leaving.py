@@ -3,7 +3,7 @@
 from threading import Event, Thread
 
 import structlog
-from forge_schema.model.states import Command, Reason
+from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.queue.registry import NameInUse
 
 from forge_worker.agent.claim_loop import Claims
@@ -17,6 +17,7 @@ from forge_worker.spot.notice import Kind, Notice
 
 # Sender of notices that the worker raises itself.
 OWN = "the worker"
+HANDED_OVER = "the worker was handed over to a new agent before the job started"
 # The first pause before asking again about a claim whose answer was lost, and the longest.
 LOOK_S, LONGEST_S = 0.5, 10.0
 
@@ -56,6 +57,7 @@ class Leaving:
         self._term_notice_s = term_notice_s
         self._resting = False
         self._closing: list[Thread] = []
+        self.handed_over = False
         self.replaced: NameInUse | None = None
 
     def drain(self) -> None:
@@ -68,6 +70,20 @@ class Leaving:
     def stop(self, why: str = "the worker was stopped") -> None:
         """Stop claiming, and give the running jobs back after their last checkpoint."""
         self.heed(Notice(OWN, Kind.INTERRUPTION, self._term_notice_s), why)
+
+    def hand_over(self) -> None:
+        """Leave at once, and leave the running jobs to the next agent of this folder.
+
+        Jobs that have not started go back, at no charge.
+        """
+        log.info("worker_handed_over", jobs=self._claims.jobs)
+        self._shutdown.why, self.handed_over = HANDED_OVER, True
+        self._condition.leaving = True
+        self._claims.shut()
+        for attempt in self._running.attempts():
+            if attempt.phase is Phase.PREPARING:
+                attempt.request_stop(self._stop(Reason.DRAINED))
+        self._left.set()
 
     def heed(self, notice: Notice, own_why: str = "") -> None:
         """Follow a notice; of several, the one with the least time left counts."""
@@ -119,7 +135,8 @@ class Leaving:
 
         Its claim was already under way. It goes back before it starts, at no charge.
         """
-        if self._condition.unsafe or self._shutdown.window is not None:
+        leaves = self.handed_over or self._shutdown.window is not None
+        if self._condition.unsafe or leaves:
             attempt.request_stop(self._stop(reason))
 
     def if_idle(self) -> None:

@@ -69,7 +69,7 @@ def until_answered(
 def end_leftovers(settings: WorkerSettings) -> None:
     """Stop the containers that an earlier agent left, if the policy is strict.
 
-    It is unknown how long their leases still hold. Processes ended together with their agent.
+    It is unknown how long their leases still hold. Processes end before theirs can.
     """
     if settings.lease_policy != "strict" or settings.runner == "process" or not engine_answers():
         return

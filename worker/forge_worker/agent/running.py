@@ -28,8 +28,7 @@ class Running:
     def remove(self, token: int) -> None:
         with self._changed:
             del self._held[token]
-            if not self._held:
-                self._changed.notify_all()
+            self._changed.notify_all()
 
     def attempts(self) -> list[Attempt]:
         with self._changed:
@@ -38,6 +37,11 @@ class Running:
     def preparing(self) -> int:
         """Return how many attempts have not started yet."""
         return sum(one.phase is Phase.PREPARING for one in self.attempts())
+
+    def join_preparing(self, patience_s: float) -> None:
+        """Wait until every attempt has started or is gone, or patience runs out."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.preparing(), patience_s)
 
     def join(self, patience_s: Callable[[], float | None]) -> None:
         """Wait until no attempt is left, including those added meanwhile; or patience runs out."""

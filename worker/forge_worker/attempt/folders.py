@@ -63,6 +63,11 @@ class Folders:
         return self.root / "stored-artifacts"
 
     @property
+    def secrets(self) -> Path:
+        """A hash of the job's secrets."""
+        return self.root / "secrets"
+
+    @property
     def preempt(self) -> Path:
         return self.control / "preempt"
 

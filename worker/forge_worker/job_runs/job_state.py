@@ -18,6 +18,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
 from forge_worker.machine.slots import Slot
+from forge_worker.runners.process.door import EXIT
 from forge_worker.runners.runner import Exit
 
 # An explicit list, so that other fields of a grant, above all secrets, are never written.
@@ -36,7 +37,7 @@ GRANTED = (
 )
 # The same, of those that an earlier version did not write.
 OF_A_GANG = ("rank", "nodes")
-LEASE, STOP, EXIT = "lease.json", "stop.json", "exit.json"
+LEASE, STOP = "lease.json", "stop.json"
 # JSON escapes a character with up to six bytes.
 DETAIL_LENGTH = 300
 

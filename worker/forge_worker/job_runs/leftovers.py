@@ -1,8 +1,8 @@
 """Leftovers of an agent that was killed: its next boot continues these jobs or clears them.
 
-A job continues if its container still exists, running or ended, and its lease still holds. Only
-the container knows how the job ended; everything else is in the job's folder. Another kill may
-interrupt this code anywhere, and the boot after that repeats it.
+A job continues if its container or shim still exists, and its lease still holds. Only the
+container knows how the job ended, and a shim notes it; everything else is in the job's folder.
+Another kill may interrupt this code anywhere, and the boot after that repeats it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,6 +21,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.clock import seconds, this_boot
 from forge_worker.job_runs import job_state
 from forge_worker.machine.slots import Slot
+from forge_worker.prepare.secrets import SecretProvision
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import Exit, Handle, Leftover, Own, Runner
@@ -74,11 +75,13 @@ def take_up(
     *,
     spooled: Collection[Fence] = (),
     foreign: bool = False,
+    secrets: SecretProvision | None = None,
 ) -> list[Adopted]:
     """Return the attempts that continue; kill the rest, return their leases, delete their folders.
 
     An attempt whose end waits in the spool has ended: it is neither continued nor given back. Jobs
-    of a `foreign` queue never continue, and this queue is told nothing about them.
+    of a `foreign` queue never continue, and this queue is told nothing about them. A job with
+    secrets continues if `secrets` still has them, to cover them in its output.
 
     Raises:
         EngineUnreachable: the engine cannot list its containers.
@@ -89,7 +92,7 @@ def take_up(
     ended = {one.root for one in folders if one.fence() in spooled}
     open_ones = [] if foreign else [one for one in folders if one.root not in ended]
     candidates = [
-        found for one in open_ones if (found := _candidate(one, runners, left)) is not None
+        found for one in open_ones if (found := _candidate(one, runners, left, secrets)) is not None
     ]
     adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]
     kept = {one.attempt.folders.root for one in adopted}
@@ -105,12 +108,14 @@ def _root(candidate: Candidate) -> Path:
 
 
 def _candidate(
-    folders: Folders, runners: Sequence[Runner], left: dict[str, tuple[Runner, Leftover]]
+    folders: Folders,
+    runners: Sequence[Runner],
+    left: dict[str, tuple[Runner, Leftover]],
+    secrets: SecretProvision | None,
 ) -> Candidate | None:
     found = job_state.read(folders)
     # A restart of the machine ends its containers, with exit codes that say nothing about the jobs.
-    # Secrets are never saved, so they could no longer be redacted from a job's output.
-    if found is None or found.boot != this_boot() or found.attempt.grant.spec.get("secrets"):
+    if found is None or found.boot != this_boot() or not _covered(found.attempt, secrets):
         return None
     if not folders.output.is_dir():
         # Earlier versions kept the folders elsewhere if the job shared its container.
@@ -123,6 +128,16 @@ def _candidate(
     if found.container in left:
         return Candidate(found, *left[found.container])
     return None
+
+
+def _covered(attempt: Attempt, secrets: SecretProvision | None) -> bool:
+    """Tell whether a job's secrets, if it has any, can still be covered in its output."""
+    if not attempt.grant.spec.get("secrets"):
+        return True
+    if secrets is not None and secrets.recall(attempt):
+        return True
+    log.warning("secrets_changed", job=attempt.fence.job_id, note="the job is given back")
+    return False
 
 
 def _hasty(attempt: Attempt) -> int:
@@ -161,13 +176,17 @@ def _adopted(candidate: Candidate) -> Adopted | None:
     if handle is None:
         return None
     log.info("job_adopted", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
-    return Adopted(attempt, slot, candidate.runner, handle, ended=candidate.leftover is None)
+    ended = isinstance(handle, EndedHandle)
+    return Adopted(attempt, slot, candidate.runner, handle, ended=ended)
 
 
 def _handle(candidate: Candidate, attempt: Attempt) -> Handle | None:
     if candidate.leftover is not None:
         grace_s = float(attempt.grant.spec["grace_s"])
-        return candidate.runner.adopt(candidate.leftover, attempt.folders.log, grace_s)
+        adopted = candidate.runner.adopt(candidate.leftover, attempt.folders.log, grace_s)
+        if adopted is not None:
+            return adopted
+    # A process may have ended since the look at its folder.
     exited = job_state.kept_exit(attempt.folders.root)
     return None if exited is None else EndedHandle(exited)
 

@@ -1,5 +1,8 @@
 """Secrets of jobs: read by name from the operator's folder, and redacted in all output."""
 
+import hashlib
+import hmac
+import json
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +118,30 @@ class SecretProvision:
         Raises:
             SecretUnusable: one is missing here; another worker may have it.
         """
+        secrets = self._cover(attempt)
+        if secrets:
+            attempt.folders.secrets.write_bytes(_digest(secrets, attempt))
+        return replace(spec, secrets={**spec.secrets, **secrets})
+
+    def recall(self, attempt: Attempt) -> bool:
+        """Cover the secrets of a job that an earlier agent started; False if they have changed."""
+        try:
+            known = attempt.folders.secrets.read_bytes()
+            return hmac.compare_digest(known, _digest(self._cover(attempt), attempt))
+        except (SecretUnusable, OSError):
+            return False
+
+    def _cover(self, attempt: Attempt) -> dict[str, str]:
         names = attempt.grant.spec.get("secrets", [])
         secrets = {name: self._store.secret(attempt.grant.owner, name) for name in names}
         attempt.redactor = Redactor(secrets.values())
-        return replace(spec, secrets={**spec.secrets, **secrets})
+        return secrets
+
+
+def _digest(secrets: dict[str, str], attempt: Attempt) -> bytes:
+    """Return a slow hash of a job's secrets, salted with its lease's random nonce.
+
+    The cost is that of RFC 7914 for interactive use: 16 MiB, some tens of milliseconds.
+    """
+    told = json.dumps(secrets, sort_keys=True).encode()
+    return hashlib.scrypt(told, salt=attempt.fence.nonce.bytes, n=2**14, r=8, p=1)

@@ -132,11 +132,16 @@ def available(settings: WorkerSettings) -> Runners:
             hint="start Docker, or set --gang-network host or none",
         )
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
-        process = ProcessRunner(ahead=True) if settings.allow_processes else None
-    handlers = ProcessRunner(ahead=True) if installed_handlers() else None
+        process = _processes(settings) if settings.allow_processes else None
+    handlers = _processes(settings) if installed_handlers() else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",
             hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
         )
     return Runners(docker, process, settings.default_image, handlers, policy)
+
+
+def _processes(settings: WorkerSettings) -> ProcessRunner:
+    # The last renewal of a killed agent may be as old as a heartbeat.
+    return ProcessRunner(ahead=True, alone_s=max(0.0, settings.lease_ttl_s - settings.heartbeat_s))

@@ -34,7 +34,8 @@ HEAD = """\
 Usage: forge-worker [FLAG…]
 
 Run jobs from a Forge queue on this machine until stopped: the first SIGINT
-lets running jobs finish, SIGTERM gives them back to the queue.
+lets running jobs finish, SIGTERM gives them back to the queue, SIGUSR2 leaves
+them to the next forge-worker.
 
 Each flag has a variable. Flags override variables, variables override the
 profile, and the profile overrides the defaults. To turn off a switch that is

@@ -68,9 +68,9 @@ def counted(
         raise
     except BaseException:
         # The worker was told to leave before an agent could react.
-        _forget(folder)
+        forget(folder)
         raise
-    _forget(folder)
+    forget(folder)
 
 
 def _announce(folder: Path, before: Crashes, now: float, pause_s: float) -> None:
@@ -100,7 +100,8 @@ def told(folder: Path) -> dict[str, object]:
     return {"bad_ends": kept.bad, "why": kept.why, "waits_s": round(waits_s)} if kept.bad else {}
 
 
-def _forget(folder: Path) -> None:
+def forget(folder: Path) -> None:
+    """Count the end of this start as a clean one."""
     with suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
 

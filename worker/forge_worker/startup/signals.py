@@ -26,21 +26,27 @@ def leave_at_once() -> None:
     _handle(leave)
 
 
-def listen(*, drain: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Handle signals: SIGINT drains, a second one stops; SIGTERM, as sent at preemption, stops."""
+def listen(
+    *, drain: Callable[[], None], stop: Callable[[], None], hand_over: Callable[[], None]
+) -> None:
+    """Handle signals: SIGINT drains, a second one stops; SIGTERM, as sent at preemption, stops.
+
+    SIGUSR2 hands the jobs over to the next agent, also while the worker drains.
+    """
     came: SimpleQueue[int] = SimpleQueue()
     _handle(lambda number, _: came.put(number))
 
     def heed() -> None:
-        if came.get() == signal.SIGINT:
+        number = came.get()
+        if number == signal.SIGINT:
             drain()
-            came.get()
-        stop()
+            number = came.get()
+        hand_over() if number == signal.SIGUSR2 else stop()
 
     Thread(target=heed, name="signals", daemon=True).start()
 
 
 def _handle(handler: Handler) -> None:
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2"):
         with suppress(AttributeError):  # not every system has all of them
             signal.signal(getattr(signal, name), handler)

@@ -28,7 +28,8 @@ class Order(NamedTuple):
     """The shim's order to run a job; `cpus` and `grace_s` as in a RunSpec.
 
     `title` is the end of the shim's command line: the job's name and its labels. `cpu_set` are the
-    numbers of the CPUs to run on; empty if CPUs are limited otherwise.
+    numbers of the CPUs to run on; empty if CPUs are limited otherwise. Without an agent, the job
+    runs for `alone_s` seconds.
     """
 
     command: list[str]
@@ -40,6 +41,7 @@ class Order(NamedTuple):
     title: list[str]
     cpus: float
     cpu_set: list[int]
+    alone_s: float = 0.0
 
 
 def become_subreaper() -> None:

@@ -174,6 +174,11 @@ class CpuTable:
             self._jobs.update(taken)
         return taken
 
+    def take_again(self, taken: tuple[int, ...]) -> None:
+        """Count the CPUs of a job that an earlier agent started."""
+        with self._lock:
+            self._jobs.update(taken)
+
     def give_back(self, taken: tuple[int, ...]) -> None:
         with self._lock:
             self._jobs.subtract(taken)

@@ -23,6 +23,7 @@ import psutil
 
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
+from forge_worker.runners.process.door import entered
 from forge_worker.runners.process.shim import BLANK, LENGTH
 from forge_worker.runners.process.shims import MARK, Shims, base_environment, title
 from forge_worker.runners.runner import (
@@ -50,23 +51,55 @@ class ProcessHandle:
 
     def __init__(
         self,
-        shim: subprocess.Popen[bytes],
+        shim: subprocess.Popen[bytes] | psutil.Process,
         agent: socket.socket,
-        spec: RunSpec,
         cpu_table: CpuTable,
+        *,
+        name: str,
+        grace_s: float,
     ) -> None:
         self._shim = shim
         self._agent = agent
-        self._spec = spec
         self._cpu_table = cpu_table
-        # A control group's quota limits CPUs better than affinity.
-        self._cpu_set = () if "cpu" in parents() else cpu_table.take(spec.cpus)
+        self._cpu_set: tuple[int, ...] = ()
+        self._name = name
+        self._grace_s = grace_s
+        self.pid = 0
         self._exit: Exit | None = None
         self._used: JobUse | None = None
         # Held by the thread that waits for the shim's report.
         self._lock = threading.Lock()
         self._reports = agent.makefile("rb")
-        self.pid = self._started()
+
+    def start(self, spec: RunSpec, alone_s: float) -> None:
+        """Have the shim start the job, and let it run `alone_s` seconds without an agent.
+
+        Raises:
+            StartFailed: this machine could not start it.
+        """
+        # A control group's quota limits CPUs better than affinity.
+        self._cpu_set = () if "cpu" in parents() else self._cpu_table.take(spec.cpus)
+        said = self._greeting(_order(spec, self._cpu_set, alone_s))
+        if "pid" not in said:
+            self._shim.kill()
+            self._shim.wait()
+            confinement_of(self._name).end()
+            self._close()
+            raise StartFailed(
+                f"the process of {self._name} did not start",
+                hint=f"look for the reason at the end of {spec.log_path}",
+            )
+        self.pid = int(said["pid"])
+
+    def go_on(self) -> bool:
+        """Continue a job that an earlier agent started; False if it has ended."""
+        said = self._greeting(b"")
+        if "pid" not in said:
+            self._close()
+            return False
+        self.pid, self._cpu_set = int(said["pid"]), tuple(said["cpu_set"])
+        self._cpu_table.take_again(self._cpu_set)
+        return True
 
     def wait(self, timeout: float) -> Exit | None:
         """Return the exit, or None if the job still runs after `timeout` seconds."""
@@ -85,7 +118,7 @@ class ProcessHandle:
     def stop(self) -> None:
         """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
         self._order("stop")
-        self._see_end(self._spec.grace_s + END_PATIENCE_S)
+        self._see_end(self._grace_s + END_PATIENCE_S)
 
     def used(self) -> JobUse | None:
         """Return what the job has used so far, or in total after its end."""
@@ -98,26 +131,19 @@ class ProcessHandle:
 
     def _see_end(self, patience_s: float) -> None:
         while self.wait(patience_s) is None:
-            self._shim.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just left by itself
+                self._shim.kill()
 
-    def _started(self) -> int:
+    def _greeting(self, order: bytes) -> dict[str, Any]:
+        """Return the shim's first words; none if it died, or does not answer in time."""
         self._agent.settimeout(START_PATIENCE_S)
         try:
-            self._agent.sendall(_order(self._spec, self._cpu_set))
+            self._agent.sendall(order)
             said = self._read()
-        except OSError:  # the shim died, or does not answer in time
-            said = {}
-        if "pid" not in said:
-            self._shim.kill()
-            self._shim.wait()
-            confinement_of(self._spec.name).end()
-            self._close()
-            raise StartFailed(
-                f"the process of {self._spec.name} did not start",
-                hint=f"look for the reason at the end of {self._spec.log_path}",
-            )
-        self._agent.settimeout(None)
-        return int(said["pid"])
+            self._agent.settimeout(None)
+        except OSError:
+            return {}
+        return said
 
     def _look(self, seconds: float) -> None:
         """Wait for the shim's report, unless another thread has read it."""
@@ -135,7 +161,7 @@ class ProcessHandle:
             self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
             return Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
         kill_session(self.pid)
-        confinement_of(self._spec.name).end()
+        confinement_of(self._name).end()
         return Exit(code=None, detail="the job's supervising process was killed")
 
     def _read(self) -> dict[str, Any]:
@@ -156,11 +182,15 @@ class ProcessHandle:
 
 
 class ProcessRunner:
-    """Runs jobs as processes; after the first, if `ahead`, the next job's shim is started early."""
+    """Runs jobs as processes; after the first, if `ahead`, the next job's shim is started early.
+
+    Without an agent, a job runs on for `alone_s` seconds.
+    """
 
     kind: ClassVar[str] = "process"
 
-    def __init__(self, *, ahead: bool = False) -> None:
+    def __init__(self, *, ahead: bool = False, alone_s: float = 0.0) -> None:
+        self._alone_s = alone_s
         self._cpu_table = CpuTable()
         self._shims = Shims(ahead=ahead)
 
@@ -190,7 +220,11 @@ class ProcessRunner:
                 hint="look at the worker's limits on processes, memory and open files",
             ) from error
         try:
-            return ProcessHandle(shim, agent, spec, self._cpu_table)
+            handle = ProcessHandle(
+                shim, agent, self._cpu_table, name=spec.name, grace_s=spec.grace_s
+            )
+            handle.start(spec, self._alone_s)
+            return handle
         finally:
             self._shims.prepare()
 
@@ -204,8 +238,15 @@ class ProcessRunner:
         )
         return [left for left in found if left and belongs(left, folder, own)]
 
-    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> None:
-        """Adopt nothing: a shim whose agent is gone is already stopping its job."""
+    def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ProcessHandle | None:
+        """Return the job's handle; None if it has ended, or its shim is stopping it."""
+        try:
+            shim = psutil.Process(int(leftover.id.partition(":")[0]))
+            agent = entered(log_path.parent)
+        except (OSError, psutil.NoSuchProcess):
+            return None
+        handle = ProcessHandle(shim, agent, self._cpu_table, name=leftover.name, grace_s=grace_s)
+        return handle if handle.go_on() else None
 
     def reap(self, leftover: Leftover) -> None:
         """Make the shim kill the job at once, and wait until both are gone."""
@@ -231,7 +272,7 @@ def kill_session(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
+def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float) -> bytes:
     gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
     order = Order(
         command=list(spec.command),
@@ -243,6 +284,7 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...]) -> bytes:
         title=title(spec),
         cpus=spec.cpus,
         cpu_set=list(cpu_set),
+        alone_s=alone_s,
     )
     packed = json.dumps(order._asdict()).encode()
     return LENGTH.pack(len(packed)) + packed

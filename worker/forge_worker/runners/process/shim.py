@@ -2,9 +2,10 @@
 
 It starts the job, copies its output to the log, watches its memory, and, as a subreaper, inherits
 every process that the job leaves behind. Orders and the exit travel over one socket; when it
-closes, the other side has died, and without an agent the job is stopped. It imports only a little
-of the standard library, for a quick start, and runs with `python -I -S`. Its stderr is the job's
-log.
+closes, the other side has died. The job then runs on for as long as its lease may last. The next
+agent comes in by the door (see `door`), or reads there how the job ended; if none comes, the job is
+stopped. The shim imports only a little of the standard library, for a quick start, and runs with
+`python -I -S`. Its stderr is the job's log.
 
 Memory is polled (see `descendants.memory_bytes`) in addition to the control group's limit, if there
 is one (see `confinement`). Polling needs no privileges, works everywhere, and ends the whole job
@@ -30,6 +31,7 @@ from pathlib import Path
 from forge_worker.runners.process.child import Order, become_subreaper, spawn
 from forge_worker.runners.process.confinement import confine
 from forge_worker.runners.process.descendants import descendants, kill_children, memory_bytes
+from forge_worker.runners.process.door import EXIT, opened
 from forge_worker.runners.process.output import Output
 
 LENGTH = struct.Struct("!Q")
@@ -37,6 +39,8 @@ LENGTH = struct.Struct("!Q")
 BLANK = "-" * 2048
 CALM_S = 0.5
 ALERT_S = 0.1  # polling interval above half of the memory limit
+# As in the agent's record: JSON escapes a character with up to six bytes.
+DETAIL_LENGTH = 300
 NEVER = float("inf")
 # The field `arg_start` of /proc/self/stat, after the program's name: the address of the arguments.
 ARG_START = 45
@@ -51,6 +55,9 @@ class Shim:
         self._order = order
         self._orders = b""
         self._kill_at = NEVER
+        self._alone_until = NEVER
+        self._abandoned = False
+        self._door: socket.socket | None = None
         self._measure_at = 0.0
         self._status: int | None = None
         self._oom = False
@@ -70,6 +77,7 @@ class Shim:
         )
         self._pid = spawn(order, sink, self._confinement)
         os.close(sink)
+        self._open_door()
         self._tell(pid=self._pid)
         while self._status is None:
             self._turn()
@@ -77,8 +85,9 @@ class Shim:
         self._look_for_oom()
         self._confinement.end()
         self._output.drain()
-        said = {"oom": self._oom, "detail": self._detail(stubborn)}
-        self._tell(code=self._code(), **said, **self._used())
+        code, detail = self._code(), self._detail(stubborn)
+        self._note_exit(code, detail)
+        self._tell(code=code, oom=self._oom, detail=detail, **self._used())
 
     def kill(self) -> None:
         """End the job without grace."""
@@ -105,6 +114,43 @@ class Shim:
         self._selector.register(self._agent, selectors.EVENT_READ, self._obey)
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
 
+    def _open_door(self) -> None:
+        if self._order.alone_s > 0:
+            with contextlib.suppress(OSError):  # without a door, the job ends with its agent
+                self._door = opened(Path(self._order.log).parent)
+                self._selector.register(self._door, selectors.EVENT_READ, self._let_in)
+
+    def _let_in(self) -> None:
+        """Serve the agent that came last: only one holds the lock of the worker's folder."""
+        assert self._door is not None  # noqa: S101 - it has just become readable
+        agent, _ = self._door.accept()
+        if self._alone_until == NEVER:
+            self._selector.unregister(self._agent)
+        self._agent.close()
+        self._agent, self._orders, self._alone_until = agent, b"", NEVER
+        agent.setblocking(False)  # noqa: FBT003  its name says what it sets
+        self._selector.register(agent, selectors.EVENT_READ, self._obey)
+        self._tell(pid=self._pid, cpu_set=self._order.cpu_set)
+
+    def _give_up(self) -> None:
+        """Stop the job for want of an agent: its exit code is then not its own."""
+        self._alone_until, self._abandoned = NEVER, True
+        if self._door is not None:
+            self._selector.unregister(self._door)
+            self._door.close()
+        self._stop()
+
+    def _note_exit(self, code: int | None, detail: str) -> None:
+        """Save how the job ended: the agent may be gone before it hears it."""
+        if self._door is None or self._abandoned or self._reaped:
+            return
+        kept = {"code": code, "oom_killed": self._oom, "detail": detail[:DETAIL_LENGTH]}
+        # In place, in space that the agent allocated: the disk may be full.
+        with contextlib.suppress(OSError):
+            file = os.open(Path(self._order.log).with_name(EXIT), os.O_WRONLY | os.O_CREAT, 0o600)
+            os.pwrite(file, json.dumps(kept).encode(), 0)
+            os.close(file)
+
     def _turn(self) -> None:
         now = time.monotonic()
         for key, _ in self._selector.select(max(0.0, min(self._kill_at, self._measure_at) - now)):
@@ -112,6 +158,8 @@ class Shim:
         self._collect()
         if time.monotonic() >= self._measure_at:
             self._measure()
+        if time.monotonic() >= self._alone_until:
+            self._give_up()
         if time.monotonic() >= self._kill_at and self._status is None:
             self._signal(signal.SIGKILL)
             self._kill_at = NEVER
@@ -124,11 +172,14 @@ class Shim:
     def _obey(self) -> None:
         try:
             received = self._agent.recv(4096)
+        except BlockingIOError:  # it was the agent before this one that closed its end
+            return
         except OSError:
             received = b""
         if not received:  # the agent is gone
             self._selector.unregister(self._agent)
-            self._stop()
+            alone_s = self._order.alone_s if self._door else 0.0
+            self._alone_until = time.monotonic() + alone_s
         *orders, self._orders = (self._orders + received).split(b"\n")
         for order in orders:
             self._follow(*order.decode().split())
