@@ -14,7 +14,9 @@ MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
 SECONDS = 20
 # Neither the repository's programs nor its locks: a submit only reads.
 CALM = ("-c", "core.fsmonitor=false", "-c", "diff.external=", "--no-optional-locks")
-PLAIN = ("--no-ext-diff", "--no-textconv", "--relative", "HEAD")
+# Whatever the user's configuration is, `git apply` takes the diff.
+APPLICABLE = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+PLAIN = ("--no-ext-diff", "--no-textconv", *APPLICABLE, "--relative", "HEAD")
 UNCOMMITTED = "uncommitted.diff"
 
 
@@ -36,8 +38,10 @@ def git_state(listing: Listing) -> tuple[Git, bytes] | None:
 
 def _diff(listing: Listing) -> bytes:
     """Return the changes of tracked files; files that are not in the bundle may hold secrets."""
-    names = (_git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b"").decode().split("\0")
-    shown = sorted({entry.name for entry in listing.files} & set(names))
+    found = _git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b""
+    # A deleted file's name may be no UTF-8; then it is not in the bundle either.
+    names = set(found.decode(errors="replace").split("\0"))
+    shown = sorted({entry.name for entry in listing.files} & names)
     if not 0 < len(shown) <= MOST_FILES:
         return b""
     paths = [f":(literal){name}" for name in shown]
