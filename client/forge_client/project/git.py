@@ -63,8 +63,14 @@ def _git(root: Path, *words: str) -> bytes | None:
             capture_output=True,
             timeout=SECONDS,
             check=False,
-            env={**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+            env={**_own_environment(), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def _own_environment() -> dict[str, str]:
+    """Return the variables without those by which a git hook names its repository."""
+    hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+    return {name: value for name, value in os.environ.items() if name not in hook}
