@@ -1,5 +1,6 @@
 """Fetch the code of a job: its bundle, unpacked, and its uncommitted changes."""
 
+import difflib
 import io
 import tarfile
 import tempfile
@@ -15,6 +16,8 @@ from forge_schema.model.job import JobDetail
 from forge_client.backend import Backend
 from forge_client.downloads import at_once, corrupt
 from forge_client.errors import ClientError
+from forge_client.project.bundle import scan
+from forge_client.project.forge_toml import Project
 from forge_client.project.git import UNCOMMITTED
 
 
@@ -48,15 +51,53 @@ def uncommitted(backend: Backend, job: JobDetail) -> str:
         return ""
     with tempfile.TemporaryDirectory(prefix="forge-diff-") as folder:
         _unpack(backend, job.job_id, digest, Path(folder))
-        return (Path(folder) / UNCOMMITTED).read_text(encoding="utf-8", errors="replace")
+        file = Path(folder) / UNCOMMITTED
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+
+def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> Iterator[str]:
+    """Yield the lines of a unified diff of a job's code and that of another job, or a project.
+
+    Raises:
+        ClientError: as `fetch`, or the project's forge.toml is invalid.
+    """
+    with ExitStack() as stack:
+        before, after = (
+            _project(one) if isinstance(one, Path) else stack.enter_context(_files(backend, one))
+            for one in (job, other)
+        )
+        for name in sorted({*before, *after}):
+            yield from _difference(name, before.get(name), after.get(name))
+
+
+def _difference(name: str, before: Path | None, after: Path | None) -> Iterator[str]:
+    first, second = (path.read_bytes() if path else b"" for path in (before, after))
+    if first == second and before and after:
+        return
+    try:
+        old, new = first.decode().splitlines(), second.decode().splitlines()
+    except UnicodeDecodeError:
+        yield f"Binary file {name} differs"
+        return
+    was = f"a/{name}" if before else "/dev/null"
+    is_now = f"b/{name}" if after else "/dev/null"
+    yield from difflib.unified_diff(old, new, was, is_now, lineterm="")
 
 
 @contextmanager
-def unpacked_code(backend: Backend, job: JobDetail) -> Iterator[Path]:
-    """Yield a temporary folder with a job's code; raises as `fetch`."""
-    with tempfile.TemporaryDirectory(prefix="forge-code-") as folder:
-        fetch(backend, job, Path(folder))
-        yield Path(folder)
+def _files(backend: Backend, job: JobDetail) -> Iterator[dict[str, Path]]:
+    """Yield the files of a job's code by name, unpacked for a while; raises as `fetch`."""
+    with tempfile.TemporaryDirectory(prefix="forge-code-") as kept:
+        folder = Path(kept)
+        fetch(backend, job, folder)
+        files = (path for path in folder.rglob("*") if path.is_file())
+        yield {path.relative_to(folder).as_posix(): path for path in files}
+
+
+def _project(folder: Path) -> dict[str, Path]:
+    """Return the files that a submit of a folder would upload."""
+    listing = scan(folder, include=Project.read(folder).include)
+    return {entry.name: entry.path for entry in listing.files}
 
 
 def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:

@@ -14,7 +14,9 @@ MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
 SECONDS = 20
 # Neither the repository's programs nor its locks: a submit only reads.
 CALM = ("-c", "core.fsmonitor=false", "-c", "diff.external=", "--no-optional-locks")
-PLAIN = ("--no-ext-diff", "--no-textconv", "--relative", "HEAD")
+# Whatever the user's configuration is, `git apply` takes the diff.
+APPLICABLE = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+PLAIN = ("--no-ext-diff", "--no-textconv", *APPLICABLE, "--relative", "HEAD")
 UNCOMMITTED = "uncommitted.diff"
 
 
@@ -36,8 +38,10 @@ def git_state(listing: Listing) -> tuple[Git, bytes] | None:
 
 def _diff(listing: Listing) -> bytes:
     """Return the changes of tracked files; files that are not in the bundle may hold secrets."""
-    names = (_git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b"").decode().split("\0")
-    shown = sorted({entry.name for entry in listing.files} & set(names))
+    found = _git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b""
+    # A deleted file's name may be no UTF-8; then it is not in the bundle either.
+    names = set(found.decode(errors="replace").split("\0"))
+    shown = sorted({entry.name for entry in listing.files} & names)
     if not 0 < len(shown) <= MOST_FILES:
         return b""
     paths = [f":(literal){name}" for name in shown]
@@ -59,8 +63,14 @@ def _git(root: Path, *words: str) -> bytes | None:
             capture_output=True,
             timeout=SECONDS,
             check=False,
-            env={**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+            env={**_own_environment(), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def _own_environment() -> dict[str, str]:
+    """Return the variables without those by which a git hook names its repository."""
+    hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+    return {name: value for name, value in os.environ.items() if name not in hook}

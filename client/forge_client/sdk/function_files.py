@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from sysconfig import get_path
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ FOLDER = ".forge-function"
 MARKS = (FILE, "pyproject.toml")
 INSTALLED = {"site-packages", "dist-packages"}
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+_registering = RLock()
 
 
 def stage(
@@ -69,22 +71,24 @@ def _pickled(value: object, what: str, *, beside: Callable[..., Any] | None = No
     function: Any = beside or value
     module = sys.modules.get(function.__module__)
     origin = _imported_from(module)
-    known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
-    mine = module and module.__name__ not in known and origin and not _is_installed(origin)
-    own = module if mine else None
-    if own:
-        cloudpickle.register_pickle_by_value(own)
-    try:
-        pickled: bytes = cloudpickle.dumps(value)
-    except Exception as error:
-        raise ClientError(
-            f"{what} cannot be sent to a job: {error}",
-            hint="open files, connections and locks inside the function, not outside of it",
-            code="not_picklable",
-        ) from error
-    finally:
+    # What is registered holds for all threads.
+    with _registering:
+        known = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+        mine = module and module.__name__ not in known and origin and not _is_installed(origin)
+        own = module if mine else None
         if own:
-            cloudpickle.unregister_pickle_by_value(own)
+            cloudpickle.register_pickle_by_value(own)
+        try:
+            pickled: bytes = cloudpickle.dumps(value)
+        except Exception as error:
+            raise ClientError(
+                f"{what} cannot be sent to a job: {error}",
+                hint="open files, connections and locks inside the function, not outside of it",
+                code="not_picklable",
+            ) from error
+        finally:
+            if own:
+                cloudpickle.unregister_pickle_by_value(own)
     return pickled
 
 

@@ -123,8 +123,8 @@ def raised(error: Exception, file: str) -> "dict[str, Any]":
     text = text.replace(NAMELESS, file)
     said = {
         "type": type(error).__name__,
-        "message": str(error)[:1000],
-        "traceback": text[-MOST_IN_A_ROW // 4 :],
+        "message": _storable(str(error)[:1000]),
+        "traceback": _storable(text[-MOST_IN_A_ROW // 4 :]),
     }
     try:
         import cloudpickle  # noqa: PLC0415 - as above
@@ -133,6 +133,11 @@ def raised(error: Exception, file: str) -> "dict[str, Any]":
     except Exception:  # noqa: BLE001 - it may hold anything
         return {RAISED: said}
     return {RAISED: dict(said, pickled=pickled) if len(pickled) <= MOST_IN_A_ROW else said}
+
+
+def _storable(text: str) -> str:
+    """Return text without what the database refuses: lone surrogates and NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ class FunctionJob(Job, Generic[T]):
         if status.state == "succeeded":
             return self._returned(found)
         said = found and found.get(runner.RAISED)
-        if not isinstance(said, Mapping):
+        # What a cancelled job raised was of an attempt before.
+        if status.state == "cancelled" or not isinstance(said, Mapping):
             raise self._failure(status)
         failed = JobFailed(status, str(said["traceback"]).rstrip())
         try:
@@ -87,7 +88,11 @@ class FunctionJob(Job, Generic[T]):
                 return found
 
     def _stored(self, path: str, digest: str) -> bytes:
-        artifact = next(one for one in self.artifacts() if one.path == path)
+        artifact = next((one for one in self.artifacts() if one.path == path), None)
+        if artifact is None:
+            raise ClientError(
+                f"what job {self.id} returned is not stored any more", code="no_result"
+            )
         with tempfile.TemporaryDirectory(prefix="forge-returned-") as folder:
             place = Path(folder) / path
             self.backend.download(artifact, place)

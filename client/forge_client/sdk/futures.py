@@ -4,9 +4,11 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+from forge_schema.model.job import job_unknown
 from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
+from forge_client.errors import as_client_error
 from forge_client.sdk.job import Job
 
 J = TypeVar("J", bound=Job)
@@ -68,4 +70,8 @@ def _ended(jobs: Collection[J]) -> list[J]:
         for backend, theirs in by_backend.items()
         for job_id, status in backend.statuses([job.id for job in theirs]).items()
     }
+    with as_client_error():
+        for job in jobs:
+            if (job.backend, job.id) not in statuses:
+                raise job_unknown(job.id)
     return [job for job in jobs if statuses[job.backend, job.id].terminal]

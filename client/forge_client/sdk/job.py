@@ -6,7 +6,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from forge_client.backend import Backend
 from forge_client.cli.logs.follow import QUICKEST_S, follow
 from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.cli.show.endings import decisive, ending
-from forge_client.code import fetch, unpacked_code
+from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError
 from forge_client.findings import all_metrics, all_tests
@@ -264,16 +263,9 @@ class Job:
         Raises:
             ClientError: one of them has no code.
         """
-        from forge_client.cli.code.code import differences  # noqa: PLC0415 - typer takes a while
-
-        with ExitStack() as stack:
-            first = stack.enter_context(unpacked_code(self.backend, self.status()))
-            second = (
-                stack.enter_context(unpacked_code(other.backend, other.status()))
-                if isinstance(other, Job)
-                else Path(other)
-            )
-            return "".join(f"{line}\n" for line in differences(first, second))
+        second = other.status() if isinstance(other, Job) else Path(other)
+        lines = differences(self.backend, self.status(), second)
+        return "".join(f"{line}\n" for line in lines)
 
     def exec(self, command: Sequence[str] = ("sh",), *, rank: int = 0) -> int:
         """Run a command inside the running job, on this terminal; return its exit code.

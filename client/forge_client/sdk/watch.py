@@ -90,5 +90,10 @@ def _complete(future: Future[Any], fetch: Fetch, status: JobStatus | Exception) 
         return
     try:
         future.set_result(fetch(status))
+    except StopIteration as error:
+        # An asyncio future refuses it, and `await` would never return.
+        stopped = RuntimeError("the job's function raised StopIteration")
+        stopped.__cause__ = error
+        future.set_exception(stopped)
     except BaseException as error:  # noqa: BLE001 - whatever the function raised
         future.set_exception(error)

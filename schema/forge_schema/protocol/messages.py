@@ -272,18 +272,19 @@ class InputsWanted(Body):
     keys: Annotated[list[Key], FailFast(), Field(min_length=1, max_length=OBJECTS)]
 
 
+BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
 class SmallObject(Body):
     """An object of a lease's job, with its content."""
 
     key: Key
     sha256: Digest
-    content: Base64Bytes
+    content: Annotated[Base64Bytes, Field(json_schema_extra={"pattern": BASE64})]
 
-    @model_validator(mode="after")
-    def _arrived_whole(self) -> Self:
-        if hashlib.sha256(self.content).hexdigest() != self.sha256:
-            raise ValueError("the content's SHA-256 is another")
-        return self
+    def is_whole(self) -> bool:
+        """Return whether the content has the SHA-256."""
+        return hashlib.sha256(self.content).hexdigest() == self.sha256
 
 
 class SmallObjects(Held):

@@ -119,13 +119,14 @@ class Uploads:
 
 def named(spec: JobSpec) -> list[str]:
     """Return the SHA-256 of each upload that a job names."""
-    return [digest for digest in (spec.bundle_digest, spec.image_tar) if digest]
+    diff = spec.git.diff if spec.git else None
+    return [digest for digest in (spec.bundle_digest, spec.image_tar, diff) if digest]
 
 
 def not_uploaded(spec: JobSpec) -> NotUploaded:
     """Return the error for a job."""
     return NotUploaded(
-        f"{spec.owner} has not uploaded the bundle or the image that the job names:"
+        f"{spec.owner} has not uploaded the bundle, the image or the diff that the job names:"
         f" {', '.join(named(spec))}",
         hint="upload it first: `forge submit` does, and so does POST /api/bundles or /api/images",
     )

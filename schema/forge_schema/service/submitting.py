@@ -130,8 +130,9 @@ class Submitting(Verbs):
 
     def _look_for_uploads(self, jobs: Sequence[JobSpec]) -> None:
         bundles = {(job.owner, job.bundle_digest, keys.bundle) for job in jobs}
+        diffs = {(job.owner, job.git.diff, keys.bundle) for job in jobs if job.git}
         images = {(job.owner, job.image_tar, keys.image) for job in jobs}
-        for owner, sha256, key in islice(bundles | images, MOST_LOOKS):
+        for owner, sha256, key in islice(bundles | diffs | images, MOST_LOOKS):
             if sha256:
                 self._has_uploaded(owner, key(sha256), sha256)
 

@@ -69,7 +69,7 @@ def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: s
     job = _fire(database_url)
     shows(ann("show", job), "schedule nightly, due ", "schedule:nightly")
     shows(ann("explain", job), "submitted by", "schedule nightly, due ")
-    shows(ann("schedule", "show", "nightly"), "last job", f"{job}, ready")
+    shows(ann("schedule", "show", "nightly"), "last job", f"{job}, queued")
     shows(ann("schedule", "remove", "nightly"), "removed")
     told(ann("schedule", "show", "nightly"), 3, "ann has no schedule 'nightly'", "schedule list")
 

@@ -88,6 +88,16 @@ def test_code_of_another_owner_is_as_good_as_absent(api: Api, kind: str) -> None
         assert bob.call("POST", "/api/queue/check", {"jobs": [job]}).is_success
 
 
+def test_code_of_another_owner_is_no_diff_either(api: Api) -> None:
+    """Who may name it as the diff of a job could download it."""
+    ann, bob = api.key("ann"), api.key("bob")
+    upload(ann, "bundles")
+    git = {"revision": "0" * 40, "diff": DIGEST}
+    answer = bob.call("POST", "/api/queue/submit", {"jobs": [{**SPEC, "git": git}]})
+    assert problem(answer, 404, "not_uploaded")
+    assert ann.submit(git=git)
+
+
 def test_owner_who_has_the_code_too_uploads_it_and_runs_it(api: Api, kind: str) -> None:
     ann, bob = api.key("ann"), api.key("bob")
     for who in (ann, bob):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import zstandard
 from forge_client import Client, ClientError, JobFailed, as_completed
-from forge_client.code import fetch, uncommitted
+from forge_client.code import differences, fetch, uncommitted
 from forge_client.project.bundle import pack
 from forge_schema.model.states import Reason
 from forge_schema.model.stored import BEGINNING
@@ -71,6 +71,15 @@ def test_the_code_of_a_job_comes_back_and_is_submitted_again(
     assert (tmp_path / "code" / "train.py").read_text() == "print('changed')\n"
     with refusal("folder_not_empty"):
         fetch(backend, found, tmp_path / "code")
+    assert list(differences(backend, found, project)) == []
+    (project / "train.py").unlink()
+    (project / "weights").write_bytes(b"\xff")
+    assert [
+        line for line in differences(backend, found, project) if line[:3] in {"---", "Bin"}
+    ] == [
+        "--- a/train.py",
+        "Binary file weights differs",
+    ]
     (again,) = backend.submit([backend.request(job.id)])
     assert again != job.id
     second = backend.job(again)

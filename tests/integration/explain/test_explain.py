@@ -102,13 +102,13 @@ def _changed(scene: Scene, job_id: int, remedy: Remedy) -> int:
 
 def _typed(scene: Scene, words: list[str]) -> None:
     match words[1:]:
-        case ["resume", queue]:
+        case ["queue", "resume", queue]:
             scene.admin.pause(queue, paused=False)
-        case ["limit", "--owner", owner, what, number]:
+        case ["queue", "limit", "--owner", owner, what, number]:
             scene.admin.limit_owner(owner, OwnerSettings(**_limits(what, number)))
-        case ["limit", queue, what, number]:
+        case ["queue", "limit", queue, what, number]:
             scene.admin.limit_queue(queue, **_limits(what, number))
-        case ["drain", name, "--undo"]:
+        case ["worker", "drain", name, "--undo"]:
             scene.registry.command(scene.machines[name][0], None)
         case _:
             pytest.fail(f"nothing is known of {words}")

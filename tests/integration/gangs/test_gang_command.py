@@ -73,7 +73,7 @@ def test_the_command_shows_the_machines_of_a_job(rig: Rig, tmp_path: Path) -> No
         FORGE_STORE_URL=(tmp_path / "store").as_uri(),
     )
     heading, row = forge("ps").stdout.splitlines()
-    assert heading.split()[3:7] == ["PROGRESS", "ATTEMPT", "NODES", "WORKER"]
+    assert heading.split()[3:6] == ["NODES", "PROGRESS", "TIME"]
     assert "gpu-0, gpu-1 and gpu-2" in row
     shown = forge("show", str(run.job_id)).stdout
     assert "gpu-0, gpu-1 and gpu-2" in shown
@@ -108,7 +108,7 @@ def test_ps_counts_the_machines_that_a_range_runs_on(rig: Rig, tmp_path: Path) -
         FORGE_STORE_URL=(tmp_path / "store").as_uri(),
     )
     heading, *rows = forge("ps").stdout.splitlines()
-    nodes = slice(heading.index("NODES"), heading.index("WORKER"))
+    nodes = slice(heading.index("NODES"), heading.index("PROGRESS"))
     assert {row.split()[0]: row[nodes].strip() for row in rows} == {
         str(waiting): "2",
         str(waiting - 1): "3",

@@ -57,7 +57,9 @@ def test_small_objects_are_stored_in_one_request_or_none_is(api: Api) -> None:
         worker.post(path, {**held(grant), "objects": [*few[1:], foreign]}), 404, "object_unknown"
     )
     damaged = {**few[0], "content": foreign["content"]}
-    problem(worker.post(path, {**held(grant), "objects": [*few[1:], damaged]}), 422, "invalid")
+    problem(
+        worker.post(path, {**held(grant), "objects": [*few[1:], damaged]}), 409, "checksum_wrong"
+    )
     with pytest.raises(ObjectMissing):
         store.get(few[1]["key"])
     # Once more, as after a lost answer.

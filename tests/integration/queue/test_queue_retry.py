@@ -56,7 +56,7 @@ def test_what_did_not_fail_is_not_retried(rig: Rig) -> None:
     worker.claim_one()
     rig.queue.cancel(cancelled)
     scheduled = rig.submit(delay_s=60)
-    states = {done: "succeeded", running: "running", ready: "ready", scheduled: "scheduled"}
+    states = {done: "succeeded", running: "running", ready: "queued", scheduled: "queued"}
     for job_id, state in {**states, cancelled: "cancelled"}.items():
         before = rig.places(job_id)
         with pytest.raises(NotRetryable, match=f"job {job_id} is {state}") as refused:

@@ -14,6 +14,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import State, WorkerStatus
+from forge_schema.queue.claim import next_inputs
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
@@ -120,6 +121,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "job_runs": lambda w, job: JobStory(w.database, job).runs(),
     "job_spent": lambda w, job: JobStory(w.database, job).spent(),
     "page_artifacts": lambda w, job: JobStory(w.database, job).artifacts(count=100),
+    "next_inputs": lambda w, job: next_inputs(w.database, w.worker_id, job),
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),
     "series_attempt": lambda w, job: Series(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
@@ -127,6 +129,9 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "page_job_trail": lambda w, job: audit_pages.page(w.database, audit_pages.Wanted(job_id=job)),
 }
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
+    "next_job": lambda w: w.database.one(
+        "next_job", again=True, lanes=[*range(1, 51)], worker_id=w.worker_id
+    ),
     "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
     "named_jobs": lambda w: [named(w, handle) for handle in ("@last", "@9", "none")],
     "audit": lambda w: [

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import Mount
+from support.waiting import eventually
 from support.workers.runners import Bench, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
@@ -146,12 +147,20 @@ def listening_at(address: str) -> Iterator[int]:
     # The machine has it once, whoever else runs these tests there.
     with Path(tempfile.gettempdir(), "forge-test-address.lock").open("w") as turn:
         flock(turn, LOCK_EX)
-        subprocess.run(["ip", "-6", "address", "replace", *place], check=True)
+        subprocess.run(["ip", "-6", "address", "replace", *place, "nodad"], check=True)
         try:
+            # The kernel may need a moment before it can be used.
+            eventually(lambda: _served(address))
             with socket.create_server((address, 0), family=socket.AF_INET6) as server:
                 yield server.getsockname()[1]
         finally:
             subprocess.run(["ip", "-6", "address", "del", *place], check=True)
+
+
+def _served(address: str) -> bool:
+    with suppress(OSError), socket.create_server((address, 0), family=socket.AF_INET6):
+        return True
+    return False
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives the machine another address: needs root")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,27 @@ def test_a_clean_folder_has_a_revision_and_a_branch(project: Path) -> None:
     detached = git_state(scan(project))
     assert detached is not None
     assert detached[0].branch is None
+
+
+def test_a_diff_does_not_depend_on_the_users_configuration(project: Path) -> None:
+    run(project, "config", "color.ui", "always")
+    run(project, "config", "diff.noprefix", "true")
+    (project / "train.py").write_text("two\n")
+    state = git_state(scan(project))
+    assert state is not None
+    assert b"\n--- a/train.py\n+++ b/train.py\n" in state[1]
+    assert b"\x1b" not in state[1]
+
+
+def test_a_deleted_files_name_may_be_no_utf_8(project: Path) -> None:
+    odd = project / os.fsdecode(b"caf\xe9.txt")
+    odd.touch()
+    run(project, "add", "-A")
+    run(project, "commit", "-qm", "second")
+    odd.unlink()
+    state = git_state(scan(project))
+    assert state is not None
+    assert state[0].dirty
 
 
 def test_a_diff_has_changes_of_the_bundles_files_and_no_others(project: Path) -> None:

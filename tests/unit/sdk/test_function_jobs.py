@@ -44,6 +44,13 @@ def test_a_result_that_looks_like_a_mark_is_wrapped() -> None:
     assert travelling({"returned": 1, "loss": 2}) == {"returned": 1, "loss": 2}
 
 
+def test_an_exception_is_stored_whatever_its_text_has() -> None:
+    said = function_runner.raised(ValueError("no\0good \ud800"), "a.py")["raised"]
+    assert said["message"] == r"no\0good \ud800"
+    assert "\0" not in said["traceback"]
+    said["traceback"].encode()
+
+
 def test_nesting_without_end_is_pickled() -> None:
     endless: list[Any] = []
     endless.append(endless)

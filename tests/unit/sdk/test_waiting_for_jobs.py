@@ -18,6 +18,7 @@ from forge_client import (
     Sweep,
 )
 from forge_client.sdk import watch
+from forge_schema.model.job import JobStatus
 from forge_schema.model.results import Result
 from support.client.backends import FakeBackend, job
 from support.waiting import eventually
@@ -114,6 +115,23 @@ def test_jobs_are_awaited_together_and_the_waiting_is_cancelled() -> None:
 
     assert asyncio.run(wait()) == [{"id": 2}, {"id": 1}]
     assert backend.states[3].state == "running"
+
+
+class Stopping(Job):
+    """A job of a function that raised StopIteration."""
+
+    def _outcome(self, status: JobStatus) -> object:
+        raise StopIteration(status.state)
+
+
+def test_a_function_that_raised_stop_iteration_is_awaited() -> None:
+    stopping = Stopping(Ending("failed").as_backend(), 1)
+
+    async def wait() -> object:
+        return await asyncio.wait_for(stopping, 60)
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        asyncio.run(wait())
 
 
 def test_a_log_is_followed_without_blocking() -> None:

@@ -49,7 +49,13 @@ class JobCommand(TyperCommand):
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
-        return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if "extra argument" in (said := getattr(error, "message", "")):
+                ctx.fail(f"{said}; the job's command comes after --")
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above
         """Show the command in the usage line."""

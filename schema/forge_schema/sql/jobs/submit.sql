@@ -25,7 +25,9 @@ groups AS MATERIALIZED (
             )
         ) AS unknown,
         NOT %(any_owner)s AND EXISTS (
-            SELECT FROM (VALUES (s.bundle_digest), (s.shared ->> 'image_tar')) AS named (sha256)
+            SELECT FROM (
+                VALUES (s.bundle_digest), (s.shared ->> 'image_tar'), (s.shared #>> '{git,diff}')
+            ) AS named (sha256)
             WHERE named.sha256 IS NOT NULL
                 AND NOT EXISTS (
                     SELECT FROM upload
@@ -114,7 +116,10 @@ uploaded AS (
     INSERT INTO upload (owner, sha256, created_at)
     SELECT DISTINCT groups.owner, named.sha256, clock.now
     FROM groups, clock, LATERAL (
-        VALUES (groups.bundle_digest), (groups.shared ->> 'image_tar')
+        VALUES
+            (groups.bundle_digest),
+            (groups.shared ->> 'image_tar'),
+            (groups.shared #>> '{git,diff}')
     ) AS named (sha256)
     WHERE %(any_owner)s AND named.sha256 IS NOT NULL
     ORDER BY groups.owner, named.sha256
