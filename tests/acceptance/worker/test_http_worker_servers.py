@@ -197,7 +197,7 @@ def test_worker_that_is_killed_and_started_again_continues_its_job(
     tmp_path: Path, database_url: str
 ) -> None:
     with http_bed(tmp_path, database_url, ttl_s=600, heartbeat_s=100) as made:
-        patient = {"lease_ttl_s": 600, "heartbeat_s": 100}
+        patient: dict[str, Any] = {"lease_ttl_s": 600, "heartbeat_s": 100}
         first = made.worker(**patient)
         job = made.script(WAITS)
         made.says(job, "line 3")
