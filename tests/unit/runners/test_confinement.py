@@ -51,7 +51,8 @@ def test_no_groups_at_all(tmp_path: Path, own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "written"), [(("cgroup.procs", "tasks"), "tasks"), (("cgroup.procs",), "cgroup.procs")]
+    ("files", "written"),
+    [(("cgroup.procs", "tasks"), "tasks"), (("cgroup.procs",), "cgroup.procs")],
 )
 def test_a_process_joins_by_the_quickest_way_that_its_kernel_has(
     tmp_path: Path, files: tuple[str, ...], written: str
