@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
@@ -11,7 +12,7 @@ from forge_schema.model.lease import Fence, Usage
 from forge_schema.model.states import Phase, Reason
 from forge_worker.attempt.redact import Redactor
 from forge_worker.job_runs import settlement
-from forge_worker.job_runs.settlement import _end_by_itself
+from forge_worker.job_runs.settlement import _end_by_itself, _store_small
 from forge_worker.runners.runner import Exit
 
 if TYPE_CHECKING:
@@ -46,6 +47,19 @@ def test_the_others_of_a_run_stop_before_a_failed_member_stores_anything(
     assert settlement.settle(failed, Exit(3)) is None
     assert stored_after == [told]
     assert entered == [*told, Phase.FINISHING]
+
+
+def test_output_is_stored_while_the_phase_is_reported() -> None:
+    done: list[str] = []
+
+    def step(name: str) -> SimpleNamespace:
+        note = partial(done.append, name)
+        return SimpleNamespace(step=note, store=note, finish=note)
+
+    names = ("phases", "findings", "metrics", "logs")
+    attempt = SimpleNamespace(while_held=lambda: None)
+    _store_small(cast("Parts", SimpleNamespace(attempt=attempt, **{n: step(n) for n in names})))
+    assert done == ["findings", "metrics", "logs", "phases"]
 
 
 def parts(refused: list[str]) -> Parts:

@@ -51,6 +51,21 @@ def test_no_groups_at_all(tmp_path: Path, own: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "written"),
+    [(("cgroup.procs", "tasks"), "tasks"), (("cgroup.procs",), "cgroup.procs")],
+)
+def test_a_process_joins_by_the_quickest_way_that_its_kernel_has(
+    tmp_path: Path, files: tuple[str, ...], written: str
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    Confinement({"cpu": tmp_path, "pids": tmp_path}).join()
+    assert {name: (tmp_path / name).read_text() for name in files} == {
+        name: "0" if name == written else "" for name in files
+    }
+
+
+@pytest.mark.parametrize(
     ("file", "said"),
     [
         ("memory.events", "low 0\noom 3\noom_kill 2\n"),

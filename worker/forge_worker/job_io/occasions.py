@@ -1,5 +1,6 @@
 """When a checkpoint is stored: what the program asks for, and what rank 0 has stored."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ from forge_schema.model.attempt_records import ALL
 from forge_schema.model.fields import LARGEST
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import opened, status_in, status_of
+from forge_worker.files.safe_files import opened, status_in
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
@@ -159,16 +160,24 @@ class CheckpointRequest(Loop):
     def __init__(self, attempt: Attempt, sync: Loop) -> None:
         super().__init__(REQUEST_POLL_S)
         self._attempt = attempt
-        self._file = attempt.folders.save
+        self._file = str(attempt.folders.save)
         self._sync = sync
         self._seen: tuple[int, int] | None = None
 
     def step(self) -> None:
-        found = status_of(self._file.parent, (self._file.name,))
-        touched = None if found is None else (found.st_mtime_ns, found.st_ino)
+        touched = self._touched()
         if touched not in {None, self._seen}:
             if self._attempt.grant.rank > 0:
                 # Rank 0, which is asked at the same time, stores its own meanwhile.
                 self._sync.period_s = min(SOON_S, self._sync.period_s)
             self._sync.wake()
         self._seen = touched
+
+    def _touched(self) -> tuple[int, int] | None:
+        # Twice a second for each job, hence without a path that is built or a folder that is
+        # opened.
+        try:
+            found = os.lstat(self._file)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino

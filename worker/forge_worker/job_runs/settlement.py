@@ -106,12 +106,13 @@ def _store_in_time(parts: Parts) -> None:
 
 def _store_small(parts: Parts) -> None:
     parts.attempt.while_held()
-    # A job with nothing left to store does not wait for the queue: its end goes to the spool.
-    with suppress(DatabaseUnreachable):
-        parts.phases.step()
     parts.findings.store()
     parts.metrics.finish()
     parts.logs.step()
+    # Reported meanwhile, by the phases' own loop. A job with nothing left to store does not wait
+    # for the queue: its end goes to the spool.
+    with suppress(DatabaseUnreachable):
+        parts.phases.step()
 
 
 def _end_by_itself(parts: Parts, exited: Exit) -> End:

@@ -41,8 +41,11 @@ class Confinement:
     def join(self) -> None:
         """Move the calling process into the groups; it must have one thread."""
         for group in set(self._groups.values()):
+            # Under version 1, to move the one thread moves the process, and the kernel need not
+            # stop all others from forking meanwhile, for which it waits 10 to 20 ms.
+            tasks = group / "tasks"
             with contextlib.suppress(OSError):
-                (group / "cgroup.procs").write_text("0")
+                (tasks if tasks.exists() else group / "cgroup.procs").write_text("0")
 
     def oom_kills(self) -> int:
         """Return how many processes the kernel has killed because of the memory limit."""
