@@ -34,7 +34,9 @@ def test_each_rank_computes_with_all_others_in_its_own_folders(machines: Bed, no
     job = machines.script(MPI, nodes=nodes, launcher="mpirun")
     machines.succeeds(job)
     total = sum(range(nodes))
-    said = sorted(machines.log(job).decode().splitlines())
+    lines = machines.log(job).decode().splitlines()
+    # mpirun warns when its child was faster than itself.
+    said = sorted(line for line in lines if "setpgid" not in line)
     assert said == [f"{rank} of {nodes} got {total} True True False" for rank in range(nodes)]
     assert machines.reasons(job) == ["succeeded"] * nodes
     assert machines.artifacts(job) == {

@@ -69,7 +69,8 @@ def leave(*_):
     (folder / "last").write_text("x")
     sys.exit(3)
 signal.signal(signal.SIGTERM, leave)
-print(f"rank {rank} found {found}", flush=True)
+# In one write: mpirun mixes the output of all ranks as it comes.
+print(f"rank {rank} found {found}" + os.linesep, end="", flush=True)
 if found:
     sys.exit(0)
 (folder / ("state" if rank == "0" else "mine")).write_text("1")
