@@ -11,7 +11,7 @@ from forge_worker.runners.process import runner as process
 from forge_worker.runners.process.confinement import PIDS, confinement_of, parents
 from forge_worker.runners.process.runner import ProcessRunner
 from support.services import require
-from support.workers.runners import Bench
+from support.workers.runners import Bench, processes_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,8 @@ def test_group_of_a_job_whose_shim_was_killed_is_removed(bench: Bench) -> None:
     job = bench.python(f"import os; os.fork() or os.setsid()\n{WAITS}")
     job.expect(b"up\nup\n")
     assert confinement_of(job.spec.name)
-    (shim,) = [p for p in psutil.Process().children() if job.spec.name in p.cmdline()]
+    (pid,) = processes_with(job.spec.name)
+    shim = psutil.Process(pid)
     inside = shim.children(recursive=True)
     shim.kill()
     assert job.result().code is None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from forge_worker.runners.process import shims
 from forge_worker.runners.process.runner import ProcessRunner, _leftover
 from forge_worker.runners.process.shim import BLANK
 from forge_worker.runners.runner import StartFailed
-from support.waiting import eventually
-from support.workers.runners import Bench, abandoned, make_spec, processes_with
+from support.workers.runners import Bench, Job, abandoned, make_spec, processes_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,55 +139,66 @@ def test_agents_secrets_are_not_in_the_shims_environment(
     assert "hush" not in psutil.Process(shim_of(job.spec.name)).environ().values()
 
 
-@pytest.fixture
-def early(tmp_path: Path) -> Iterator[Bench]:
-    """A bench whose next job's shim has been started."""
-    early = Bench(ProcessRunner(ahead=True), tmp_path)
-    assert early.run("true").result().code == 0
-    yield early
-    early.close()
+def test_shims_are_copies_of_one_server(bench: Bench) -> None:
+    jobs = [bench.python(STUBBORN, labels={"forge.folder": f"{n}"}) for n in range(3)]
+    server = server_of(jobs[0])
+    for number, job in enumerate(jobs):
+        assert server_of(job) == server
+        command = psutil.Process(shim_of(job.spec.name)).cmdline()
+        (found,) = filter(None, [_leftover({"pid": 1, "create_time": 1.5, "cmdline": command})])
+        assert (found.name, found.labels) == (job.spec.name, {"forge.folder": f"{number}"})
+    # Its copies that have ended are not left as zombies.
+    jobs[0].handle.remove()
+    assert len(server.children()) == 2
 
 
-def test_shim_that_was_started_early_is_the_next_jobs_own(early: Bench) -> None:
-    spare = waiting_shim()
-    job = early.python(STUBBORN, labels={"forge.worker": "desk", "forge.folder": "its own"})
-    job.expect(b"ready")
-    assert shim_of(job.spec.name) == spare
-    command = psutil.Process(spare).cmdline()
-    (found,) = filter(None, [_leftover({"pid": spare, "create_time": 1.5, "cmdline": command})])
-    assert (found.name, found.labels) == (job.spec.name, job.spec.labels)
-    assert waiting_shim() != spare
+def test_death_of_the_server_ends_no_job(bench: Bench) -> None:
+    job = bench.python(SAVES_AND_LEAVES)
+    server = server_of(job)
+    server.kill()
+    other = bench.python(SAVES_AND_LEAVES)
+    assert server_of(other) != server
+    for one in (job, other):
+        one.handle.stop()
+        assert one.result().code == 0
 
 
-def test_shim_that_died_before_its_job_is_replaced(early: Bench, eventually: Eventually) -> None:
-    spare = waiting_shim()
-    os.kill(spare, signal.SIGKILL)
-    eventually(lambda: psutil.Process(spare).status() == psutil.STATUS_ZOMBIE)
-    assert early.run("true").result().code == 0
-    assert waiting_shim() != spare
+def test_server_that_hangs_is_no_reason_to_run_a_job_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = server_of(bench.python(STUBBORN))
+    server.suspend()
+    monkeypatch.setattr(shims, "START_PATIENCE_S", 0.2)
+    with pytest.raises(StartFailed):
+        bench.run("sh", "-c", "echo ran >>$0", str(bench.root / "ran"))
+    server.resume()
+    # The copies that it makes now find nobody who gives them an order.
+    assert bench.run("true").result().code == 0
+    assert not (bench.root / "ran").exists()
 
 
-def test_job_whose_labels_are_too_long_has_a_shim_of_its_own(early: Bench) -> None:
-    spare, labels = waiting_shim(), {"forge.folder": "x" * 4000}
-    job = early.python(STUBBORN, labels=labels)
-    job.expect(b"ready")
-    assert shim_of(job.spec.name) != spare == waiting_shim()
+def test_labels_that_are_too_long_are_refused(bench: Bench) -> None:
+    with pytest.raises(StartFailed, match="labels"):
+        bench.run("true", labels={"forge.folder": "x" * 5000})
 
 
-def test_shim_without_a_job_leaves_with_its_agent(tmp_path: Path, eventually: Eventually) -> None:
-    runner = ProcessRunner(ahead=True)
-    Bench(runner, tmp_path).run("true").result()
-    spare = psutil.Process(waiting_shim())
-    del runner
+def test_server_leaves_with_its_agent(tmp_path: Path, eventually: Eventually) -> None:
+    runner = ProcessRunner()
+    job = Bench(runner, tmp_path).python(STUBBORN)
+    server = server_of(job)
+    job.handle.remove()
+    del runner, job
     gc.collect()
-    eventually(lambda: not spare.is_running())
+    eventually(lambda: not server.is_running())
 
 
-def waiting_shim() -> int:
-    """Wait for a shim without a job, and return its process id."""
-    children = psutil.Process().children
-    (pid,) = eventually(lambda: [one.pid for one in children() if one.cmdline()[7:] == [BLANK]])
-    return pid
+def server_of(job: Job) -> psutil.Process:
+    """Wait until a job runs, and return the fork server that started its shim."""
+    job.expect(b"ready")
+    found = psutil.Process(shim_of(job.spec.name)).parent()
+    assert found is not None
+    assert found.cmdline()[7:] == [BLANK]
+    return found
 
 
 def shim_of(name: str) -> int:

@@ -144,4 +144,4 @@ def available(settings: WorkerSettings) -> Runners:
 
 def _processes(settings: WorkerSettings) -> ProcessRunner:
     # The last renewal of a killed agent may be as old as a heartbeat.
-    return ProcessRunner(ahead=True, alone_s=max(0.0, settings.lease_ttl_s - settings.heartbeat_s))
+    return ProcessRunner(alone_s=max(0.0, settings.lease_ttl_s - settings.heartbeat_s))

@@ -16,6 +16,10 @@ import time
 from collections import Counter
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
@@ -37,6 +41,11 @@ class Confinement:
 
     def __bool__(self) -> bool:
         return bool(self._groups)
+
+    @property
+    def holds_memory(self) -> bool:
+        """Whether the kernel holds the job to its memory limit."""
+        return "memory" in self._groups
 
     def join(self) -> None:
         """Move the calling process into the groups; it must have one thread."""
@@ -67,10 +76,12 @@ class Confinement:
                 time.sleep(RETRY_S)
 
 
-def confine(name: str, *, cpus: float, memory_bytes: int) -> Confinement:
-    """Create the groups of a job, as far as possible here."""
+def confine(
+    name: str, places: Mapping[str, Path], *, cpus: float, memory_bytes: int
+) -> Confinement:
+    """Create the groups of a job in these `places`, as far as possible."""
     groups: dict[str, Path] = {}
-    for kind, parent in parents().items():
+    for kind, parent in places.items():
         group = parent / name
         try:
             group.mkdir(exist_ok=True)

@@ -9,15 +9,11 @@ import contextlib
 import json
 import os
 import platform
-import select
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
@@ -25,7 +21,7 @@ from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
 from forge_worker.runners.process.door import entered
 from forge_worker.runners.process.shim import BLANK, LENGTH
-from forge_worker.runners.process.shims import MARK, Shims, base_environment, title
+from forge_worker.runners.process.shims import MARK, ShimLine, Shims, base_environment, title
 from forge_worker.runners.runner import (
     Exit,
     JobPaths,
@@ -40,123 +36,71 @@ from forge_worker.runners.runner import (
 )
 from forge_worker.runners.use import MIB, JobUse, use_below
 
-MILLISECONDS = 1000
-START_PATIENCE_S = 60.0
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
 END_PATIENCE_S = 60.0
 REAP_PATIENCE_S = 30.0
 
 
 class ProcessHandle:
-    """A job below its shim."""
+    """A job below its shim, which has said that it runs; `over` is called once it has ended."""
 
-    def __init__(
-        self,
-        shim: subprocess.Popen[bytes] | psutil.Process,
-        agent: socket.socket,
-        cpu_table: CpuTable,
-        *,
-        name: str,
-        grace_s: float,
-    ) -> None:
-        self._shim = shim
-        self._agent = agent
-        self._cpu_table = cpu_table
-        self._cpu_set: tuple[int, ...] = ()
+    remembers = True
+
+    def __init__(self, line: ShimLine, name: str, grace_s: float, over: Callable[[], None]) -> None:
+        self._line = line
         self._name = name
         self._grace_s = grace_s
-        self.pid = 0
+        self._over = over
+        self.pid = int(line.said["pid"])
         self._exit: Exit | None = None
         self._used: JobUse | None = None
         # Held by the thread that waits for the shim's report.
         self._lock = threading.Lock()
-        self._reports = agent.makefile("rb")
 
-    def start(self, spec: RunSpec, alone_s: float) -> None:
-        """Have the shim start the job, and let it run `alone_s` seconds without an agent.
-
-        Raises:
-            StartFailed: this machine could not start it.
-        """
-        # A control group's quota limits CPUs better than affinity.
-        self._cpu_set = () if "cpu" in parents() else self._cpu_table.take(spec.cpus)
-        said = self._greeting(_order(spec, self._cpu_set, alone_s))
-        if "pid" not in said:
-            self._shim.kill()
-            self._shim.wait()
-            confinement_of(self._name).end()
-            self._close()
-            raise StartFailed(
-                f"the process of {self._name} did not start",
-                hint=f"look for the reason at the end of {spec.log_path}",
-            )
-        self.pid = int(said["pid"])
-
-    def go_on(self) -> bool:
-        """Continue a job that an earlier agent started; False if it has ended."""
-        said = self._greeting(b"")
-        if "pid" not in said:
-            self._close()
-            return False
-        self.pid, self._cpu_set = int(said["pid"]), tuple(said["cpu_set"])
-        self._cpu_table.take_again(self._cpu_set)
-        return True
-
-    def wait(self, timeout: float) -> Exit | None:
+    def wait(self, timeout: float, wake: int | None = None) -> Exit | None:
         """Return the exit, or None if the job still runs after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         if self._exit is None and self._lock.acquire(timeout=timeout):
             try:
-                self._look(deadline - time.monotonic())
+                self._look(deadline - time.monotonic(), wake)
             finally:
                 self._lock.release()
         return self._exit
 
     def signal(self, signum: int) -> None:
         """Send a signal to the job's main process, if it still runs."""
-        self._order(f"signal {int(signum)}")
+        self._line.order(f"signal {int(signum)}")
 
     def stop(self) -> None:
         """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
-        self._order("stop")
+        self._line.order("stop")
         self._see_end(self._grace_s + END_PATIENCE_S)
 
     def used(self) -> JobUse | None:
         """Return what the job has used so far, or in total after its end."""
-        return self._used or use_below(self._shim.pid)
+        return self._used or use_below(self._line.shim)
 
     def remove(self) -> None:
         """Kill what is still running. May be repeated."""
-        self._order("kill")
+        self._line.order("kill")
         self._see_end(END_PATIENCE_S)
 
     def _see_end(self, patience_s: float) -> None:
         while self.wait(patience_s) is None:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has just left by itself
-                self._shim.kill()
+            self._line.kill()
 
-    def _greeting(self, order: bytes) -> dict[str, Any]:
-        """Return the shim's first words; none if it died, or does not answer in time."""
-        self._agent.settimeout(START_PATIENCE_S)
-        try:
-            self._agent.sendall(order)
-            said = self._read()
-            self._agent.settimeout(None)
-        except OSError:
-            return {}
-        return said
-
-    def _look(self, seconds: float) -> None:
+    def _look(self, seconds: float, wake: int | None) -> None:
         """Wait for the shim's report, unless another thread has read it."""
-        if self._exit is None:
-            poll = select.poll()
-            poll.register(self._agent, select.POLLIN)
-            if poll.poll(max(0.0, seconds) * MILLISECONDS):
-                self._exit = self._ended()
-                self._close()
+        if self._exit is None and self._line.wait(seconds, wake):
+            self._exit = self._ended()
+            self._line.close()
+            self._over()
 
     def _ended(self) -> Exit:
-        said = self._read()
-        self._shim.wait()
+        said = self._line.read()
         if "code" in said:
             self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
             return Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
@@ -164,35 +108,18 @@ class ProcessHandle:
         confinement_of(self._name).end()
         return Exit(code=None, detail="the job's supervising process was killed")
 
-    def _read(self) -> dict[str, Any]:
-        try:
-            line = self._reports.readline()
-        except ConnectionError:
-            line = b""
-        return json.loads(line) if line.endswith(b"\n") else {}
-
-    def _order(self, words: str) -> None:
-        with contextlib.suppress(OSError):  # the shim is gone, and the job with it
-            self._agent.sendall(f"{words}\n".encode())
-
-    def _close(self) -> None:
-        self._cpu_table.give_back(self._cpu_set)
-        self._reports.close()
-        self._agent.close()
-
 
 class ProcessRunner:
-    """Runs jobs as processes; after the first, if `ahead`, the next job's shim is started early.
-
-    Without an agent, a job runs on for `alone_s` seconds.
-    """
+    """Runs jobs as processes. Without an agent, a job runs on for `alone_s` seconds."""
 
     kind: ClassVar[str] = "process"
 
-    def __init__(self, *, ahead: bool = False, alone_s: float = 0.0) -> None:
+    def __init__(self, *, alone_s: float = 0.0) -> None:
         self._alone_s = alone_s
         self._cpu_table = CpuTable()
-        self._shims = Shims(ahead=ahead)
+        self._shims = Shims()
+        # The shims of this agent's jobs.
+        self._own: set[int] = set()
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: the host's own paths."""
@@ -212,41 +139,65 @@ class ProcessRunner:
         Raises:
             StartFailed: this machine could not start it.
         """
+        # A control group's quota limits CPUs better than affinity.
+        cpu_set = () if "cpu" in parents() else self._cpu_table.take(spec.cpus)
         try:
-            shim, agent = self._shims.take(spec)
+            line = self._started(spec, cpu_set)
+            self._shims.prepare()
         except OSError as error:
+            self._cpu_table.give_back(cpu_set)
             raise StartFailed(
                 f"the process of {spec.name} did not start: {error}",
-                hint="look at the worker's limits on processes, memory and open files",
+                hint="look at the worker's limits on processes, memory and open files, and at the"
+                f" end of {spec.log_path}",
             ) from error
-        try:
-            handle = ProcessHandle(
-                shim, agent, self._cpu_table, name=spec.name, grace_s=spec.grace_s
-            )
-            handle.start(spec, self._alone_s)
-            return handle
-        finally:
-            self._shims.prepare()
+        return self._handle(line, spec.name, spec.grace_s, cpu_set)
+
+    def _started(self, spec: RunSpec, cpu_set: tuple[int, ...]) -> ShimLine:
+        order = _order(spec, cpu_set, self._alone_s)
+        spec.log_path.open("ab").close()
+        line = self._shims.take()
+        with contextlib.suppress(OSError):  # the shim died
+            line.send(order)
+            line.said = line.read()
+        if "pid" not in line.said:
+            line.kill()
+            line.close()
+            confinement_of(spec.name).end()
+            raise OSError("its supervising process ended")
+        return line
+
+    def _handle(
+        self, line: ShimLine, name: str, grace_s: float, cpu_set: tuple[int, ...]
+    ) -> ProcessHandle:
+        def over() -> None:
+            self._own.discard(line.shim)
+            self._cpu_table.give_back(cpu_set)
+
+        self._own.add(line.shim)
+        return ProcessHandle(line, name, grace_s, over)
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
-        agent = os.getpid()
         found = (
             _leftover(process.info)
-            for process in psutil.process_iter(["pid", "ppid", "create_time", "cmdline"])
-            if process.info["ppid"] != agent
+            for process in psutil.process_iter(["pid", "create_time", "cmdline"])
+            if process.info["pid"] not in self._own
         )
         return [left for left in found if left and belongs(left, folder, own)]
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ProcessHandle | None:
         """Return the job's handle; None if it has ended, or its shim is stopping it."""
         try:
-            shim = psutil.Process(int(leftover.id.partition(":")[0]))
-            agent = entered(log_path.parent)
-        except (OSError, psutil.NoSuchProcess):
+            line = ShimLine(entered(log_path.parent))
+        except OSError:
             return None
-        handle = ProcessHandle(shim, agent, self._cpu_table, name=leftover.name, grace_s=grace_s)
-        return handle if handle.go_on() else None
+        if "pid" not in line.said:
+            line.close()
+            return None
+        cpu_set = tuple(line.said["cpu_set"])
+        self._cpu_table.take_again(cpu_set)
+        return self._handle(line, leftover.name, grace_s, cpu_set)
 
     def reap(self, leftover: Leftover) -> None:
         """Make the shim kill the job at once, and wait until both are gone."""

@@ -4,8 +4,8 @@ It starts the job, copies its output to the log, watches its memory, and, as a s
 every process that the job leaves behind. Orders and the exit travel over one socket; when it
 closes, the other side has died. The job then runs on for as long as its lease may last. The next
 agent comes in by the door (see `door`), or reads there how the job ended; if none comes, the job is
-stopped. The shim imports only a little of the standard library, for a quick start, and runs with
-`python -I -S`. Its stderr is the job's log.
+stopped. The shim is a copy of the `fork_server`, which imports only a little of the standard
+library. Its stderr is the job's log.
 
 Memory is polled (see `descendants.memory_bytes`) in addition to the control group's limit, if there
 is one (see `confinement`). Polling needs no privileges, works everywhere, and ends the whole job
@@ -22,23 +22,26 @@ import os
 import resource
 import selectors
 import signal
-import socket
 import struct
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forge_worker.runners.process.child import Order, become_subreaper, spawn
-from forge_worker.runners.process.confinement import confine
+from forge_worker.runners.process.confinement import confine, parents
 from forge_worker.runners.process.descendants import descendants, kill_children, memory_bytes
 from forge_worker.runners.process.door import EXIT, opened
 from forge_worker.runners.process.output import Output
 
+if TYPE_CHECKING:
+    import socket
+
 LENGTH = struct.Struct("!Q")
-# The end of the command line of a shim without a job, which the job's takes the place of.
-BLANK = "-" * 2048
-CALM_S = 0.5
-ALERT_S = 0.1  # polling interval above half of the memory limit
+# The end of the command line of the fork server, which the job's takes the place of in its shim.
+BLANK = "-" * 4096
+# Polling intervals: usually, if a control group holds the job to its limit, above half of it.
+CALM_S, HELD_S, ALERT_S = 0.5, 1.0, 0.1
 # As in the agent's record: JSON escapes a character with up to six bytes.
 DETAIL_LENGTH = 300
 NEVER = float("inf")
@@ -50,33 +53,39 @@ MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 class Shim:
     """One job from its start to its last process."""
 
-    def __init__(self, agent: socket.socket, order: Order) -> None:
+    def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
-        self._order = order
         self._orders = b""
         self._kill_at = NEVER
         self._alone_until = NEVER
         self._abandoned = False
         self._door: socket.socket | None = None
-        self._measure_at = 0.0
+        self._measure_at = NEVER
         self._status: int | None = None
         self._oom = False
         self._reaped = False
         self._peak = 0
-        self._selector = selectors.DefaultSelector()
-
-    def run(self) -> None:
-        """Run the job and report how it ended."""
+        # A job waits for what comes after its order, but not for this.
         become_subreaper()
-        source, sink = os.pipe()
-        self._output = Output(source, Path(self._order.log))
-        self._watch(source)
-        order = self._order
+        self._source, self._sink = os.pipe()
+        self._selector = selectors.DefaultSelector()
+        self._watch()
+        self._parents = parents()
+
+    def run(self, order: Order) -> None:
+        """Run the job and report how it ended."""
+        self._order = order
+        self._agent.setblocking(False)  # noqa: FBT003  its name says what it sets
+        self._output = Output(self._source, Path(order.log))
         self._confinement = confine(
-            order.title[0], cpus=order.cpus, memory_bytes=order.memory_bytes
+            order.title[0],
+            self._parents,
+            cpus=order.cpus,
+            memory_bytes=order.memory_bytes,
         )
-        self._pid = spawn(order, sink, self._confinement)
-        os.close(sink)
+        self._pid = spawn(order, self._sink, self._confinement)
+        os.close(self._sink)
+        self._measure_at = time.monotonic() + ALERT_S
         self._open_door()
         self._tell(pid=self._pid)
         while self._status is None:
@@ -98,8 +107,7 @@ class Shim:
         self._reaped = True
         self.kill()
 
-    def _watch(self, source: int) -> None:
-        self._agent.setblocking(False)  # noqa: FBT003  its name says what it sets
+    def _watch(self) -> None:
         woken, wake = os.pipe()
         for end in (woken, wake):
             os.set_blocking(end, False)
@@ -110,7 +118,7 @@ class Shim:
         # do.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        self._selector.register(source, selectors.EVENT_READ, self._copy)
+        self._selector.register(self._source, selectors.EVENT_READ, self._copy)
         self._selector.register(self._agent, selectors.EVENT_READ, self._obey)
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
 
@@ -130,7 +138,7 @@ class Shim:
         self._agent, self._orders, self._alone_until = agent, b"", NEVER
         agent.setblocking(False)  # noqa: FBT003  its name says what it sets
         self._selector.register(agent, selectors.EVENT_READ, self._obey)
-        self._tell(pid=self._pid, cpu_set=self._order.cpu_set)
+        self._tell(shim=os.getpid(), pid=self._pid, cpu_set=self._order.cpu_set)
 
     def _give_up(self) -> None:
         """Stop the job for want of an agent: its exit code is then not its own."""
@@ -153,14 +161,17 @@ class Shim:
 
     def _turn(self) -> None:
         now = time.monotonic()
-        for key, _ in self._selector.select(max(0.0, min(self._kill_at, self._measure_at) - now)):
+        next_at = min(self._kill_at, self._measure_at, self._alone_until)
+        for key, _ in self._selector.select(max(0.0, next_at - now)):
             key.data()
         self._collect()
+        if self._status is not None:
+            return
         if time.monotonic() >= self._measure_at:
             self._measure()
         if time.monotonic() >= self._alone_until:
             self._give_up()
-        if time.monotonic() >= self._kill_at and self._status is None:
+        if time.monotonic() >= self._kill_at:
             self._signal(signal.SIGKILL)
             self._kill_at = NEVER
 
@@ -214,7 +225,8 @@ class Shim:
         limit = self._order.memory_bytes
         used = memory_bytes(descendants(os.getpid()), limit)
         self._peak = max(self._peak, used)
-        self._measure_at = time.monotonic() + (ALERT_S if used > limit / 2 else CALM_S)
+        calm_s = HELD_S if self._confinement.holds_memory else CALM_S
+        self._measure_at = time.monotonic() + (ALERT_S if used > limit / 2 else calm_s)
         self._look_for_oom()
         self._oom = self._oom or used > limit
         if self._oom:
@@ -262,30 +274,33 @@ def receive_order(agent: socket.socket) -> Order | None:
         return Order(**json.loads(stream.read(LENGTH.unpack(size)[0])))
 
 
-def belong_to(order: Order) -> None:
-    """Have a shim that was started before its job write to its log, and carry its name."""
-    if sys.argv[-1] != BLANK:
-        return
+def title_place() -> int:
+    """Return the address of the fork server's blank title, which is that of its copies' too.
+
+    A process can change its command line only where the kernel shows its memory's layout.
+    """
+    place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
+    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ARG_START]
+    return int(start) + place
+
+
+def belong_to(order: Order, place: int) -> None:
+    """Have a copy of the fork server write to its job's log, and carry its job's name."""
     log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.close(log)
-    place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ARG_START])
     title = "\0".join(order.title).encode().ljust(len(BLANK), b"\0")
-    ctypes.memmove(start + place, title, len(title))
+    ctypes.memmove(place, title, len(title))
 
 
-def main() -> None:
-    """Run the job whose order comes over the socket named by the first argument."""
-    agent = socket.socket(fileno=int(sys.argv[1]))
-    agent.set_inheritable(False)
+def run(agent: socket.socket, place: int) -> None:
+    """Run the job whose order comes over a socket, in a copy of the fork server.
+
+    `place` is the address of its title.
+    """
+    agent.sendall(json.dumps({"shim": os.getpid()}).encode() + b"\n")
+    shim = Shim(agent)
     if (order := receive_order(agent)) is not None:
-        belong_to(order)
-        Shim(agent, order).run()
-    # The agent waits for this process, and an interpreter takes long to leave.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
+        belong_to(order, place)
+        shim.run(order)

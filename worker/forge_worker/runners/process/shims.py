@@ -1,17 +1,22 @@
-"""Start the shims of jobs. One is started ahead of its job, since Python takes long to load."""
+"""The agent's end of the lines to its jobs' shims, and the server that starts these."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psutil
+
+from forge_worker.runners.process.fork_server import REQUEST
 from forge_worker.runners.process.shim import BLANK
 
 if TYPE_CHECKING:
@@ -21,45 +26,106 @@ PACKAGES = str(Path(__file__).parents[3])
 MARK = "forge-shim"
 BOOT = (
     f"import sys; sys.path.insert(0, {PACKAGES!r}); "
-    "from forge_worker.runners.process.shim import main; main()"
+    "from forge_worker.runners.process.fork_server import main; main()"
 )
+MILLISECONDS = 1000
+PIECE_BYTES = 1 << 16
+START_PATIENCE_S = 60.0
 LATER_S = 0.5
 END_S = 5.0
 
-Shim = tuple[subprocess.Popen[bytes], socket.socket]
-"""The program, and the agent's end of the socket between them."""
+Server = tuple[subprocess.Popen[bytes], socket.socket]
+"""The fork server, and the agent's end of the socket between them."""
+
+
+class ShimLine:
+    """The line to one shim. Only orders may come from several threads at once."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        ours.settimeout(START_PATIENCE_S)
+        self._socket = ours
+        self._received = b""
+        # What the shim says first; nothing if it is gone, or does not answer in time.
+        self.said = self.read()
+        self.shim = int(self.said.get("shim", 0))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes.
+
+        Raises:
+            OSError: the shim is gone.
+        """
+        self._socket.sendall(data)
+
+    def order(self, words: str) -> None:
+        """Send an order; nothing happens if the shim is gone, and the job with it."""
+        with contextlib.suppress(OSError):
+            self.send(f"{words}\n".encode())
+
+    def read(self) -> dict[str, Any]:
+        """Wait for the next thing that the shim says; nothing if it is gone."""
+        with contextlib.suppress(OSError):
+            while b"\n" not in self._received:
+                if not (more := self._socket.recv(PIECE_BYTES)):
+                    return {}
+                self._received += more
+            line, _, self._received = self._received.partition(b"\n")
+            said: dict[str, Any] = json.loads(line)
+            return said
+        return {}
+
+    def wait(self, seconds: float, wake: int | None = None) -> bool:
+        """Wait until the shim says something or is gone, or `wake` can be read; False if not."""
+        if self._received:
+            # It came with what was said before.
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        if wake is not None:
+            poll.register(wake, select.POLLIN)
+        ready = poll.poll(max(0.0, seconds) * MILLISECONDS)
+        return self._socket.fileno() in {descriptor for descriptor, _ in ready}
+
+    def kill(self) -> None:
+        """Kill the shim, and its job with it."""
+        with contextlib.suppress(psutil.Error):
+            # While the line is open, its process id is not another's.
+            psutil.Process(self.shim).kill()
+
+    def close(self) -> None:
+        """Close the line."""
+        self._socket.close()
 
 
 class Shims:
-    """Starts shims; after the first, if `ahead`, there is one that waits for its job.
+    """Starts shims, as copies of a server that the first job starts. Thread-safe.
 
-    It gets its job's name with the order, and has nothing of another job. Thread-safe.
+    After the first, there is one that waits for the next job. It has nothing of another job.
     """
 
-    def __init__(self, *, ahead: bool) -> None:
-        # A process can change its command line only where the kernel shows its memory's layout.
-        self._ahead = ahead and sys.platform == "linux"
-        self._spare: list[Shim] = []
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+        self._spare: list[ShimLine] = []
         self._lock = threading.Lock()
-        weakref.finalize(self, _discard, self._spare)
+        weakref.finalize(self, _discard, self._servers, self._spare)
 
-    def take(self, spec: RunSpec) -> Shim:
-        """Return a shim for a job.
+    def take(self) -> ShimLine:
+        """Return a shim that waits for its order.
 
         Raises:
-            OSError: it cannot be started, or there is no place for the log.
+            OSError: it cannot be started.
         """
-        with spec.log_path.open("ab") as log, self._lock:
-            if self._spare and len("\0".join(title(spec)).encode()) < len(BLANK):
-                shim = self._spare.pop()
-                if shim[0].poll() is None:
-                    return shim
-                shim[1].close()
-            return _started(title(spec), log.fileno())
+        with contextlib.suppress(IndexError):
+            spare = self._spare.pop()
+            if not spare.wait(0):
+                return spare
+            # It has died.
+            spare.close()
+        return self._start()
 
     def prepare(self) -> None:
         """Have a shim for the next job soon: the one that starts now needs the CPUs first."""
-        if self._ahead and not self._spare:
+        if not self._spare:
             later = threading.Timer(LATER_S, self._prepare)
             later.daemon = True
             with contextlib.suppress(RuntimeError):
@@ -67,14 +133,44 @@ class Shims:
 
     def _prepare(self) -> None:
         # Without one, the next job waits for its own.
-        with self._lock, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             if not self._spare:
-                self._spare.append(_started([BLANK], subprocess.DEVNULL))
+                self._spare.append(self._start())
+
+    def _start(self) -> ShimLine:
+        for _ in range(2):
+            ours, theirs = socket.socketpair()
+            with theirs, self._lock:
+                self._request(theirs)
+            line = ShimLine(ours)
+            if line.shim:
+                return line
+            # The server has died. A shim that does not answer has no job yet.
+            line.close()
+        raise OSError("its supervising program does not start")
+
+    def _request(self, theirs: socket.socket) -> None:
+        if self._servers:
+            try:
+                socket.send_fds(self._servers[0][1], [REQUEST], [theirs.fileno()])
+            except OSError:
+                _discard(self._servers, [])
+            else:
+                return
+        self._servers.append(_started())
+        socket.send_fds(self._servers[0][1], [REQUEST], [theirs.fileno()])
 
 
 def title(spec: RunSpec) -> list[str]:
-    """Return the end of a shim's command line, by which a later agent finds it."""
-    return [spec.name, *(f"{name}={value}" for name, value in spec.labels.items())]
+    """Return the end of a shim's command line, by which a later agent finds it.
+
+    Raises:
+        OSError: it is too long.
+    """
+    words = [spec.name, *(f"{name}={value}" for name, value in spec.labels.items())]
+    if len("\0".join(words).encode()) >= len(BLANK):
+        raise OSError("its labels are too long")
+    return words
 
 
 def base_environment() -> dict[str, str]:
@@ -85,33 +181,36 @@ def base_environment() -> dict[str, str]:
     return env | {name: os.environ[name] for name in ("TZ",) if name in os.environ}
 
 
-def _started(words: list[str], output: int) -> Shim:
+def _started() -> Server:
     ours, theirs = socket.socketpair()
-    program = [sys.executable, "-I", "-S", "-c", BOOT, str(theirs.fileno()), MARK]
+    program = [sys.executable, "-I", "-S", "-c", BOOT, str(theirs.fileno()), MARK, BLANK]
     try:
         with theirs:
-            shim = subprocess.Popen(  # noqa: S603  our own program, and no shell
-                [*program, *words],
+            server = subprocess.Popen(  # noqa: S603  our own program, and no shell
+                program,
                 env=base_environment(),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
     except OSError:
         ours.close()
         raise
-    return shim, ours
+    return server, ours
 
 
-def _discard(spare: list[Shim]) -> None:
-    """End the shims without a job: they leave when their socket closes."""
-    for shim, agent in spare:
-        agent.close()
+def _discard(servers: list[Server], spare: list[ShimLine]) -> None:
+    """End the servers and the shims without a job: they leave when their socket closes."""
+    while spare:
+        spare.pop().close()
+    while servers:
+        server, ours = servers.pop()
+        ours.close()
         try:
-            shim.wait(END_S)
+            server.wait(END_S)
         except subprocess.TimeoutExpired:
-            shim.kill()
-            shim.wait()
+            server.kill()
+            server.wait()
