@@ -85,6 +85,11 @@ class Loop(ABC):
         """Start the next step now."""
         self._woken.set()
 
+    def wake_in(self, pause_s: float) -> None:
+        """Start the next step after a pause, or sooner."""
+        if self._rounds is None or not self._rounds.hasten(self, pause_s):
+            self.wake()
+
     def end(self, patience_s: float | None = None) -> None:
         """End the loop after its current step, and wait for that at most `patience_s` seconds."""
         self._ending.set()

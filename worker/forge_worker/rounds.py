@@ -76,6 +76,14 @@ class Rounds:
             if loop in self._waiting:
                 self._plan(loop, 0.0)
 
+    def hasten(self, loop: Turns, pause_s: float) -> bool:
+        """Have a loop take its next turn after a pause, or sooner; False if it is in a turn."""
+        with self._changed:
+            due = self._waiting.get(loop)
+            if due is not None and due > monotonic() + pause_s:
+                self._plan(loop, pause_s)
+            return due is not None
+
     def drop(self, loop: Turns) -> None:
         """Forget a loop that is ending; if it is in a turn, that is its last."""
         with self._changed:

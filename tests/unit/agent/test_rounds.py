@@ -87,6 +87,21 @@ def test_loop_that_is_woken_during_its_step_takes_another_at_once(eventually: Ev
     loop.end(60)
 
 
+def test_loop_that_is_to_be_woken_in_a_moment_steps_then(eventually: Eventually) -> None:
+    rounds, waiting, hanging = Rounds(), Counting(DAY_S), Hanging()
+    for loop in (waiting, hanging):
+        loop.share(rounds=rounds)
+    eventually(lambda: waiting.steps == hanging.steps == 1)
+    for loop in (waiting, hanging):
+        loop.wake_in(DAY_S)
+        loop.wake_in(0.01)
+    # One in a turn steps after it.
+    hanging.answers.set()
+    eventually(lambda: waiting.steps == hanging.steps == 2)
+    for loop in (waiting, hanging):
+        loop.end(60)
+
+
 def test_end_waits_for_the_step_under_way_and_there_is_none_after_it(
     eventually: Eventually,
 ) -> None:

@@ -81,8 +81,9 @@ class Folders:
 
     def make(self, fence: Fence) -> None:
         """Create the folders, and store the token for a later agent."""
+        self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.work, self.output, self.checkpoint, self.control, self.staging):
-            folder.mkdir(parents=True)
+            folder.mkdir()
         kept = {**asdict(fence), "nonce": str(fence.nonce)}
         (self.root / "lease.json").write_text(json.dumps(kept), encoding="utf-8")
         self.log.touch()

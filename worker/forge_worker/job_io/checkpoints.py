@@ -1,5 +1,6 @@
 """Store a job's checkpoint folder: periodically, at the job's own request, and at its end."""
 
+import os
 import shutil
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
@@ -136,6 +137,13 @@ class CheckpointSync(Loop):
         self._following.resume(found.follows)
         self._commits.resume(found.step)
 
+    def idle(self) -> bool:
+        """Tell whether there is nothing to store, and no other rank to follow."""
+        if self._attempt.grant.rank > 0 or os.path.lexists(self._attempt.folders.save):
+            return False
+        with os.scandir(self._folder) as found:
+            return next(found, None) is None
+
     def step(self) -> None:
         """Store the folder if it has changed, waiting one more step for a file being written.
 
@@ -174,6 +182,8 @@ class CheckpointSync(Loop):
 
         Nothing is raised, because nothing depends on it: a failure is reported in the job's log.
         """
+        if self.idle():
+            return
         limit_s = min(LAST_MOST_S, max(LAST_S, 2 * self.took_s))
         self._until = monotonic() + limit_s
         # A store that hangs must not delay the end.

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from threading import Lock
+from time import monotonic
 
 from forge_schema.model.states import Phase
 
@@ -11,10 +12,16 @@ from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
 PERIOD_S = 60.0
+# Most jobs are prepared, and their output is stored, in less than this. Then the queue does not
+# hear of these phases.
+BRIEF_S = 0.1
 
 
 class PhaseReporter(Loop):
-    """Reports phases in order, and retries while the database does not answer."""
+    """Reports phases in order, and retries while the database does not answer.
+
+    The first phase tells the queue the attempt's `devices`, so with any it is not put off.
+    """
 
     name = "phase"
 
@@ -23,24 +30,38 @@ class PhaseReporter(Loop):
         self._attempt = attempt
         self._gateway = gateway
         self._devices = devices
-        self._untold: deque[Phase] = deque()
+        # Each with the time from which on it is to be reported, even if another follows.
+        self._untold: deque[tuple[Phase, float]] = deque()
         self._lock = Lock()
 
     def enter(self, phase: Phase) -> None:
         """Schedule a phase to be reported soon."""
         self._attempt.phase = phase
-        self._untold.append(phase)
-        self.wake()
+        if phase is Phase.FINISHING or (phase is Phase.PREPARING and not self._devices):
+            self._untold.append((phase, monotonic() + BRIEF_S))
+            self.wake_in(BRIEF_S)
+        else:
+            self._untold.append((phase, 0.0))
+            self.wake()
 
     def idle(self) -> bool:
-        return not self._untold
+        return not self._untold or (len(self._untold) == 1 and self._left_s() > 0)
+
+    def pause_s(self, most_s: float | None = None) -> float:
+        pause_s, left_s = super().pause_s(most_s), self._left_s()
+        return min(pause_s, left_s) if left_s > 0 else pause_s
 
     def step(self) -> None:
         """Report the phases not reported yet, and act on the answers."""
         with self._lock:
-            while self._untold and not self._attempt.lost:
-                standing = self._gateway.report(
-                    self._attempt.fence, self._untold[0], devices=self._devices
-                )
+            while not self.idle() and not self._attempt.lost:
+                if self._left_s() <= 0:
+                    phase, _ = self._untold[0]
+                    fence = self._attempt.fence
+                    standing = self._gateway.report(fence, phase, devices=self._devices)
+                    self._attempt.heed(standing)
                 self._untold.popleft()
-                self._attempt.heed(standing)
+
+    def _left_s(self) -> float:
+        """Return how long the first phase that was not reported must last to be reported."""
+        return self._untold[0][1] - monotonic() if self._untold else 0.0

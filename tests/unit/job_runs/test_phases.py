@@ -1,0 +1,68 @@
+"""Which of an attempt's phases the queue hears of."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from forge_schema.model.states import Phase, Standing
+from forge_worker.job_runs import phases
+from forge_worker.job_runs.phases import PhaseReporter
+from support.workers.attempts import attempt_of, some_grant
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forge_worker.queue.gateway import Gateway
+    from support.waiting import Eventually
+
+GPUS = ("GPU-1",)
+
+
+def reporter(root: Path, told: list[Phase], devices: tuple[str, ...] = ()) -> PhaseReporter:
+    def report(_fence: object, phase: Phase, devices: object = None) -> Standing:  # noqa: ARG001  as the gateway's
+        told.append(phase)
+        return Standing.OK
+
+    attempt = attempt_of(some_grant(), root)
+    return PhaseReporter(attempt, cast("Gateway", SimpleNamespace(report=report)), devices)
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "devices", "told"),
+    [
+        (60.0, (), [Phase.RUNNING]),
+        (60.0, GPUS, [Phase.PREPARING, Phase.RUNNING]),
+        (0.0, (), [Phase.PREPARING, Phase.RUNNING, Phase.FINISHING]),
+    ],
+    ids=["short", "short with a GPU", "long"],
+)
+def test_short_preparations_and_endings_are_not_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lasts_s: float,
+    devices: tuple[str, ...],
+    told: list[Phase],
+) -> None:
+    monkeypatch.setattr(phases, "BRIEF_S", lasts_s)
+    heard: list[Phase] = []
+    made = reporter(tmp_path, heard, devices)
+    for phase in (Phase.PREPARING, Phase.RUNNING, Phase.FINISHING):
+        made.enter(phase)
+        made.step()
+    assert heard == told
+
+
+def test_phase_that_lasts_is_reported_without_another_call(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    heard: list[Phase] = []
+    made = reporter(tmp_path, heard)
+    made.share()
+    made.enter(Phase.PREPARING)
+    eventually(lambda: heard == [Phase.PREPARING])
+    made.enter(Phase.RUNNING)
+    made.enter(Phase.FINISHING)
+    eventually(lambda: heard == [Phase.PREPARING, Phase.RUNNING, Phase.FINISHING])
+    made.end(60)
