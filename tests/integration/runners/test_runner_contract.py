@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 import uuid
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from support.workers.runners import Bench, Job, make_runner, make_spec, processes_with
+from support.workers.runners import LONG_S, Bench, Job, make_runner, make_spec, processes_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,6 +240,23 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 while True: signal.pause()
 """
+
+
+def test_wait_ends_when_its_descriptor_can_be_read_from(bench: Bench) -> None:
+    job = bench.python(IGNORES_SIGTERM)
+    job.expect(b"ready")
+    wake, ring = os.pipe()
+    try:
+        assert job.handle.wait(0, wake) is None
+        threading.Timer(0.1, os.write, [ring, b"!"]).start()
+        began = time.monotonic()
+        assert job.handle.wait(LONG_S, wake) is None
+        assert time.monotonic() - began < LONG_S / 2
+        job.handle.remove()
+        assert job.handle.wait(0, wake) is not None
+    finally:
+        os.close(wake)
+        os.close(ring)
 
 
 def test_stop_keeps_the_code_of_a_job_that_leaves_in_order(bench: Bench) -> None:

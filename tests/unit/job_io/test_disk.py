@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
 from forge_worker.files.safe_files import BLOCK
-from forge_worker.job_io.disk import LONGEST_S, PERIOD_S, DiskWatch
+from forge_worker.job_io import disk
+from forge_worker.job_io.disk import LONGEST_S, PERIOD_S, QUIET_S, DiskWatch
 from forge_worker.job_io.logs import CHUNK_BYTES, KEPT_BYTES, LogShipper
 from support.workers.attempts import CountingStore, attempt_of, some_grant
 
@@ -43,6 +45,26 @@ def test_job_that_exceeds_its_disk_is_stopped(attempt: Attempt) -> None:
     DiskWatch(attempt, 1).step()
     assert attempt.stop is not None
     assert attempt.stop.reason is Reason.DISK_FULL
+
+
+def test_job_is_measured_again_when_the_disk_loses_much_of_what_it_has_left(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 1 << 40
+    monkeypatch.setattr(DiskWatch, "_free", lambda _: free)
+    watch = DiskWatch(attempt, 100)
+    assert not watch.idle()
+    watch.step()
+    free -= 24 << 20
+    assert watch.idle()
+    free -= 2 << 20
+    assert not watch.idle()
+    watch.step()
+    assert watch.idle()
+    # Others may free as much as it writes.
+    later = monotonic() + QUIET_S
+    monkeypatch.setattr(disk, "monotonic", lambda: later)
+    assert not watch.idle()
 
 
 class Rows:

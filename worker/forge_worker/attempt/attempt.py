@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
 from time import time
 
 from forge_schema.ending.statement import DETAIL_LENGTH
@@ -16,6 +16,7 @@ from forge_schema.storage import keys
 from forge_worker.attempt.cursors import Cursors
 from forge_worker.attempt.folders import Folders
 from forge_worker.attempt.redact import Redactor
+from forge_worker.attempt.stopping import Stopping
 from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds
 from forge_worker.files.locks import held
@@ -53,7 +54,7 @@ class Attempt:
 
     grant: Grant
     folders: Folders
-    stopping: Event = field(default_factory=Event)
+    stopping: Stopping = field(default_factory=Stopping)
     redactor: Redactor = field(default_factory=Redactor)
     phase: Phase = Phase.PREPARING
     # Wall-clock time, for display only.

@@ -19,6 +19,7 @@ from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.runner import Handle
+from forge_worker.runners.use import JobUse
 
 # Most samples that wait for the queue. No number may be skipped, so further ones are dropped.
 UNSENT = 4000
@@ -62,17 +63,24 @@ class AttemptUsage:
             if self.attempt.over:
                 return False
             now = self._clock()
-            use = self.handle.used() if self.handle else None
+            late = sample_s is None or now - self._sampled_at >= sample_s
+            use = self._used(late=late)
             looks = self._meter.look(self._gpus)
             self._busiest.append(self._most_used(looks))
             self._usage.take(looks, use, now)
-            due = self._number > 0 if sample_s is None else now - self._sampled_at >= sample_s
+            due = self._number > 0 if sample_s is None else late
             values = self._usage.values()
             if due := due and bool(values) and len(self._unsent) < UNSENT:
                 self._sampled_at = now
                 self._unsent.append(Sample(self._number, values))
                 self._number += 1
         return due
+
+    def _used(self, *, late: bool) -> JobUse | None:
+        """Return the job's use; between samples None if nothing of it is lost that way."""
+        if self.handle is None or (self.handle.remembers and not late):
+            return None
+        return self.handle.used()
 
     def busiest(self) -> list[float | None]:
         """Return the busiest GPU's utilisation in percent at each look since the last call.

@@ -59,7 +59,9 @@ class EndedHandle:
     def __init__(self, exited: Exit) -> None:
         self._exited = exited
 
-    def wait(self, timeout: float) -> Exit | None:  # noqa: ARG002 - the job has ended
+    remembers = False
+
+    def wait(self, timeout: float, wake: int | None = None) -> Exit | None:  # noqa: ARG002 - the job has ended
         return self._exited
 
     def signal(self, signum: int) -> None: ...

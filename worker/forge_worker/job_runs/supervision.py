@@ -6,6 +6,7 @@ stored.
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 from signal import SIGKILL, Signals
 from threading import Thread
 
@@ -22,6 +23,7 @@ from forge_worker.job_runs.parts import Parts
 from forge_worker.loop import Loop
 from forge_worker.runners.runner import Exit, Handle
 
+LOOK_S = 10.0
 WATCH_S = 0.5
 
 
@@ -89,9 +91,11 @@ def _blame_gpus(parts: Parts) -> None:
 
 def _wait(parts: Parts, handle: Handle) -> Exit:
     attempt = parts.attempt
-    limit_s, started_s = attempt.grant.timeout_s, attempt.started_s()
-    while (exited := handle.wait(WATCH_S)) is None:
-        if limit_s is not None and seconds() - started_s > limit_s:
+    limit_s, wake = attempt.grant.timeout_s, attempt.stopping.descriptor()
+    until_s = inf if limit_s is None else attempt.started_s() + limit_s
+    # A machine that sleeps may wake past the limit, hence not one long wait.
+    while (exited := handle.wait(min(LOOK_S, max(0.0, until_s - seconds())), wake)) is None:
+        if seconds() >= until_s:
             attempt.request_stop(Stop(Reason.TIMEOUT, f"over {limit_s} s"))
         if attempt.stopping.is_set():
             return _stopped(parts, handle)

@@ -140,10 +140,15 @@ def belongs(left: Leftover, folder: str, own: Own) -> bool:
 class Handle(Protocol):
     """One started job. Thread-safe."""
 
-    def wait(self, timeout: float) -> Exit | None:
+    @property
+    def remembers(self) -> bool:
+        """Whether `used` still tells the job's whole use after its end."""
+
+    def wait(self, timeout: float, wake: int | None = None) -> Exit | None:
         """Return the exit, or None if the job still runs after `timeout` seconds.
 
-        Once there is an exit, the log is complete and no process of the job is left.
+        It returns sooner if the descriptor `wake` can be read from. Once there is an exit, the log
+        is complete and no process of the job is left.
         """
 
     def signal(self, signum: int) -> None:

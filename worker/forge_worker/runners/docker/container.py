@@ -36,6 +36,7 @@ MILLISECONDS = 1000
 KILL_S = 5.0
 
 SLICE_S = 10.0
+WAKE_S = 0.5
 PAUSE_S = 0.2
 ENGINE_PATIENCE_S = 120.0
 REMOVE_PATIENCE_S = 60.0
@@ -64,11 +65,12 @@ class MainProcess:
         # An agent in a container sees other process ids than the engine.
         return found if names_container(pid, container) else None
 
-    def ended(self, timeout: float = 0.0) -> bool:
-        """Return whether the container has ended, waiting up to `timeout` seconds for that."""
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        return bool(poll.poll(timeout * MILLISECONDS))
+    def ended(self, timeout: float = 0.0, wake: int | None = None) -> bool:
+        """Return whether the container has ended, waiting up to `timeout` seconds for that.
+
+        The wait ends if the descriptor `wake` can be read from.
+        """
+        return self._descriptor in readable(timeout, self._descriptor, wake)
 
     def signal(self, signum: int) -> None:
         """Send a signal; a process that has ended is no error.
@@ -80,6 +82,15 @@ class MainProcess:
             signal.pidfd_send_signal(self._descriptor, signum)
         except ProcessLookupError:
             return
+
+
+def readable(timeout: float, *descriptors: int | None) -> set[int]:
+    """Wait up to `timeout` seconds until any of these can be read from, and return those."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        if descriptor is not None:
+            poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(timeout * MILLISECONDS)}
 
 
 class Created(ContainerCollection):
@@ -186,14 +197,19 @@ class ContainerHandle:
         self._since = since
         self._doubtful = not watched
 
-    def wait(self, timeout: float) -> Exit | None:
+    remembers = False
+
+    def wait(self, timeout: float, wake: int | None = None) -> Exit | None:
         """Return the exit, or None if the job still runs after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         if not self._runs(0.0):
             self._look()
         while self._exit is None and (left := deadline - time.monotonic()) > 0:
-            if not self._runs(min(left, SLICE_S)):
-                self._await_change(min(left, SLICE_S))
+            if readable(0.0, wake):
+                break
+            if not self._runs(min(left, SLICE_S), wake):
+                # A request to the engine cannot be woken.
+                self._await_change(min(left, SLICE_S if wake is None else WAKE_S))
                 self._look()
         return self._exit
 
@@ -246,7 +262,7 @@ class ContainerHandle:
         finally:
             self._pipe.finish()
 
-    def _runs(self, seconds: float) -> bool:
+    def _runs(self, seconds: float, wake: int | None = None) -> bool:
         """Return whether the kernel says that the job runs, having waited for its end.
 
         Then the engine need not be asked. An engine whose process is not visible is asked all the
@@ -254,7 +270,7 @@ class ContainerHandle:
         """
         if self._exit is not None or self._process is None or not self._since.process:
             return False
-        if self._process.ended(seconds):
+        if self._process.ended(seconds, wake):
             return False
         self._answered = time.monotonic()
         return True
