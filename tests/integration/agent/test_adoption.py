@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from contextlib import ExitStack
+from fcntl import LOCK_EX, flock
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -200,11 +202,13 @@ def test_what_happened_while_no_agent_ran_is_told_as_it_was(
     assert printed(docker, jobs["asked"]) == b"up\nasked\n"
 
 
-@pytest.mark.parametrize("kind", ["process", "docker"])
-def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_say_so(
-    tmp_path: Path, database_url: str, eventually: Eventually, kind: str
+@pytest.mark.parametrize(
+    ("kind", "number"), [("process", signal.SIGUSR2), ("docker", signal.SIGKILL)]
+)
+def test_end_that_was_seen_counts_although_the_agent_left_before_it_could_say_so(
+    tmp_path: Path, database_url: str, eventually: Eventually, kind: str, number: signal.Signals
 ) -> None:
-    with bed(kind, tmp_path, database_url) as made:
+    with bed(kind, tmp_path, database_url) as made, ExitStack() as held:
         first = made.worker(**LASTS)
         job = made.script(ENDS)
         made.says(job, "up")
@@ -213,7 +217,13 @@ def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_
         store.touch()
         let_go(first, job)
         eventually(lambda: made.job(job)["phase"] == "finishing")
-        first.kill()
+        # Another job's preparation waits for its owner's cache.
+        for turn in first.folder.glob("caches/.turns/*"):
+            flock(held.enter_context(turn.open()), LOCK_EX)
+        waits = made.script("print('later')", max_losses=1)
+        eventually(lambda: made.job(waits)["phase"] == "preparing")
+        first.leave(number)
+        held.close()
         store.unlink()
         away.rename(store)
         made.worker(**LASTS)
@@ -221,6 +231,10 @@ def test_end_that_was_seen_counts_although_the_agent_was_killed_before_it_could_
         assert not containers_of(made.token)
         assert (made.ended(job)["reason"], made.job(job)["exit_code"]) == ("exit_code", 7)
         assert printed(made, job) == b"up\n" + b"x" * 60_000 + b"last"
+        made.succeeds(waits)
+        # Only an agent that still can say so gives it back free of charge.
+        given_back = "drained" if number == signal.SIGUSR2 else "worker_lost"
+        assert made.reasons(waits) == [given_back, "succeeded"]
 
 
 @pytest.mark.parametrize("kind", ["process", "docker"])

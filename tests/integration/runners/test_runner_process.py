@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from forge_worker.runners.process import shims
+from forge_worker.runners.process.door import SOCKET
 from forge_worker.runners.process.runner import ProcessRunner, _leftover
 from forge_worker.runners.process.shim import BLANK
 from forge_worker.runners.runner import StartFailed
@@ -175,6 +176,17 @@ def test_server_that_hangs_is_no_reason_to_run_a_job_twice(
     # The copies that it makes now find nobody who gives them an order.
     assert bench.run("true").result().code == 0
     assert not (bench.root / "ran").exists()
+
+
+@pytest.mark.parametrize(("strict", "waits"), [(False, True), (True, False)])
+def test_job_without_an_agent_has_its_grace_before_its_lease_ends_if_that_is_strict(
+    bench: Bench, *, strict: bool, waits: bool
+) -> None:
+    assert isinstance(bench.runner, ProcessRunner)
+    bench.runner.outlive(60, strict=strict)
+    job = bench.python(STUBBORN, grace_s=60)
+    job.expect(b"ready")
+    assert job.spec.log_path.with_name(SOCKET).exists() == waits
 
 
 def test_labels_that_are_too_long_are_refused(bench: Bench) -> None:

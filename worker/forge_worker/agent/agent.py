@@ -266,9 +266,13 @@ class Agent:
     def _meet(self) -> list[Adopted]:
         """Register, report the ends an earlier agent could not, and continue the jobs it left."""
         self._registration.register()
+        identity = self._registration.identity
+        # The last renewal of a killed agent may be as old as a heartbeat.
+        alone_s = identity.ttl_s - identity.heartbeat_s
+        self._runners.outlive(alone_s, strict=self._settings.lease_policy == "strict")
         # This comes first: clearing leftovers gives their leases back.
         self.outbox.step()
-        folder, queue = self._settings.worker_dir, self._registration.identity.queue_id
+        folder, queue = self._settings.worker_dir, identity.queue_id
         earlier = worker_folder.queue_served(folder)
         secrets = SecretStore(self._settings.secrets_dir, self._settings.name())
         found = take_up(

@@ -37,6 +37,15 @@ class Runners:
         own = self.handlers if self.process is None else None
         return [runner for runner in (self.docker, self.process, own) if runner is not None]
 
+    def outlive(self, seconds: float, *, strict: bool) -> None:
+        """Let jobs run this long without an agent; if `strict`, be gone by then.
+
+        Containers run on until the next agent comes.
+        """
+        for runner in self.all:
+            if isinstance(runner, ProcessRunner):
+                runner.outlive(seconds, strict=strict)
+
     @property
     def words(self) -> str:
         """What kinds of job run here, for the worker's label `forge.runs`."""
@@ -132,16 +141,11 @@ def available(settings: WorkerSettings) -> Runners:
             hint="start Docker, or set --gang-network host or none",
         )
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
-        process = _processes(settings) if settings.allow_processes else None
-    handlers = _processes(settings) if installed_handlers() else None
+        process = ProcessRunner() if settings.allow_processes else None
+    handlers = ProcessRunner() if installed_handlers() else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",
             hint="start Docker, or set FORGE_ALLOW_PROCESSES=true where every job is trusted",
         )
     return Runners(docker, process, settings.default_image, handlers, policy)
-
-
-def _processes(settings: WorkerSettings) -> ProcessRunner:
-    # The last renewal of a killed agent may be as old as a heartbeat.
-    return ProcessRunner(alone_s=max(0.0, settings.lease_ttl_s - settings.heartbeat_s))

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 END_PATIENCE_S = 60.0
 REAP_PATIENCE_S = 30.0
+# For the kill after a grace that must be over in time.
+MARGIN_S = 3.0
 
 
 class ProcessHandle:
@@ -110,16 +112,23 @@ class ProcessHandle:
 
 
 class ProcessRunner:
-    """Runs jobs as processes. Without an agent, a job runs on for `alone_s` seconds."""
+    """Runs jobs as processes."""
 
     kind: ClassVar[str] = "process"
 
-    def __init__(self, *, alone_s: float = 0.0) -> None:
-        self._alone_s = alone_s
+    def __init__(self) -> None:
+        self._alone_s, self._strict = 0.0, False
         self._cpu_table = CpuTable()
         self._shims = Shims()
         # The shims of this agent's jobs.
         self._own: set[int] = set()
+
+    def outlive(self, seconds: float, *, strict: bool) -> None:
+        """Let jobs that start from now on run this long without an agent, which none does at first.
+
+        Then a job gets its grace; if `strict`, it gets it before.
+        """
+        self._alone_s, self._strict = seconds, strict
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: the host's own paths."""
@@ -154,7 +163,8 @@ class ProcessRunner:
         return self._handle(line, spec.name, spec.grace_s, cpu_set)
 
     def _started(self, spec: RunSpec, cpu_set: tuple[int, ...]) -> ShimLine:
-        order = _order(spec, cpu_set, self._alone_s)
+        alone_s = self._alone_s - (spec.grace_s + MARGIN_S if self._strict else 0.0)
+        order = _order(spec, cpu_set, max(0.0, alone_s))
         spec.log_path.open("ab").close()
         line = self._shims.take()
         with contextlib.suppress(OSError):  # the shim died
