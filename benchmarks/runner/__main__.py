@@ -54,6 +54,7 @@ KINDS = ("docker", "no sandbox", "process")
 RUNNERS = {"docker": "docker", "no sandbox": "docker", "process": "process"}
 PLAIN = {"docker": ["docker", "run", "--rm", IMAGE, *COMMAND], "process": COMMAND}
 SANDBOXES = 2
+REST_S = 0.8
 LOOK_S = 0.001
 # Threads whose requests are not for a single job.
 OTHERS = ("health", "reap", "sandboxes")
@@ -173,27 +174,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=30, help="jobs of each kind")
     parser.add_argument("--burst", type=int, default=0, help="measure many jobs at once")
+    parser.add_argument("--only", choices=("docker", "process"), help="only this kind of job")
     parser.add_argument("--sleeping", type=int, default=0, help="measure jobs that only sleep")
     options = parser.parse_args()
     configure_log()
     watch = watched()
     if options.sleeping:
         for kind in ("docker", "process"):
-            sleeping(watch, kind, options.sleeping)
+            if options.only in {None, kind}:
+                sleeping(watch, kind, options.sleeping)
         return
     if options.burst:
         burst(watch, options.burst, options.rounds)
         return
     rounds = options.rounds
+    kinds = [kind for kind in KINDS if options.only in {None, RUNNERS[kind]}]
     with (
         tempfile.TemporaryDirectory(prefix="forge-bench-") as folder,
-        bench(Path(folder)) as (_, submit),
+        bench(Path(folder), kinds) as (_, submit),
     ):
-        still = partial(settled, Path(folder) / "docker")
+        containers = "docker" in kinds
+        still = partial(settled, Path(folder) / "docker") if containers else rest
         plain: dict[str, list[Took]] = defaultdict(list)
         jobs: dict[str, list[Took]] = defaultdict(list)
         for _ in range(rounds + 1):
-            for kind in KINDS:
+            for kind in kinds:
                 still()
                 plain[kind].append(run_plain(PLAIN[RUNNERS[kind]]))
                 jobs[kind].append(run_job(watch, partial(submit, kind)))
@@ -228,6 +233,11 @@ def settled(folder: Path) -> None:
     list_them = ["docker", "ps", "--all", "--quiet", "--filter", label]
     while len(subprocess.check_output(list_them).split()) != SANDBOXES:
         Event().wait(0.1)
+
+
+def rest() -> None:
+    """Wait until a worker has the shim of its next process again."""
+    Event().wait(REST_S)
 
 
 def burst(watch: Watch, jobs: int, rounds: int) -> None:
@@ -283,23 +293,25 @@ def sleep(watch: Watch, what: str) -> None:
 
 def compare(plain: dict[str, list[Took]], jobs: dict[str, list[Took]]) -> None:
     """Print jobs beside what they are compared with."""
-    print("| | plain | as a job | ratio | middle half of the ratios |\n|---|---|---|---|---|")
-    for kind in KINDS:
+    print("| | plain | as a job | more | ratio | middle half of the ratios |")
+    print("|---|---|---|---|---|---|")
+    for kind, took in jobs.items():
         for what in ("first output", "whole"):
-            pairs = list(zip(plain[kind], jobs[kind], strict=True))
+            pairs = list(zip(plain[kind], took, strict=True))
             ratios = sorted(job[what] / bare[what] for bare, job in pairs)
+            more = 1000 * median(job[what] - bare[what] for bare, job in pairs)
             bare, job = (1000 * median(t[what] for t in side[kind]) for side in (plain, jobs))
             low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-            cells = f"{bare:.1f} | {job:.1f} | {median(ratios):.2f} | {low:.2f} to {high:.2f}"
-            print(f"| {kind}: {what} | {cells} |")
+            cells = f"{bare:.1f} | {job:.1f} | {more:.1f} | {median(ratios):.2f}"
+            print(f"| {kind}: {what} | {cells} | {low:.2f} to {high:.2f} |")
 
 
 def phases(jobs: dict[str, list[Took]]) -> None:
     """Print where the time goes."""
-    print(f"\n| phase | {' | '.join(KINDS)} |\n|{'---|' * (len(KINDS) + 1)}")
-    every = dict.fromkeys(name for kind in KINDS for took in jobs[kind] for name in took)
+    print(f"\n| phase | {' | '.join(jobs)} |\n|{'---|' * (len(jobs) + 1)}")
+    every = dict.fromkeys(name for kind in jobs for took in jobs[kind] for name in took)
     for phase in every:
-        found = ([took[phase] for took in jobs[kind] if phase in took] for kind in KINDS)
+        found = ([took[phase] for took in jobs[kind] if phase in took] for kind in jobs)
         cells = [f"{1000 * median(took):.1f}" if took else "" for took in found]
         print(f"| {phase} | {' | '.join(cells)} |")
 

@@ -73,6 +73,14 @@ def test_a_unit_holds_no_secret_and_comes_back(program: str) -> None:
     assert "StartLimitIntervalSec=0\n" in text
 
 
+def test_restart_of_the_worker_leaves_its_jobs_and_their_files_alone() -> None:
+    lines = unit("forge-worker").splitlines()
+    assert {"RestartKillSignal=SIGUSR2", "KillMode=process"} <= {*lines}
+    # systemd empties a unit's own /tmp when it stops.
+    assert not [line for line in lines if line.startswith("PrivateTmp")]
+    assert "ReadWritePaths=-/run/lock /tmp /var/tmp" in lines
+
+
 @pytest.fixture
 def cloud_init() -> dict[str, Any]:
     """The cloud-init as a machine receives it."""
