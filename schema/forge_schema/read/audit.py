@@ -28,7 +28,7 @@ ACTIONS: Mapping[str, str] = {
     "asked to time out": "A running job reached its time limit.",
     "asked to grow": "A job on several machines was asked to restart on more of them.",
     "cancelled": "A job that was not running was cancelled.",
-    "entered": "Somebody opened a shell in a running job.",
+    "entered": "Somebody opened a shell, ssh or ports of a running job.",
     "set aside": "The sweeper left a damaged row alone; `detail` has the error.",
     "sweep parallel set": "The number of jobs of a sweep that run at once was changed.",
     "jobs removed": "Jobs past their age were removed, with everything they stored.",

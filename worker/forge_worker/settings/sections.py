@@ -151,7 +151,7 @@ class PolicySettings(BaseSettings):
     )
     allow_exec: bool = Field(
         default=True,
-        description="allow `forge exec` through a server to run commands inside jobs here",
+        description="allow `forge exec`, `ssh` and `port` into jobs here, through a server",
     )
     host_packages: bool = Field(
         default=False,

@@ -99,7 +99,7 @@ class QueueSettings(ActSettings):
     )
     exec_url: ServerUrls = Field(
         default_factory=list,
-        description="with --database-url: the forge-server that `forge exec` goes through",
+        description="with --database-url: the forge-server of `forge exec`, `ssh` and `port`",
     )
 
     @property

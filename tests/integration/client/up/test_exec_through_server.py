@@ -21,7 +21,7 @@ from support.http.api import problem
 from support.http.certificates import certificates
 from support.workers.http_bed import http_bed
 from support.workers.worker import bed
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -280,3 +280,38 @@ def test_shell_that_says_nothing_for_long_is_closed(
         shell = eventually(lambda: next(iter(shells), None))
         with connect(door.api.url, f"{WORKER_PATH}/{shell}", door.lease, door.tls):
             assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_over"
+
+
+@pytest.mark.parametrize("end", ["key", "attempt"])
+def test_shell_ends_with_the_right_to_it(
+    end: str, door: Door, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(relay, "LOOK_EVERY_S", 0.05)
+    ticket = door.runs().ticket("ls")
+    shells = door.api.services.relay._open
+    headers = {"Authorization": f"Bearer {ticket.ticket}"}
+    with connect(door.api.url, CALLER_PATH, headers, door.tls) as caller:
+        caller.send(ticket.order)
+        shell = eventually(lambda: next(iter(shells), None))
+        with connect(door.api.url, f"{WORKER_PATH}/{shell}", door.lease, door.tls) as worker:
+            assert worker.recv(60) == ticket.order
+            if end == "key":
+                door.api.keys.revoke(door.ann.key_id)
+            else:
+                door.worker.finish(door.grant)
+            assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_withdrawn"
+            with pytest.raises(ConnectionClosed):
+                worker.recv(60)
+
+
+def test_ssh_and_ports_need_the_same_right_as_a_command(door: Door) -> None:
+    path = f"/api/queue/jobs/{door.runs().job}/shells"
+    viewer, bob = door.api.key("ann", Role.VIEWER), door.api.key("bob")
+    for body in ({"ssh": True}, {"ports": [8888]}):
+        problem(viewer.call("POST", path, body), 403, "forbidden")
+        problem(bob.call("POST", path, body), 404, "job_unknown")
+        assert ShellTicket.model_validate(door.ann.post(path, body)).worker == "one"
+    for body in ({"ports": [80]}, {"ports": [8888], "ssh": True}, {"ports": ["10.0.0.1:8888"]}):
+        problem(door.ann.call("POST", path, body), 422, "invalid")
+    told = [e["detail"] for e in door.api.rig.jobs.events(door.job) if e["action"] == "entered"]
+    assert [(one["program"], one.get("ports")) for one in told] == [("ssh", None), ("port", [8888])]

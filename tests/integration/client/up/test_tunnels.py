@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,7 +22,10 @@ from support.services import require
 from support.workers.http_bed import http_bed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from support.workers.worker import Bed
 
 
 # A job that serves its folder, and runs until somebody makes the file `go`.
@@ -33,6 +37,12 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 print("ready", server.server_port, flush=True)
 while not os.path.exists("go"):
     threading.Event().wait(0.05)
+"""
+BESIDE = """
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+server = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+print(server.server_port, flush=True)
+server.serve_forever()
 """
 SAYS = 'echo "$FORGE_JOB_ID $(cat)"; echo aside >&2; exit 7'
 # More than fits into all buffers on the way.
@@ -61,24 +71,28 @@ def test_ssh_scp_and_ports_lead_into_a_job(kind: str, tmp_path: Path, database_u
         assert b"aside\n" in said.stderr
         _copies(ann, job, tmp_path)
 
-        with Client(url=url, api_key=ann.env["FORGE_API_KEY"]) as client:
+        with (
+            Client(url=url, api_key=ann.env["FORGE_API_KEY"]) as client,
+            _listening(ann, made, job) as beside,
+        ):
             running = client.job(job)
-            with running.port(port) as place, running.port(urlsplit(url).port or 0) as wrong:
+            foreign = urlsplit(url).port or 0
+            others = {tunnel.free_port(): beside, tunnel.free_port(): foreign}
+            led = tunnel.forwarded(client.backend, job, others)
+            with running.port(port) as place, led as process:
                 _serves_beside_a_slow_reader(place)
-                with httpx.Client(trust_env=False) as web, pytest.raises(httpx.TransportError):
-                    web.get(wrong)
+                _serves_only_the_first(*others)
                 if kind == "docker":
                     _is_reached_by_the_engine(running.status().worker or "", job, port)
                 assert ann(str(job), "--", "touch", "go").returncode == 0
                 made.succeeds(job)
+                assert process.wait(60) != 0
             with pytest.raises(ClientError, match="there is no connection"), running.port(port):
                 pass
-        assert [detail for _, detail in entries(made, job)][:4] == [
-            {"program": "ssh", "rank": 0, "through": "server"},
-            {"program": "ssh", "rank": 0, "through": "server"},
-            {"program": "port", "ports": [port], "rank": 0, "through": "server"},
-            {"program": "port", "ports": [urlsplit(url).port], "rank": 0, "through": "server"},
-        ]
+        told = [detail for _, detail in entries(made, job)]
+        ways = [(one["program"], one.get("ports")) for one in told]
+        led_to = [("port", [port]), ("port", [beside, foreign])]
+        assert ways[:5] == [("ssh", None), ("ssh", None), (made.python, None), *led_to]
         assert len(made.jobs.attempts(job)) == 1
         assert "Traceback" not in worker.output
 
@@ -114,6 +128,21 @@ def _serves_beside_a_slow_reader(place: str) -> None:
         with httpx.Client(base_url=place, trust_env=False) as web:
             assert web.get("/there/small").content == b"small"
             assert web.get("/there/large").content == LARGE
+
+
+@contextmanager
+def _listening(ann: Person, made: Bed, job: int) -> Iterator[int]:
+    """Start a server beside the job's program, as its owner would start TensorBoard."""
+    with ann.started(str(job), "--", made.python, "-c", BESIDE) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+
+
+def _serves_only_the_first(beside: int, foreign: int) -> None:
+    with httpx.Client(trust_env=False) as web:
+        assert web.get(f"http://{tunnel.LOOPBACK}:{beside}/there/small").content == b"small"
+        with pytest.raises(httpx.TransportError):
+            web.get(f"http://{tunnel.LOOPBACK}:{foreign}/")
 
 
 def _is_reached_by_the_engine(worker: str, job: int, port: int) -> None:
