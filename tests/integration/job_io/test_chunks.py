@@ -39,7 +39,7 @@ from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.transfers import sending, threads
 from support.workers.attempts import desk
 
-sending.TRANSFERS = threads.Transfers(1)
+sending.TRANSFERS, sending.REQUESTS = threads.Transfers(1), threads.Transfers(1)
 with desk(sys.argv[1], Path(sys.argv[2])) as here:
     attempt = here.attempt()
     (attempt.folders.checkpoint / "model").write_bytes(Path(sys.argv[3]).read_bytes())
@@ -276,8 +276,9 @@ def test_a_file_that_is_replaced_while_it_is_sent_is_stored_as_it_was(
     put = here.store.put
 
     def replaces(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
-        (attempt.folders.work / "new").write_bytes(b"next")
-        (attempt.folders.work / "new").replace(model)
+        new = attempt.folders.work / key.replace("/", "-")
+        new.write_bytes(b"next")
+        new.replace(model)
         # It is not copied.
         assert not [path for path in attempt.folders.staging.rglob("*") if path.is_file()]
         return put(key, data, **words)

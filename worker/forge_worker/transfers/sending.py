@@ -12,7 +12,7 @@ from forge_worker.files.copies import FileChanged
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.batches import batches
 from forge_worker.transfers.stored_chunks import StoredChunks
-from forge_worker.transfers.threads import TRANSFERS
+from forge_worker.transfers.threads import REQUESTS, TRANSFERS
 
 # An object of up to this size takes less time than a request of its own.
 SMALL_BYTES = 64 << 10
@@ -153,8 +153,7 @@ class Sender:
         fresh = [part for part in parts if self._claimed(part)]
         left = {part.sha256 for part in fresh if part.named}
         try:
-            for part in self._put_all(fresh):
-                left.discard(part.sha256)
+            self._put_all(fresh, left)
         finally:
             for sha256 in left:
                 self._stored.release(sha256)
@@ -176,8 +175,8 @@ class Sender:
             part.source.count_stored()
         return fresh
 
-    def _put_all(self, parts: list[Part]) -> Iterator[Part]:
-        """Store parts, small ones together, and yield those that are stored."""
+    def _put_all(self, parts: list[Part], left: set[str]) -> None:
+        """Store parts, small ones together; those that are stored leave the set."""
         small = ((part, len(part.data)) for part in parts if len(part.data) <= SMALL_BYTES)
         together = set[str]()
         for few in batches(small, TOGETHER_BYTES):
@@ -185,20 +184,24 @@ class Sender:
             contents = {part.key: part.data for part in few}
             if len(few) > 1 and self._objects.put_together(contents):
                 together |= contents.keys()
-                yield from map(self._confirmed, few)
+                for part in few:
+                    self._confirm(part, left)
         alone = [part for part in parts if part.key not in together]
         self._objects.expect(puts=[Piece(one.key, len(one.data), one.sha256) for one in alone])
-        for part in alone:
-            self._go_on()
-            try:
-                self._objects.put(part.key, part.data)
-            except ObjectTooLarge as error:
-                part.source.refused = error
-            else:
-                yield self._confirmed(part)
+        for _ in REQUESTS.each(partial(self._put, part, left) for part in alone):
+            pass
 
-    def _confirmed(self, part: Part) -> Part:
+    def _put(self, part: Part, left: set[str]) -> None:
+        self._go_on()
+        try:
+            self._objects.put(part.key, part.data)
+        except ObjectTooLarge as error:
+            part.source.refused = error
+        else:
+            self._confirm(part, left)
+
+    def _confirm(self, part: Part, left: set[str]) -> None:
         if part.named:
             self._stored.confirm(part.sha256, part.key)
+            left.discard(part.sha256)
         part.source.count_stored()
-        return part
