@@ -54,8 +54,8 @@ MODULES_LEFT_OUT = (
     "forge_schema/sweeper/main.py",
     "forge_schema/database/tables",
 )
-# The only one used of the hundreds of services that botocore describes.
-SERVICES = {"s3"}
+# The only ones used of the hundreds of services that botocore describes.
+SERVICES = {"autoscaling", "ec2", "s3"}
 NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed")
 # Records of the installation differ from machine to machine.
 OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")

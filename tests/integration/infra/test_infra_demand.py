@@ -109,7 +109,7 @@ def test_a_machine_that_never_enrolled_is_ended(cloud: Cloud, rig: Rig) -> None:
     enrolled, stranger = sorted(cloud.machines())
     rig.worker(enrolled).claim_one()
     assert cloud.look() == "", "it has half an hour"
-    said = cloud.look("--enrol-within", "0")
+    said = cloud.look("--enrol-within", "0.001")
     assert f"ending {stranger}, which never enrolled" in said
     assert stranger not in cloud.machines()
     assert enrolled in cloud.machines()

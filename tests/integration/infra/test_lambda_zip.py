@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig
 
-HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol")
+HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol", "scale")
 # Lambda's limits in bytes: for a direct upload, and unpacked.
 LARGEST_ZIP, LARGEST_TREE = 50_000_000, 262_144_000
 SECRET = "0123456789abcdef" * 4

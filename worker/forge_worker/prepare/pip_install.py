@@ -1,6 +1,5 @@
 """Install a project's requirements with pip, in the image or process where its job runs."""
 
-import ensurepip
 import os
 import re
 import shutil
@@ -76,7 +75,10 @@ def _installed() -> tuple[Path, str] | None:
 
 
 def _bundled() -> tuple[Path, str] | None:
-    for folder in (Path(ensurepip.__file__).parent / "_bundled", _wheels()):
+    # Debian has it in a package of its own.
+    found = find_spec("ensurepip")
+    beside = Path(found.origin).parent / "_bundled" if found and found.origin else None
+    for folder in (beside, _wheels()):
         if folder and (wheels := sorted(folder.glob("pip-*.whl"))):
             return folder, f"{wheels[-1].name}/pip"
     return None
