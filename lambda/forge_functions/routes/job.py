@@ -78,7 +78,7 @@ class WhichChunks(Body):
 
 # A query is frozen, which mypy does not see.
 class WhichSeries(Body, Wanted):  # type: ignore[misc]
-    """Which series: by default those of the newest attempt that has any, under all keys."""
+    """Which series: by default all keys, metrics over all attempts, samples of the newest."""
 
 
 @router.get("")
@@ -156,7 +156,7 @@ def tests(
 
 @router.get("/series")
 def series(service: AsViewer, job_id: IdInPath, which: Annotated[WhichSeries, Query()]) -> Series:
-    """Return an attempt's metrics and samples as the curves of a chart."""
+    """Return metrics and samples as the curves of a chart."""
     return service.findings.series(
         job_id, attempt=which.attempt, rank=which.rank, keys=which.keys, points=which.points
     )
