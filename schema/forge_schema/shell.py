@@ -24,8 +24,8 @@ PIECE_BYTES = 32 << 10
 # The largest message; a sender waits until the receiver has taken the ones before it.
 MOST_BYTES = 64 << 10
 MOST_CHARACTERS = 16_000
-CALLER_PATH = "/api/queue/shells"
-WORKER_PATH = "/api/workers/shells"
+CALLER_PATH = "/api/v1/queue/shells"
+WORKER_PATH = "/api/v1/workers/shells"
 LEASE = "X-Forge-Lease"
 # How long connecting, and then the order, may take.
 OPEN_S, ORDER_S = 15.0, 10.0

@@ -21,9 +21,9 @@ from forge_functions.streams.relay import close
 router = Router(tags=["jobs"])
 
 
-@router.post("/api/queue/jobs/{job_id}/shells", responses=problems(401, 403, 404, 409))
+@router.post("/api/v1/queue/jobs/{job_id}/shells", responses=problems(401, 403, 404, 409))
 def ask(service: AsSubmitter, job_id: IdInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
-    """Ask to run a command inside a running job, with a WebSocket to `/api/queue/shells`."""
+    """Ask to run a command inside a running job, with a WebSocket to `/api/v1/queue/shells`."""
     worker_id, worker = service.shell(job_id, body)
     order = body.model_dump_json()
     ticket = shell_ticket.issue(shared, service.caller.owner, job_id, worker_id, order)

@@ -217,7 +217,9 @@ class Door:
 
     def ticket(self, *command: str) -> ShellTicket:
         body = {"command": [*command]}
-        return ShellTicket.model_validate(self.ann.post(f"/api/queue/jobs/{self.job}/shells", body))
+        return ShellTicket.model_validate(
+            self.ann.post(f"/api/v1/queue/jobs/{self.job}/shells", body)
+        )
 
     def answer(self, ticket: str, order: str) -> ShellNews:
         """Show a ticket and send an order; return what is said."""
@@ -233,7 +235,7 @@ def door(api: Api) -> Door:
 
 
 def test_job_is_entered_only_while_its_program_runs(door: Door) -> None:
-    body, path = {"command": ["ls"]}, f"/api/queue/jobs/{door.job}/shells"
+    body, path = {"command": ["ls"]}, f"/api/v1/queue/jobs/{door.job}/shells"
     said = problem(door.ann.call("POST", path, body), 409, "not_running_job")
     assert said.startswith(f"rank 0 of job {door.job} is claimed on worker one")
     door.runs()
