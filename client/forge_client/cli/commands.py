@@ -53,6 +53,8 @@ PANELS = {
         "up": "admin.up:up",
         "down": "admin.up:down",
         "dashboard": "jobs.dashboard:dashboard",
+        "backup": "admin.backup:backup",
+        "restore": "admin.backup:restore",
         "events": "admin.events:events",
         "doctor": "admin.doctor:doctor",
     },

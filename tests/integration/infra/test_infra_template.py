@@ -67,7 +67,8 @@ def test_a_functions_variables_are_settings_of_the_server() -> None:
         given = set(function["Environment"]["Variables"])
         needed = {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_SERVER_SECRET"}
         assert needed <= given, name
-        assert given - known <= ({"FORGE_ENROL_ROLE"} if name == "Enrol" else set())
+        extra = {"FORGE_ENROL_ROLE"} if name == "Enrol" else set()
+        assert given - known - extra == {"PGSSLROOTCERT"}
 
 
 def test_secrets_are_named_and_not_written() -> None:
