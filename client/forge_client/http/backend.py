@@ -244,10 +244,34 @@ class HttpBackend(HttpPlans):
 
         terminal = shells.terminal()
         size = None if terminal is None else terminal.model_dump()
-        body = {"command": list(command), "rank": rank, "terminal": size}
-        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
-        ticket = self._transport.record(ShellTicket, answer)
+        ticket = self._ticket(job_id, {"command": list(command), "rank": rank, "terminal": size})
         return shells.run(self._transport, ticket, interactive=terminal is not None)
+
+    def tunnel(
+        self, job_id: int, ports: Sequence[int], pin: Callable[[str], None], *, rank: int = 0
+    ) -> None:
+        """Pass this process's input and output to an SSH server inside a running job."""
+        from forge_client.http import shells  # noqa: PLC0415 - as above
+
+        what = {"ports": list(ports)} if ports else {"ssh": True}
+        shells.run(self._transport, self._ticket(job_id, {**what, "rank": rank}), pin=pin)
+
+    def _ticket(self, job_id: int, body: dict[str, object]) -> ShellTicket:
+        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
+        return self._transport.record(ShellTicket, answer)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same server."""
+        server = self._transport.server
+        given = {
+            "FORGE_URL": server.url,
+            "FORGE_API_KEY": server.key,
+            "FORGE_SIGNING_KEY_FILE": server.signing_key and str(server.signing_key.absolute()),
+            "FORGE_TLS_CA": server.ca and str(server.ca.absolute()),
+            "FORGE_INSECURE_SKIP_VERIFY": None if server.verify else "true",
+        }
+        return {name: value for name, value in given.items() if value}
 
     def attempts(self, job_id: int) -> list[Attempt]:
         answer = self._transport.get(f"{job_path(job_id)}/attempts")
