@@ -32,8 +32,8 @@ LEFT_OUT = frozenset(
         *("editables", "hatchling", "packaging", "pathspec", "pluggy", "tomlkit"),
         "trove-classifiers",
         # only commands need these
-        *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "rich", "shellingham"),
-        "typer",
+        *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "pyyaml"),
+        *("rich", "shellingham", "typer", "uv"),
         # migrations, which are run by hand
         *("alembic", "mako", "sqlalchemy", "sqlmodel"),
         # only the server process needs this

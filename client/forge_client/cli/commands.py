@@ -29,7 +29,9 @@ PANELS = {
         "checkpoints": "jobs.checkpoints:checkpoints",
         "code": "code.code:code",
         "diff": "code.code:diff",
-        "exec": "jobs.shell:enter",
+        "exec": "inside.shell:enter",
+        "ssh": "inside.tunnels:ssh",
+        "port": "inside.tunnels:port",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
     },
@@ -71,7 +73,7 @@ FORMER = {
     "keys": ("key",),
     "templates": ("template",),
 }
-WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
+WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
 
