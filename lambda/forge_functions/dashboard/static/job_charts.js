@@ -97,7 +97,7 @@
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
     groups.slice(0, MOST).forEach(draw);
     const more = Math.max(0, groups.length - MOST) + (got.left_off ?? 0);
-    told.textContent = more ? root.dataset.more.replace("{count}", more) : "";
+    told.textContent = more ? counted(root.dataset.more, more) : "";
   };
   let busy = false;
   const load = async () => {
