@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from time import monotonic
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
@@ -182,7 +183,7 @@ def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
         while (ended := handle.wait(WATCH_S)) is None:
             attempt.while_wanted()
             if monotonic() > deadline:
-                raise ProvisionFailed(f"the installation took longer than {LIMIT_S:.0f} s")
+                raise ProvisionFailed(f"the installation took longer than {duration_text(LIMIT_S)}")
     finally:
         handle.remove()
     return ended

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forge_schema.model.quantities import size_text
+
 from forge_worker.prepare.provisions import ProvisionFailed
 
 LARGEST_BYTES = 1 << 20  # all files together; lists with hashes are long
@@ -102,7 +104,7 @@ def _text(root: Path, path: str, most: int) -> str:
     if len(text) > most:
         raise ProvisionFailed(
             f"the project's {path}, with all files it includes, is too large: requirements may have"
-            f" {LARGEST_BYTES >> 10} KiB, a pyproject.toml {LARGEST_TOML_BYTES >> 10} KiB",
+            f" {size_text(LARGEST_BYTES)}, a pyproject.toml {size_text(LARGEST_TOML_BYTES)}",
             hint="name fewer packages, or submit with an image that has them",
         )
     return text
