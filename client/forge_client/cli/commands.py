@@ -29,7 +29,9 @@ PANELS = {
         "checkpoints": "jobs.checkpoints:checkpoints",
         "code": "code.code:code",
         "diff": "code.code:diff",
-        "exec": "jobs.shell:enter",
+        "exec": "inside.shell:enter",
+        "ssh": "inside.tunnels:ssh",
+        "port": "inside.tunnels:port",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
     },
@@ -53,6 +55,8 @@ PANELS = {
         "up": "admin.up:up",
         "down": "admin.up:down",
         "dashboard": "jobs.dashboard:dashboard",
+        "backup": "admin.backup:backup",
+        "restore": "admin.backup:restore",
         "events": "admin.events:events",
         "doctor": "admin.doctor:doctor",
     },
@@ -69,7 +73,7 @@ FORMER = {
     "keys": ("key",),
     "templates": ("template",),
 }
-WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
+WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
 

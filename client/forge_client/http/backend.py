@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
     from forge_schema.model.overview import Overview
     from forge_schema.model.worker import WorkerInfo
+    from forge_schema.shell import ShellTicket
 
     from forge_client.checks import Check
     from forge_client.http.admin import HttpAdmin
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAGE = 1000
-BUNDLES, IMAGES = "/api/bundles", "/api/images"
+BUNDLES, IMAGES = "/api/v1/bundles", "/api/v1/images"
 UPLOADS = 3
 TIME_COLUMNS = ("at", "since")
 # Zstandard's bound for incompressible data, plus a header.
@@ -111,11 +112,11 @@ class HttpBackend(HttpPlans):
     def me(self) -> Myself:
         from forge_schema.model.admin import Myself
 
-        return self._transport.record(Myself, self._transport.get("/api/me"))
+        return self._transport.record(Myself, self._transport.get("/api/v1/me"))
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         with rejected_job():
-            self._transport.send("POST", "/api/queue/check", {"jobs": list(specs)}, again=True)
+            self._transport.send("POST", "/api/v1/queue/check", {"jobs": list(specs)}, again=True)
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
@@ -187,7 +188,7 @@ class HttpBackend(HttpPlans):
     def job_id(self, handle: str) -> int:
         if handle.isascii() and handle.isdecimal():
             return int(handle)
-        answer = self._transport.get("/api/queue/job-id", handle=handle, owner=self._owner)
+        answer = self._transport.get("/api/v1/queue/job-id", handle=handle, owner=self._owner)
         found: int = self._transport.field(answer, "job_id")
         return found
 
@@ -221,7 +222,7 @@ class HttpBackend(HttpPlans):
 
     def _statuses(self, job_ids: Sequence[int]) -> list[JobStatus]:
         body = {"job_ids": job_ids}
-        answer = self._transport.send("POST", "/api/queue/statuses", body, again=True)
+        answer = self._transport.send("POST", "/api/v1/queue/statuses", body, again=True)
         return self._transport.records(JobStatus, answer)
 
     def cancel(self, job_id: int) -> str:
@@ -230,7 +231,9 @@ class HttpBackend(HttpPlans):
         return state
 
     def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
-        answer = self._transport.send("POST", "/api/queue/cancel", {"job_ids": job_ids}, again=True)
+        answer = self._transport.send(
+            "POST", "/api/v1/queue/cancel", {"job_ids": job_ids}, again=True
+        )
         names = ("cancelled", "running", "over", "absent")
         return {name: self._transport.field(answer, name) for name in names}
 
@@ -240,7 +243,9 @@ class HttpBackend(HttpPlans):
         self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
 
     def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
-        answer = self._transport.send("POST", "/api/queue/retry", {"job_ids": job_ids}, again=False)
+        answer = self._transport.send(
+            "POST", "/api/v1/queue/retry", {"job_ids": job_ids}, again=False
+        )
         names = ("retried", "unfinished", "over", "absent")
         return {name: self._transport.field(answer, name) for name in names}
 
@@ -251,16 +256,40 @@ class HttpBackend(HttpPlans):
 
     def enter(self, job_id: int, command: Sequence[str], *, rank: int = 0) -> int:
         """Run a command inside a running job, and return its exit code."""
-        from forge_schema.shell import ShellTicket
-
         from forge_client.http import shells
 
         terminal = shells.terminal()
         size = None if terminal is None else terminal.model_dump()
-        body = {"command": list(command), "rank": rank, "terminal": size}
-        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
-        ticket = self._transport.record(ShellTicket, answer)
+        ticket = self._ticket(job_id, {"command": list(command), "rank": rank, "terminal": size})
         return shells.run(self._transport, ticket, interactive=terminal is not None)
+
+    def tunnel(
+        self, job_id: int, ports: Sequence[int], pin: Callable[[str], None], *, rank: int = 0
+    ) -> None:
+        """Pass this process's input and output to an SSH server inside a running job."""
+        from forge_client.http import shells
+
+        what = {"ports": list(ports)} if ports else {"ssh": True}
+        shells.run(self._transport, self._ticket(job_id, {**what, "rank": rank}), pin=pin)
+
+    def _ticket(self, job_id: int, body: dict[str, object]) -> ShellTicket:
+        from forge_schema.shell import ShellTicket
+
+        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
+        return self._transport.record(ShellTicket, answer)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same server."""
+        server = self._transport.server
+        given = {
+            "FORGE_URL": server.url,
+            "FORGE_API_KEY": server.key,
+            "FORGE_SIGNING_KEY_FILE": server.signing_key and str(server.signing_key.absolute()),
+            "FORGE_TLS_CA": server.ca and str(server.ca.absolute()),
+            "FORGE_INSECURE_SKIP_VERIFY": None if server.verify else "true",
+        }
+        return {name: value for name, value in given.items() if value}
 
     def attempts(self, job_id: int) -> list[Attempt]:
         answer = self._transport.get(f"{job_path(job_id)}/attempts")
@@ -396,26 +425,26 @@ class HttpBackend(HttpPlans):
     def workers(self) -> list[WorkerInfo]:
         from forge_schema.model.worker import WorkerInfo
 
-        return self._transport.records(WorkerInfo, self._transport.get("/api/workers"))
+        return self._transport.records(WorkerInfo, self._transport.get("/api/v1/workers"))
 
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
-        path = f"/api/admin/workers/{worker_id}/drain"
+        path = f"/api/v1/admin/workers/{worker_id}/drain"
         self._transport.send("POST", path, {"undo": undo}, again=True)
 
     def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
         from forge_schema.model.overview import Overview
 
-        answer = self._transport.get("/api/overview", jobs=jobs, workers=workers)
+        answer = self._transport.get("/api/v1/overview", jobs=jobs, workers=workers)
         return self._transport.record(Overview, answer)
 
     def reports(self) -> list[str]:
-        names: list[str] = self._transport.items(self._transport.get("/api/reports"))
+        names: list[str] = self._transport.items(self._transport.get("/api/v1/reports"))
         return names
 
     def report(
         self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        path = f"/api/reports/{quote(name, safe='')}"
+        path = f"/api/v1/reports/{quote(name, safe='')}"
         grouped = ",".join(by) or None
         answer = self._transport.get(path, since=since, by=grouped, count=count)
         return [typed(row) for row in self._transport.items(answer)]

@@ -17,7 +17,7 @@ from forge_client.findings import PAGE
 from forge_client.http.job_path import job_path
 from forge_client.http.transport import Transport
 
-SWEEPS = "/api/queue/sweeps"
+SWEEPS = "/api/v1/queue/sweeps"
 
 
 class HttpFindings:

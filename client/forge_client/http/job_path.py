@@ -4,7 +4,7 @@ from forge_schema.model.job import possible_job
 
 from forge_client.errors import as_client_error
 
-JOBS = "/api/queue/jobs"
+JOBS = "/api/v1/queue/jobs"
 
 
 def job_path(job_id: int) -> str:

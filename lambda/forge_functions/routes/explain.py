@@ -11,7 +11,7 @@ from forge_functions.errors import problems
 from forge_functions.middleware.bodies import IdInPath
 
 router = APIRouter(
-    prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
+    prefix="/api/v1/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
 )
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forge_schema.model.packages import LOCK, PYTHON
 from forge_schema.model.quantities import size_text
 
 from forge_worker.prepare.provisions import ProvisionFailed
@@ -35,6 +36,17 @@ class Requirements:
     path: str
     files: dict[str, str] = field(repr=False)
     digest: str
+
+    @property
+    def locked(self) -> bool:
+        """Whether it lists all packages with their versions."""
+        return self.path.startswith(LOCK)
+
+    @property
+    def python(self) -> str:
+        """The version of Python that it asks for; "" for any."""
+        first = self.files[self.path].partition("\n")[0]
+        return first.removeprefix(PYTHON) if first.startswith(PYTHON) else ""
 
 
 def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
