@@ -4,7 +4,6 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -105,6 +104,9 @@ def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> No
 
 def at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
     """Call a function for each item, several at a time; the first error ends it."""
+    # Most commands download nothing.
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
     threads = ThreadPoolExecutor(AT_ONCE)
     try:
         for _ in threads.map(act, items):

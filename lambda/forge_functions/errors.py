@@ -180,7 +180,7 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
     log.error("unexpected_error", error=type(error).__name__, exc_info=error)
     problem = Problem(
         code="internal",
-        message="this should not have happened",
+        message="unexpected error",
         hint="the server's log has details under the request's id",
     )
     return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, problem)

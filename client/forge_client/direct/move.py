@@ -124,7 +124,7 @@ class Move:
                         if not row["command"]:
                             told.append(row["id"])
                             service.drain(row["id"])
-                            self._say(f"worker {row['name']} is told to drain")
+                            self._say(f"worker {row['name']} was asked to drain")
                     time.sleep(LOOK_S)
             except BaseException:
                 for worker_id in told:
@@ -147,7 +147,7 @@ class Move:
             raise ClientError(
                 f"the copy has {theirs.get(different[0])} rows in {different[0]}, not"
                 f" {ours[different[0]]}",
-                hint="the old queue goes on; please report this",
+                hint="the old queue continues; please report this",
                 code="copy_differs",
             )
         self._say(f"{sum(ours.values()):,} rows in {len(ours)} tables, the same in both")
@@ -155,7 +155,7 @@ class Move:
     def _let_go(self, told: list[int]) -> None:
         hold.release(self._from)
         self._withdraw(self._from, told)
-        self._say("the old queue goes on")
+        self._say("the old queue continues")
 
     def _withdraw(self, url: str, told: list[int]) -> None:
         with self._workers(url) as (_, service):

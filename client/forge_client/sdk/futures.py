@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from forge_schema.model.job import job_unknown
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, duration_text
 
 from forge_client.backend import Backend
 from forge_client.errors import as_client_error
@@ -44,7 +44,9 @@ def as_completed(jobs: Iterable[J], timeout: float | None = None) -> Iterator[J]
         if not pending:
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError(f"{counted(len(pending), 'job')} did not end within {timeout:g} s")
+            raise TimeoutError(
+                f"{counted(len(pending), 'job')} did not end within {duration_text(timeout or 0)}"
+            )
         pause = QUICK_POLL_S if ended else min(pause * 1.3, POLL_S)
         time.sleep(pause)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.results import JobTest, MetricLine, Series
 from forge_schema.model.stored import Artifact, Checkpoint
 
@@ -169,7 +170,9 @@ class Job:
         pause = QUICKEST_S
         while not (status := self.status()).terminal:
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"job {self.id} is {status.word} after {timeout:g} s")
+                raise TimeoutError(
+                    f"job {self.id} is {status.word} after {duration_text(timeout or 0)}"
+                )
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status

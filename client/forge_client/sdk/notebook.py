@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from forge_schema.model.job import JobStatus
+from forge_schema.model.quantities import duration_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show.endings import ending
@@ -97,7 +98,7 @@ def follow(backend: Backend, job_ids: Sequence[int], timeout: float | None) -> N
         if all(status.terminal for status in statuses):
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError(f"some jobs have not ended within {timeout:g} s")
+            raise TimeoutError(f"some jobs have not ended within {duration_text(timeout or 0)}")
         time.sleep(pause)
         pause = min(pause * 1.3, backend.slowest_s)
 

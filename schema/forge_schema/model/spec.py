@@ -21,6 +21,7 @@ from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, 
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.job import SHOWN, Git
 from forge_schema.model.packages import Environment
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
@@ -395,7 +396,7 @@ class JobSpec(KnownFields, BaseModel):
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
         if len(json.dumps(self._labels(), ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
-            raise ValueError(f"labels may have at most {MAX_LABELS_BYTES} bytes together")
+            raise ValueError(f"labels may have at most {size_text(MAX_LABELS_BYTES)} together")
         return self
 
     def needs(self) -> dict[int, str]:

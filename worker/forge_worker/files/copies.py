@@ -26,6 +26,7 @@ from signal import SIGURG
 from typing import BinaryIO
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.storage.chunks import tree_digest
 
 from forge_worker.files.formats import is_half
@@ -55,9 +56,9 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
     size = sum(size for size, _, _ in files.values())
     if size > limit_mb << 20:
         raise DiskFull(
-            f"{what} would be {size >> 20} MiB, with the holes of sparse files and with each name"
-            f" of a file, but the job asked for {limit_mb} MiB of disk",
-            hint="ask for more with --disk, or write less there",
+            f"{what} would be {size_text(size)}, with the holes of sparse files and with each name"
+            f" of a file, but the job requested {size_text(limit_mb * MIB)} of disk",
+            hint="request more with --disk, or write less there",
         )
 
 

@@ -13,6 +13,7 @@ from time import monotonic, time_ns
 import structlog
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.chunks import CHUNK_BYTES
@@ -193,7 +194,7 @@ class CheckpointSync(Loop):
             last.join(WATCH_S)
         if not self._in_time:
             words = "the last checkpoint was not stored: it took too long"
-            self._notes.say("late", f"{words} (limit: {limit_s:.0f} s)")
+            self._notes.say("late", f"{words} (limit: {duration_text(limit_s)})")
 
     def _last(self) -> None:
         self.end()

@@ -14,6 +14,7 @@ from time import monotonic
 import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Phase
 
 from forge_worker.attempt.attempt import Attempt, Stopped
@@ -140,6 +141,6 @@ class Ahead(Attempt):
             if not self.wanted():
                 self.stopping.set()
             if self.bytes_used() > (disk_mb := self.grant.spec["resources"]["disk_mb"]) * MIB:
-                raise DiskFull(f"it needs more than the job's {disk_mb} MiB of disk")
+                raise DiskFull(f"it needs more than the job's {size_text(disk_mb * MIB)} of disk")
             self._checked = monotonic()
         super().while_wanted()

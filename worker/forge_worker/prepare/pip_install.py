@@ -18,6 +18,7 @@ from time import monotonic
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.packages import uv_variables
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
@@ -31,7 +32,7 @@ WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
 RUNNER = "__pip-runner__.py"
-# Its words: Python, the environment, pip, the list, the version of Python that it asks for, uv, and
+# Its words: Python, the environment, pip, the list, the version of Python that it requires, uv, and
 # options for venv and for the installation.
 SCRIPT = """
 is() {
@@ -40,7 +41,7 @@ is() {
 python=$1 env=$2 pip=$3 list=$4 asked=$5 uv=$6 seen=$7 only=$8
 if [ -n "$asked" ] && ! is "$python" "$asked"; then
   if is "python$asked" "$asked"; then python=python$asked
-  else echo "forge: the project asks for Python $asked, and here is $("$python" -V)"; fi
+  else echo "forge: the project requires Python $asked, and here is $("$python" -V)"; fi
 fi
 "$python" -m venv --without-pip $seen "$env" || exit
 if [ -n "$uv" ]; then
@@ -239,7 +240,7 @@ def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
         while (ended := handle.wait(WATCH_S)) is None:
             attempt.while_wanted()
             if monotonic() > deadline:
-                raise ProvisionFailed(f"the installation took longer than {LIMIT_S:.0f} s")
+                raise ProvisionFailed(f"the installation took longer than {duration_text(LIMIT_S)}")
     finally:
         handle.remove()
     return ended

@@ -13,7 +13,7 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the backups.", file_
 
 
 def backup(context: typer.Context, folder: Folder) -> None:
-    """Back up the queue and its objects into a folder, while workers go on.
+    """Back up the queue and its objects into a folder, while workers continue.
 
     Each call adds the database as it is then, and the objects that the folder lacks.
     """

@@ -49,8 +49,8 @@ def move(
 ) -> None:
     """Move the queue to another database and store, with its history, logs and artifacts.
 
-    Workers behind a server wait meanwhile; others drain. Repeat it if it was cut short, and once
-    more when the servers use the new place: objects may have arrived late.
+    Workers behind a server wait meanwhile; others drain. Repeat it if it was cut short, and
+    again when the servers use the new place: objects may have arrived late.
     """
     require_extra("psycopg", "schema", "move a queue")
     from forge_client.direct.move import Move  # noqa: PLC0415 - only with the extra

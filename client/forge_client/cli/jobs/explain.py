@@ -46,7 +46,8 @@ def explain(
     context: typer.Context,
     job: JobId,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"Up to {ALL} workers, not the {SHOWN} nearest.")
+        bool,
+        typer.Option("--all", help=f"Up to {counted(ALL, 'worker')}, not {SHOWN}."),
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -86,7 +87,7 @@ def _print(found: Explanation) -> None:
 def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
     if not rows:
         return
-    output.console().print()
+    output.blank()
     if title:
         output.fields([(title, " ")])
     output.show(rows, columns, Format.TABLE)
@@ -97,7 +98,7 @@ def _remedies(remedies: list[Remedy]) -> None:
     others = [_remedy(one) for one in remedies if not one.needed]
     if not remedies:
         return
-    output.console().print()
+    output.blank()
     output.fields([
         *(("to do" if n == 0 else " ", text) for n, text in enumerate(needed)),
         *((_one_of(others) if n == 0 else " ", text) for n, text in enumerate(others)),
@@ -115,7 +116,8 @@ def _remedy(remedy: Remedy) -> str:
 def _in_front(found: Explanation) -> str:
     if not found.ahead:
         return ""
-    return f"{found.ahead}{' or more' if found.ahead_is_bound else ''} jobs"
+    jobs = counted(found.ahead, "job")
+    return f"at least {jobs}" if found.ahead_is_bound else jobs
 
 
 def _estimate(found: Explanation) -> str:

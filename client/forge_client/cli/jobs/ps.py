@@ -1,11 +1,10 @@
 """`forge ps`: a list of jobs, once or live."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from forge_schema.model.job import ListedJob
-from rich.table import Table
 
 from forge_client.cli.options.completion import states
 from forge_client.cli.options.selection import Query
@@ -15,6 +14,9 @@ from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.cli.show.standing import metrics_text, progress, ran, why, workers
 from forge_client.connection import connect
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_METRICS = 2
 COLUMNS: list[Column] = [
@@ -92,9 +94,9 @@ def _columns(rows: list[ListedJob]) -> list[Column]:
     return [*COLUMNS[:3], NODES, *COLUMNS[3:]] if several else COLUMNS
 
 
-def _view(rows: list[ListedJob], height: int, trouble: str) -> Table:
+def _view(rows: list[ListedJob], height: int, trouble: str) -> "Table":
+    from forge_client.cli.show import screen  # noqa: PLC0415 - as above
+
     # The title, and a line for the trouble.
-    shown = rows[: max(1, height - 2)]
-    made = output.table(shown, _columns(rows), output.console().width, DROP)
-    made.caption = trouble or None
-    return made
+    shown = output.table(rows[: max(1, height - 2)], _columns(rows), output.width(), DROP)
+    return screen.grid(shown, gap=1, note=trouble)

@@ -173,5 +173,5 @@ def _print(
     columns = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if any(one.rank for one in tried) else ATTEMPTS
     for rows, titles in ((job.members, MEMBERS), (tried, columns), (events, EVENTS)):
         if rows:
-            output.console().print()
+            output.blank()
             output.show(rows, titles, Format.TABLE)

@@ -61,7 +61,9 @@ def selected(backend: Backend, words: Sequence[str], states: Sequence[State]) ->
             return found
         before = page[-1].job_id
     raise ClientError(
-        f"more than {MOST} jobs match", hint="add a term, e.g. since:1d", code="option_invalid"
+        f"more than {counted(MOST, 'job')} match",
+        hint="add a term, e.g. since:1d",
+        code="option_invalid",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
 from forge_schema.model.fields import Word
+from forge_schema.model.quantities import counted
 from forge_schema.model.states import WorkerKind
 from pydantic import StringConstraints
 
@@ -90,7 +91,7 @@ def labels_of(text: str) -> dict[str, str]:
         if not (name and sign and value) or len(name) > LONGEST or len(value) > LONGEST:
             raise _invalid(f"{name}{sign}{value} is not a label")
     if len(pairs) > MOST_LABELS:
-        raise _invalid(f"a worker may have at most {MOST_LABELS} labels")
+        raise _invalid(f"a worker may have at most {counted(MOST_LABELS, 'label')}")
     return {name: value for name, _, value in pairs}
 
 

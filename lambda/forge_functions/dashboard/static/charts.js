@@ -169,7 +169,7 @@
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
     groups.slice(0, MOST).forEach(draw);
     const more = Math.max(0, groups.length - MOST) + answers.reduce((sum, got) => sum + (got?.left_off ?? 0), 0);
-    told.textContent = more ? root.dataset.more.replace("{count}", more) : "";
+    told.textContent = more ? counted(root.dataset.more, more) : "";
   };
   const ask = async ({ url }) => {
     const answer = await fetch(`${url}?${new URLSearchParams(chosen())}`, { headers: { "HX-Request": "true" }, credentials: "same-origin" });

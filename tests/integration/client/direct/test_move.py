@@ -112,7 +112,7 @@ def test_a_worker_that_reaches_the_database_itself_drains_first(
             queue.finish(grant)
 
     said = move(hear)
-    assert "worker direct is told to drain" in said
+    assert "worker direct was asked to drain" in said
     with live(target.database_url) as there:
         assert there.registry.worker(worker.id)["command"] is None
     with Client(database_url=target.database_url, store_url=target.store_url) as client:

@@ -11,6 +11,7 @@ from typing import BinaryIO, TypeVar
 import httpx
 import stamina
 from forge_schema.http_client import open_client
+from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.answers import Nothing, SignedUrls
 from forge_schema.protocol.messages import (
@@ -267,7 +268,7 @@ def _checked(response: httpx.Response, key: str) -> None:
     if status == TOO_LARGE:
         size = response.request.headers.get("Content-Length", "?")
         raise ObjectTooLarge(
-            f"the store, or a proxy in front of it, refuses an object of {size} bytes"
+            f"the store, or a proxy in front of it, refuses an object of {size_text(size)}"
         )
     if status >= 500 or status in PASSING:  # noqa: PLR2004
         raise StoreUnreachable(said)
