@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from forge_schema.model.errors import ForgeError
 
 from forge_client.exit_codes import EXIT_CODES, ExitCode
+
+# Seconds; beyond that, whoever waits had better know.
+OUTAGE_S = 600.0
 
 
 class ClientError(ForgeError):
@@ -19,6 +23,30 @@ class ClientError(ForgeError):
         super().__init__(message, hint=hint, code=code)
         by_code = EXIT_CODES.get(self.code, ExitCode.FAILED)
         self.exit_code = int(by_code if exit_code is None else exit_code)
+
+
+class Outage:
+    """Rides out an outage of the queue, for whoever waits for a job that goes on meanwhile."""
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+
+    def passes(self, error: Exception) -> bool:
+        """Tell whether to ask again after this error."""
+        if not isinstance(error, ClientError) or error.exit_code != ExitCode.UNREACHABLE:
+            return False
+        if self._until is None:
+            self._until = monotonic() + OUTAGE_S
+        return monotonic() < self._until
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no error has passed since the last answer."""
+        return self._until is None
+
+    def over(self) -> None:
+        """Note that the queue has answered."""
+        self._until = None
 
 
 @contextmanager

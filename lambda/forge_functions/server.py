@@ -45,7 +45,7 @@ from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
 from forge_functions.routes.admin import workers as admin_workers
 from forge_functions.routes.plans import schedules, templates
-from forge_functions.routes.workers import enrol, upcoming
+from forge_functions.routes.workers import enrol, join, upcoming
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
@@ -75,6 +75,7 @@ ROUTERS = (
     admin_approvals.router,
     admin_events.router,
     enrol.router,
+    join.router,
     workers.router,
     worker_records.router,
     upcoming.router,

@@ -69,6 +69,24 @@ FORMER = {
     "keys": ("key",),
     "templates": ("template",),
 }
+# Words of other tools, and the commands that do the same.
+ELSEWHERE = {
+    **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
+    **dict.fromkeys(("status", "describe", "info", "inspect", "get"), "show"),
+    **dict.fromkeys(("kill", "stop", "rm", "delete", "abort", "scancel"), "cancel"),
+    **dict.fromkeys(("run", "launch", "sbatch", "srun"), "submit"),
+    **dict.fromkeys(("tail", "output", "attach"), "logs"),
+    **dict.fromkeys(("fetch", "download", "outputs", "files"), "artifacts"),
+    **dict.fromkeys(("ssh", "shell"), "exec"),
+    **dict.fromkeys(("start", "serve"), "up"),
+    **dict.fromkeys(("why",), "explain"),
+    **dict.fromkeys(("sweeps",), "sweep list"),
+    **dict.fromkeys(("schedules", "cron"), "schedule list"),
+    **dict.fromkeys(("reports",), "report list"),
+    **dict.fromkeys(("ui", "web", "login"), "dashboard"),
+    **dict.fromkeys(("audit", "history"), "events"),
+    **dict.fromkeys(("check", "health"), "doctor"),
+}
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
@@ -93,6 +111,8 @@ class Commands(TyperGroup):
             now = FORMER[args[0]]
             narration.say(f"`forge {args[0]}` is now `forge {' '.join(now)}`", "dim")
             args = [*now, *args[1:]]
+        if args and args[0] in ELSEWHERE:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {ELSEWHERE[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
 

@@ -112,11 +112,13 @@ class JobStatus(Record):
 class ListedJob(JobStatus):
     """A job in a list: `ran_s` is how long its current or last attempt has run, in seconds.
 
-    `metrics` has a few of the last numbers that it wrote to its metrics file.
+    `metrics` has a few of the last numbers that it wrote to its metrics file. A job is `unservable`
+    if it is ready and no online worker could run it.
     """
 
     ran_s: float | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
+    unservable: bool = False
 
 
 class Dependency(Record):

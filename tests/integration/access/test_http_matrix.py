@@ -224,6 +224,10 @@ TABLE: dict[tuple[str, str], Case] = {
         ADMINS,
         lambda world, _: (f"/api/admin/keys/{world.spare_key()}/token", None),
     ),
+    ("post", "/api/admin/workers/invitations"): (
+        MAKES,
+        fixed("/api/admin/workers/invitations", {"name": "invited"}),
+    ),
     ("get", "/api/admin/queues"): (ADMINS, fixed("/api/admin/queues")),
     ("put", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
     ("patch", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
@@ -240,6 +244,12 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
     ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
+    ("get", "/api/workers/package"): (ANYBODY, fixed("/api/workers/package")),
+    # Only the token of a line joins.
+    ("post", "/api/workers/join"): (
+        each(401, 401, 401, 401, worker=401),
+        fixed("/api/workers/join", {"secret": "a" * 64}),
+    ),
     ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
     ("post", "/api/workers/next"): (WORKS, booted("/api/workers/next")),
     # No such job waits.

@@ -16,6 +16,7 @@ from forge_client.cli.options.selection import (
     confirm,
     in_batches,
     is_query,
+    meant,
     selected,
 )
 from forge_client.cli.options.session import backend_of
@@ -52,7 +53,7 @@ def cancel(
         if is_query(jobs or ()):
             _cancel_selected(backend, jobs or (), yes=yes)
         else:
-            _each(backend, jobs or (), partial(_cancel, backend))
+            _each(meant(backend, jobs or (), "cancel", yes=yes), partial(_cancel, backend))
 
 
 def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False) -> None:
@@ -67,7 +68,7 @@ def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False
         if is_query(jobs):
             _retry_selected(backend, jobs, yes=yes)
         else:
-            _each(backend, jobs, partial(_retry, backend))
+            _each(meant(backend, jobs, "retry", yes=yes), partial(_retry, backend))
 
 
 def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
@@ -115,10 +116,10 @@ def _retry(backend: Backend, job: int) -> None:
     narration.say(f"job {job} is queued again{f', and {held}' if held else ''}")
 
 
-def _each(backend: Backend, handles: Sequence[str], act: Callable[[int], None]) -> None:
+def _each(ids: Sequence[int], act: Callable[[int], None]) -> None:
     """Act on every job, even after one is refused, then report all refusals."""
     refused: list[ClientError] = []
-    for job in [backend.job_id(handle) for handle in handles]:
+    for job in ids:
         try:
             act(job)
         except ClientError as error:

@@ -26,7 +26,7 @@ COLUMNS: list[Column] = [
     ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),
     ("ATTEMPT", lambda j: j.attempt or ""),
     ("WORKER", workers),
-    ("WHY", why),
+    ("WHY", lambda j: why(j) or "no worker can run it" * j.unservable),
     ("QUEUE", lambda j: j.queue),
     ("OWNER", lambda j: j.owner),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),
