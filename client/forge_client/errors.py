@@ -1,13 +1,15 @@
 """The errors that the client shows to users: one line and a hint, without a traceback."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TypeVar
 
 from forge_schema.model.errors import ForgeError
 
 from forge_client.exit_codes import EXIT_CODES, ExitCode
 
+T = TypeVar("T")
 # Seconds; beyond that, whoever waits had better know.
 OUTAGE_S = 600.0
 
@@ -38,6 +40,21 @@ class Outage:
         if self._until is None:
             self._until = monotonic() + OUTAGE_S
         return monotonic() < self._until
+
+    def ask(self, call: Callable[[], T]) -> T | None:
+        """Return the answer of a call; None if there is none now, but may be later.
+
+        Raises:
+            ClientError: there is another error, or the queue was away for too long.
+        """
+        try:
+            answer = call()
+        except ClientError as error:
+            if not self.passes(error):
+                raise
+            return None
+        self.over()
+        return answer
 
     @property
     def is_new(self) -> bool:

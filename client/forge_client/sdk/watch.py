@@ -64,11 +64,11 @@ class _Watch:
         ids = list({job_id for job_id, _ in waited.values()})
         found: dict[int, JobStatus | Exception]
         try:
-            found = {**self._backend.statuses(ids)}
-            self._outage.over()
-        except Exception as error:  # noqa: BLE001 - also a client that was closed
-            if self._outage.passes(error):
+            answer = self._outage.ask(lambda: self._backend.statuses(ids))
+            if answer is None:
                 return []
+            found = {**answer}
+        except Exception as error:  # noqa: BLE001 - also a client that was closed
             found = dict.fromkeys(ids, error)
         ended = [
             (future, fetch, found.get(job_id) or _unknown(job_id))

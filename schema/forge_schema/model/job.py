@@ -70,7 +70,8 @@ class JobStatus(Record):
     """The state of a job; `progress` is the fraction done, 0 to 1.
 
     `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
-    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank.
+    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. `sweep` is
+    the benchmark that it belongs to.
     """
 
     job_id: int
@@ -97,6 +98,7 @@ class JobStatus(Record):
     approval: Approval | None = None
     nodes: int = 1
     workers: list[str] = Field(default_factory=list)
+    sweep: str | None = None
 
     @property
     def terminal(self) -> bool:
