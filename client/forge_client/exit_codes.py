@@ -43,6 +43,7 @@ EXIT_CODES = {
     "file_unreadable": ExitCode.USAGE,
     "filter_invalid": ExitCode.USAGE,
     "folder_missing": ExitCode.USAGE,
+    "folder_not_empty": ExitCode.USAGE,
     "ignore_file_invalid": ExitCode.USAGE,
     "image_tar_unfit": ExitCode.USAGE,
     "include_invalid": ExitCode.USAGE,

@@ -87,6 +87,10 @@ ELSEWHERE = {
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health"), "doctor"),
 }
+PLAINLY = {
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
+    "Input should be a valid number, unable to parse string as a number": "write a number",
+}
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
@@ -114,6 +118,15 @@ class Commands(TyperGroup):
         if args and args[0] in ELSEWHERE:
             ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {ELSEWHERE[args[0]]}'?")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        """Run a command; what is wrong with an option is said in our words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            said = error.message.removeprefix("Value error, ")
+            error.message = PLAINLY.get(said, said)
+            raise
 
 
 def _loaded(name: str) -> Any:  # noqa: ANN401 - as above

@@ -7,6 +7,7 @@ from forge_functions.routes.admin import events as admin_events
 from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
 from forge_functions.routes.admin import workers as admin_workers
+from forge_functions.routes.workers import join
 
 handler = LambdaHandler(
     fleet.router,
@@ -15,4 +16,6 @@ handler = LambdaHandler(
     admin_queues.router,
     admin_approvals.router,
     admin_events.router,
+    # It refuses: these functions hold a part of the packages only.
+    join.router,
 )

@@ -186,7 +186,7 @@ class Submitting(Verbs):
             fields = _merged(kept["spec"], fields)
         job = checked(JobSpec, fields, place)
         if is_handle(job.name):
-            message = f"{job.name!r} would name another job: a name is no number and no @last"
+            message = f"{job.name!r} cannot be a name, since commands would take it for another job"
             raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
         return job
 

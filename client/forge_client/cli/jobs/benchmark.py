@@ -106,8 +106,9 @@ def benchmark(
     settings = settings_of(context, project)
     with connect(settings) as backend:
         ids = send(backend, settings, project, requests, folder)
-    span = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else str(ids[0])
-    narration.say(f"{counted(len(ids), 'job')}, {span}; `forge sweep show {made}` shows them")
+    many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
+    named = many if len(ids) > 1 else f"job {ids[0]}"
+    narration.say(f"{named}; `forge sweep show {made}` shows what became of it")
     answer = {"sweep": made, "job_ids": ids}
     output.show_one(answer, form, lambda: print(made))  # noqa: T201 - the data
 

@@ -11,7 +11,7 @@ from forge_client.cli.options.completion import states
 from forge_client.cli.options.selection import Query
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import span
-from forge_client.cli.show import output
+from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.cli.show.standing import metrics_text, progress, ran, why, workers
 from forge_client.connection import connect
@@ -84,7 +84,12 @@ def ps(
             watch(look, _view, period_s)
         else:
             rows = look()
-            output.show(rows, _columns(rows), form, DROP)
+            if rows or form is not Format.TABLE:
+                output.show(rows, _columns(rows), form, DROP)
+            elif query or state or owner or before:
+                narration.say("no job matches")
+            else:
+                narration.say("no jobs yet; `forge submit . -- python train.py` submits one")
 
 
 def _columns(rows: list[ListedJob]) -> list[Column]:

@@ -71,8 +71,12 @@ def selected(backend: Backend, words: Sequence[str], states: Sequence[State]) ->
     )
 
 
-def meant(backend: Backend, handles: Sequence[str], act: str, *, yes: bool) -> list[int]:
-    """Return the ids of jobs; of those named only by the start of a name, once that is confirmed.
+def meant(
+    backend: Backend, handles: Sequence[str], act: str, states: Sequence[State], *, yes: bool
+) -> list[int]:
+    """Return the ids of jobs; those named only by the start of a name are confirmed first.
+
+    Nobody is asked about a job that is in none of the states: it is refused anyway.
 
     Raises:
         ClientError: there is no such job, or nobody to ask.
@@ -82,7 +86,11 @@ def meant(backend: Backend, handles: Sequence[str], act: str, *, yes: bool) -> l
         job: each for each, job in zip(handles, ids, strict=True) if not EXACT.fullmatch(each)
     }
     found = backend.statuses(list(doubtful)) if doubtful else {}
-    guessed = [job for job in found.values() if job.name != doubtful[job.job_id].strip()]
+    guessed = [
+        job
+        for job in found.values()
+        if job.state in states and job.name != doubtful[job.job_id].strip()
+    ]
     if guessed:
         confirm(guessed, act, yes=yes)
     return ids

@@ -41,10 +41,13 @@ def wait_for(
         teller.rest()
     except KeyboardInterrupt:
         teller.end_line()
-        narration.say(
-            f"detached; job {job_id} keeps running. `forge logs -f {job_id}` follows it again,"
-            f" `forge cancel {job_id}` ends it"
-        )
+        again = f"`forge logs -f {job_id}` follows it again"
+        if teller.known is None or teller.known.terminal:
+            narration.say(f"interrupted; {again}")
+        else:
+            narration.say(
+                f"detached; job {job_id} keeps running. {again}, `forge cancel {job_id}` ends it"
+            )
         return ExitCode.INTERRUPTED
     except ClientError as error:
         teller.end_line()
