@@ -67,6 +67,7 @@ EXIT_CODES = {
     "timezone_unknown": ExitCode.USAGE,
     "usage": ExitCode.USAGE,
     "attempt_unknown": ExitCode.NOT_FOUND,
+    "backup_missing": ExitCode.NOT_FOUND,
     "checkpoint_unknown": ExitCode.NOT_FOUND,
     "job_unknown": ExitCode.NOT_FOUND,
     "key_not_found": ExitCode.NOT_FOUND,

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from threading import Event
 from typing import Any
 
@@ -29,8 +30,19 @@ DEMAND = """
 ACTOR = "autoscaler"
 # After so long, a machine will not return, even from a network partition.
 FORGET_AFTER_S = 86_400
+# By then, a machine has installed everything and enrolled, or it never will.
+ENROL_WITHIN_S = 1_800.0
 # boto3 creates its clients at run time, so they have no static type.
 Client = Any
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The clients, and how long a machine may take to enrol."""
+
+    scaling: Client
+    machines: Client
+    enrol_within_s: float
 
 
 @dataclass(frozen=True)
@@ -49,17 +61,24 @@ def main() -> None:
     parser.add_argument("--group", required=True, help="the group's name")
     parser.add_argument("--jobs-each", type=int, default=1, help="jobs at once on a machine")
     parser.add_argument("--accelerators", default="any,cuda", help="whose demand it serves")
+    parser.add_argument(
+        "--enrol-within",
+        type=float,
+        default=ENROL_WITHIN_S,
+        help="seconds after which a machine is terminated that has not enrolled; default: 1800",
+    )
     parser.add_argument("--every", type=float, help="seconds between looks; once without it")
     given = parser.parse_args()
     leave = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leave.set())
-    client = boto3.session.Session().client("autoscaling")
+    session = boto3.session.Session()
+    cloud = Cloud(session.client("autoscaling"), session.client("ec2"), given.enrol_within)
     with Database(os.environ["FORGE_DATABASE_URL"], size=1, prepare=False) as database:
         while True:
             try:
                 wanted = math.ceil(demand(database, given.accelerators) / given.jobs_each)
-                fit(database, client, given.group, wanted)
+                fit(database, cloud, given.group, wanted)
             except (ForgeError, BotoCoreError, ClientError) as error:
                 say(f"this look failed: {error}")
             if given.every is None or leave.wait(given.every):
@@ -75,14 +94,16 @@ def demand(database: Database, accelerators: str) -> int:
     return jobs
 
 
-def fit(database: Database, client: Client, name: str, wanted: int) -> None:
+def fit(database: Database, cloud: Cloud, name: str, wanted: int) -> None:
     """Take the steps of one look; whatever is cut short, the next look does."""
+    client = cloud.scaling
     group = described(client, name)
     # Enrolment names a worker after its machine.
     machines = [row for row in Registry(database, actor=ACTOR).workers() if row["name"][:2] == "i-"]
     mine = [row for row in machines if row["name"] in group.machines]
     forget(database, [row for row in machines if row["name"] not in group.machines])
     left = group.desired - end_drained(client, mine)
+    left -= end_strangers(cloud, group.machines - {row["name"] for row in mine})
     wanted = min(wanted, group.largest)
     if wanted > left:
         say(f"{left} machines, {wanted} wanted")
@@ -111,10 +132,32 @@ def end_drained(client: Client, mine: list[Row]) -> int:
     drained = [row for row in mine if row["status"] == "draining" and row["leases"] == 0]
     for row in drained:
         say(f"ending {row['name']}, which is drained")
-        client.terminate_instance_in_auto_scaling_group(
-            InstanceId=row["name"], ShouldDecrementDesiredCapacity=True
-        )
+        end(client, row["name"])
     return len(drained)
+
+
+def end_strangers(cloud: Cloud, unknown: frozenset[str]) -> int:
+    """End machines that have been there for long and never enrolled, and return how many.
+
+    Nothing else would notice them, and each costs as much as a busy one.
+    """
+    if not unknown:
+        return 0
+    pages = cloud.machines.get_paginator("describe_instances").paginate(InstanceIds=[*unknown])
+    found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
+    ages = {one["InstanceId"]: datetime.now(UTC) - one["LaunchTime"] for one in found}
+    late = [name for name, age in ages.items() if age.total_seconds() > cloud.enrol_within_s]
+    for name in late:
+        say(f"ending {name}, which never enrolled: `aws ec2 get-console-output`")
+        end(cloud.scaling, name)
+    return len(late)
+
+
+def end(client: Client, name: str) -> None:
+    """End one machine, and want one less."""
+    client.terminate_instance_in_auto_scaling_group(
+        InstanceId=name, ShouldDecrementDesiredCapacity=True
+    )
 
 
 def drain_idle(database: Database, mine: list[Row], surplus: int) -> None:

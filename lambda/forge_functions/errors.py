@@ -63,7 +63,7 @@ HINTS = {
     HTTPStatus.BAD_REQUEST: "send JSON in UTF-8",
     HTTPStatus.REQUEST_TIMEOUT: "send it without pauses",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
-        "send code and results to the URLs that /api/bundles and the objects paths return"
+        "send code and results to the URLs that /api/v1/bundles and the objects paths return"
     ),
 }
 

@@ -29,7 +29,9 @@ PANELS = {
         "checkpoints": "jobs.checkpoints:checkpoints",
         "code": "code.code:code",
         "diff": "code.code:diff",
-        "exec": "jobs.shell:enter",
+        "exec": "inside.shell:enter",
+        "ssh": "inside.tunnels:ssh",
+        "port": "inside.tunnels:port",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
     },
@@ -53,6 +55,8 @@ PANELS = {
         "up": "admin.up:up",
         "down": "admin.up:down",
         "dashboard": "jobs.dashboard:dashboard",
+        "backup": "admin.backup:backup",
+        "restore": "admin.backup:restore",
         "events": "admin.events:events",
         "doctor": "admin.doctor:doctor",
     },
@@ -77,7 +81,7 @@ ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "sbatch", "srun"), "submit"),
     **dict.fromkeys(("tail", "output", "attach"), "logs"),
     **dict.fromkeys(("fetch", "download", "outputs", "files"), "artifacts"),
-    **dict.fromkeys(("ssh", "shell"), "exec"),
+    **dict.fromkeys(("shell",), "exec"),
     **dict.fromkeys(("start", "serve"), "up"),
     **dict.fromkeys(("why",), "explain"),
     **dict.fromkeys(("sweeps",), "sweep list"),
@@ -91,7 +95,7 @@ PLAINLY = {
     "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
     "Input should be a valid number, unable to parse string as a number": "write a number",
 }
-WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
+WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
 

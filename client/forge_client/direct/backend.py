@@ -165,6 +165,16 @@ class DirectBackend(Service):
             self.caller.actor, "entered", {"program": program}, job_id=job_id
         )
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same database."""
+        given = {
+            "FORGE_DATABASE_URL": self._connection.database_url,
+            "FORGE_STORE_URL": self._connection.store_url,
+            "FORGE_OWNER": self.caller.owner,
+        }
+        return {name: value for name, value in given.items() if value}
+
     def log_bytes(self, chunk: LogChunk) -> bytes:
         """Return a chunk's output, decompressed and verified."""
         return unpacked(chunk, self._store.get(chunk.key))

@@ -20,12 +20,12 @@ from forge_schema.model.job import Event
 
 from forge_client.http.transport import Transport
 
-KEYS = "/api/admin/keys"
-WORKERS = "/api/admin/workers"
-QUEUES = "/api/admin/queues"
-OWNERS = "/api/admin/quotas"
-APPROVALS = "/api/admin/approvals"
-EVENTS = "/api/admin/events"
+KEYS = "/api/v1/admin/keys"
+WORKERS = "/api/v1/admin/workers"
+QUEUES = "/api/v1/admin/queues"
+OWNERS = "/api/v1/admin/quotas"
+APPROVALS = "/api/v1/admin/approvals"
+EVENTS = "/api/v1/admin/events"
 LAST_DAY = timedelta(days=1)
 
 

@@ -96,11 +96,11 @@ class HttpBackend(HttpPlans):
         return HttpFindings(self._transport, owner=self._owner)
 
     def me(self) -> Myself:
-        return self._transport.record(Myself, self._transport.get("/api/me"))
+        return self._transport.record(Myself, self._transport.get("/api/v1/me"))
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         with rejected_job():
-            self._transport.send("POST", "/api/queue/check", {"jobs": list(specs)}, again=True)
+            self._transport.send("POST", "/api/v1/queue/check", {"jobs": list(specs)}, again=True)
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
@@ -142,7 +142,7 @@ class HttpBackend(HttpPlans):
 
     def _segments_offer(self, bundle: Bundle) -> BundleOffer:
         said = SegmentList(segments=list(bundle.segments)).model_dump()
-        answer = self._transport.send("POST", "/api/bundles/segments", said, again=True)
+        answer = self._transport.send("POST", "/api/v1/bundles/segments", said, again=True)
         return self._transport.record(BundleOffer, answer)
 
     def has_image(self, image: ImageTar) -> bool:
@@ -164,14 +164,14 @@ class HttpBackend(HttpPlans):
 
     def _offer(self, brought: Bundle | ImageTar) -> Offer:
         wanted = {"digest": brought.digest, "bytes": brought.size}
-        path = "/api/bundles" if isinstance(brought, Bundle) else "/api/images"
+        path = "/api/v1/bundles" if isinstance(brought, Bundle) else "/api/v1/images"
         answer = self._transport.send("POST", path, wanted, again=True)
         return self._transport.record(Offer, answer)
 
     def job_id(self, handle: str) -> int:
         if handle.isascii() and handle.isdecimal():
             return int(handle)
-        answer = self._transport.get("/api/queue/job-id", handle=handle, owner=self._owner)
+        answer = self._transport.get("/api/v1/queue/job-id", handle=handle, owner=self._owner)
         found: int = self._transport.field(answer, "job_id")
         return found
 
@@ -205,7 +205,7 @@ class HttpBackend(HttpPlans):
 
     def _statuses(self, job_ids: Sequence[int]) -> list[JobStatus]:
         body = {"job_ids": job_ids}
-        answer = self._transport.send("POST", "/api/queue/statuses", body, again=True)
+        answer = self._transport.send("POST", "/api/v1/queue/statuses", body, again=True)
         return self._transport.records(JobStatus, answer)
 
     def cancel(self, job_id: int) -> str:
@@ -214,7 +214,9 @@ class HttpBackend(HttpPlans):
         return state
 
     def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
-        answer = self._transport.send("POST", "/api/queue/cancel", {"job_ids": job_ids}, again=True)
+        answer = self._transport.send(
+            "POST", "/api/v1/queue/cancel", {"job_ids": job_ids}, again=True
+        )
         names = ("cancelled", "running", "over", "absent")
         return {name: self._transport.field(answer, name) for name in names}
 
@@ -224,7 +226,9 @@ class HttpBackend(HttpPlans):
         self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
 
     def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
-        answer = self._transport.send("POST", "/api/queue/retry", {"job_ids": job_ids}, again=False)
+        answer = self._transport.send(
+            "POST", "/api/v1/queue/retry", {"job_ids": job_ids}, again=False
+        )
         names = ("retried", "unfinished", "over", "absent")
         return {name: self._transport.field(answer, name) for name in names}
 
@@ -240,10 +244,34 @@ class HttpBackend(HttpPlans):
 
         terminal = shells.terminal()
         size = None if terminal is None else terminal.model_dump()
-        body = {"command": list(command), "rank": rank, "terminal": size}
-        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
-        ticket = self._transport.record(ShellTicket, answer)
+        ticket = self._ticket(job_id, {"command": list(command), "rank": rank, "terminal": size})
         return shells.run(self._transport, ticket, interactive=terminal is not None)
+
+    def tunnel(
+        self, job_id: int, ports: Sequence[int], pin: Callable[[str], None], *, rank: int = 0
+    ) -> None:
+        """Pass this process's input and output to an SSH server inside a running job."""
+        from forge_client.http import shells  # noqa: PLC0415 - as above
+
+        what = {"ports": list(ports)} if ports else {"ssh": True}
+        shells.run(self._transport, self._ticket(job_id, {**what, "rank": rank}), pin=pin)
+
+    def _ticket(self, job_id: int, body: dict[str, object]) -> ShellTicket:
+        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
+        return self._transport.record(ShellTicket, answer)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same server."""
+        server = self._transport.server
+        given = {
+            "FORGE_URL": server.url,
+            "FORGE_API_KEY": server.key,
+            "FORGE_SIGNING_KEY_FILE": server.signing_key and str(server.signing_key.absolute()),
+            "FORGE_TLS_CA": server.ca and str(server.ca.absolute()),
+            "FORGE_INSECURE_SKIP_VERIFY": None if server.verify else "true",
+        }
+        return {name: value for name, value in given.items() if value}
 
     def attempts(self, job_id: int) -> list[Attempt]:
         answer = self._transport.get(f"{job_path(job_id)}/attempts")
@@ -375,24 +403,24 @@ class HttpBackend(HttpPlans):
         return next((one.url for one in found if one.key == artifact.key), artifact.url)
 
     def workers(self) -> list[WorkerInfo]:
-        return self._transport.records(WorkerInfo, self._transport.get("/api/workers"))
+        return self._transport.records(WorkerInfo, self._transport.get("/api/v1/workers"))
 
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
-        path = f"/api/admin/workers/{worker_id}/drain"
+        path = f"/api/v1/admin/workers/{worker_id}/drain"
         self._transport.send("POST", path, {"undo": undo}, again=True)
 
     def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
-        answer = self._transport.get("/api/overview", jobs=jobs, workers=workers)
+        answer = self._transport.get("/api/v1/overview", jobs=jobs, workers=workers)
         return self._transport.record(Overview, answer)
 
     def reports(self) -> list[str]:
-        names: list[str] = self._transport.items(self._transport.get("/api/reports"))
+        names: list[str] = self._transport.items(self._transport.get("/api/v1/reports"))
         return names
 
     def report(
         self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        path = f"/api/reports/{quote(name, safe='')}"
+        path = f"/api/v1/reports/{quote(name, safe='')}"
         grouped = ",".join(by) or None
         answer = self._transport.get(path, since=since, by=grouped, count=count)
         return [typed(row) for row in self._transport.items(answer)]

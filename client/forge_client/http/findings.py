@@ -18,8 +18,8 @@ from forge_client.errors import as_client_error
 from forge_client.findings import PAGE
 from forge_client.http.transport import Transport
 
-JOBS = "/api/queue/jobs"
-SWEEPS = "/api/queue/sweeps"
+JOBS = "/api/v1/queue/jobs"
+SWEEPS = "/api/v1/queue/sweeps"
 
 
 class HttpFindings:

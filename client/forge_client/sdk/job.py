@@ -6,6 +6,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,27 @@ class Job:
                 code="server_not_named",
             )
         return self.backend.enter(self.id, command, rank=rank)
+
+    @contextmanager
+    def port(self, port: int, *, local: int | None = None, rank: int = 0) -> Iterator[str]:
+        """Connect a port of this machine's loopback address with a port of the running job.
+
+        Yields its URL, `http://127.0.0.1:…`, which works until the block or the job ends. It runs
+        OpenSSH's `ssh`.
+
+        Args:
+            port: the one that the job listens on, from 1024.
+            local: the one on this machine, by default any that is free.
+            rank: which of the job's machines.
+
+        Raises:
+            ClientError: the job is not reached, or the local port is in use.
+        """
+        from forge_client import tunnel  # noqa: PLC0415 - not every system has what it needs
+
+        local = local or tunnel.free_port()
+        with tunnel.forwarded(self.backend, self.id, {local: port}, rank=rank):
+            yield f"http://{tunnel.LOOPBACK}:{local}"
 
     def attempts(self) -> Rows[Attempt]:
         """Return the job's finished attempts: where each ran, and why it ended."""

@@ -33,7 +33,7 @@ def job_in_path(
     who: Annotated[Caller, Depends(caller)],
     shared: Annotated[Services, Depends(services)],
 ) -> int:
-    """Return the id of the job that a path names, as `/api/queue/job-id` finds it."""
+    """Return the id of the job that a path names, as `/api/v1/queue/job-id` finds it."""
     return shared.service(who).job_id(job_id)
 
 

@@ -21,6 +21,8 @@ from http_message_signatures import (
 )
 from http_message_signatures.algorithms import ED25519
 
+from forge_functions.middleware.earlier_paths import sent_path
+
 TIMESTAMP = "X-Forge-Timestamp"
 NONCE = "X-Forge-Nonce"
 SIGNATURE = "X-Forge-Signature"
@@ -127,7 +129,7 @@ def _by_old_form(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
 def target_of(request: Request) -> str:
     """Return the canonical path and query of a request."""
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return canonical(request.scope["path"], query)
+    return canonical(sent_path(request.scope), query)
 
 
 def _skewed(age_s: float) -> SignatureInvalid:

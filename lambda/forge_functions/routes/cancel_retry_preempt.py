@@ -9,7 +9,7 @@ from forge_functions.items import Done
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.routes.jobs import Ids
 
-router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/queue", tags=["jobs"], responses=problems(401, 403))
 NO_JOB = problems(404)
 
 

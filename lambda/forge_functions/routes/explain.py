@@ -10,7 +10,7 @@ from forge_functions.auth.roles import AsViewer, JobInPath
 from forge_functions.errors import problems
 
 router = APIRouter(
-    prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
+    prefix="/api/v1/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
 )
 
 

@@ -9,7 +9,7 @@ from forge_schema.model.job import Attempt, Event, JobDetail
 from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Artifact, ArtifactChunk, Checkpoint, LogChunk, SignedUrl
-from forge_schema.read.jobs import PAGE
+from forge_schema.read.jobs import CHUNKS, PAGE
 from forge_schema.read.series import Wanted
 from pydantic import Field, JsonValue
 
@@ -20,8 +20,11 @@ from forge_functions.middleware.bodies import Body
 from forge_functions.services import Services, Shared
 
 router = APIRouter(
-    prefix="/api/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
+    prefix="/api/v1/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
 )
+
+
+POSITION = ("token", "rank", "number")
 
 
 class Chosen(TypedDict):
@@ -78,7 +81,7 @@ class WhichChunks(Body):
 
 # A query is frozen, which mypy does not see.
 class WhichSeries(Body, Wanted):  # type: ignore[misc]
-    """Which series: by default those of the newest attempt that has any, under all keys."""
+    """Which series: by default all keys, metrics over all attempts, samples of the newest."""
 
 
 @router.get("")
@@ -117,17 +120,25 @@ def logs(
         chunks = service.log_chunks_before(job_id, before=place, **chosen)
     else:
         chunks = service.log_chunks(job_id, after=place, **chosen)
-    return Items(items=_with_urls(shared, request, chunks))
+    found = _with_urls(shared, request, chunks)
+    return Items.page(
+        found, request, CHUNKS, lambda last: dict(zip(POSITION, last.place, strict=True))
+    )
 
 
 @router.get("/metrics")
 def metrics(
-    service: AsViewer, job_id: JobInPath, which: Annotated[WhichMetrics, Query()]
+    service: AsViewer,
+    job_id: JobInPath,
+    which: Annotated[WhichMetrics, Query()],
+    request: Request,
 ) -> Items[MetricLine]:
     """List up to a thousand metric lines of a job's rank after a position, in order."""
     place = (which.token, which.number)
     lines = service.findings.metrics(job_id, after=place, rank=which.rank, attempt=which.attempt)
-    return Items(items=lines)
+    return Items.page(
+        lines, request, PAGE, lambda last: {"token": last.token, "number": last.number}
+    )
 
 
 @router.get("/metrics/last")
@@ -141,7 +152,10 @@ def last_metrics(
 
 @router.get("/tests")
 def tests(
-    service: AsViewer, job_id: JobInPath, which: Annotated[WhichTests, Query()]
+    service: AsViewer,
+    job_id: JobInPath,
+    which: Annotated[WhichTests, Query()],
+    request: Request,
 ) -> Items[JobTest]:
     """List a job's test results, in the order of its report."""
     found = service.findings.tests(
@@ -151,12 +165,12 @@ def tests(
         after=which.after,
         count=which.count,
     )
-    return Items(items=found)
+    return Items.page(found, request, which.count, lambda last: {"after": last.number})
 
 
 @router.get("/series")
 def series(service: AsViewer, job_id: JobInPath, which: Annotated[WhichSeries, Query()]) -> Series:
-    """Return an attempt's metrics and samples as the curves of a chart."""
+    """Return metrics and samples as the curves of a chart."""
     return service.findings.series(
         job_id, attempt=which.attempt, rank=which.rank, keys=which.keys, points=which.points
     )
@@ -207,8 +221,9 @@ def artifact_chunks(
     which: Annotated[WhichChunks, Query()],
 ) -> Items[ArtifactChunk]:
     """List up to a hundred chunks of an output file; none if it is one object."""
-    found = service.artifact_chunks(job_id, which.file, after=which.after)
-    return Items(items=_with_urls(shared, request, found))
+    chunks = service.artifact_chunks(job_id, which.file, after=which.after)
+    found = _with_urls(shared, request, chunks)
+    return Items.page(found, request, CHUNKS, lambda last: {"after": last.offset})
 
 
 Object = TypeVar("Object", LogChunk, Artifact, ArtifactChunk)

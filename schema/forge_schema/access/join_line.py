@@ -5,7 +5,7 @@ from string import Template
 
 from forge_schema.model.errors import ForgeError
 
-PACKAGE = "/api/workers/package"
+PACKAGE = "/api/v1/workers/package"
 # Inside two kinds of quotes, so nothing that a shell or Python could take for its own.
 PLAIN = re.compile(r"https?://[A-Za-z0-9.:/_~%\[\]-]+")
 # It runs nothing that the line does not vouch for. No single quotes, which would end the argument.

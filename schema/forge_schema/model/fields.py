@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -24,7 +23,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import (
     CoreSchema,
     ValidatorFunctionWrapHandler,
-    no_info_before_validator_function,
     no_info_wrap_validator_function,
 )
 
@@ -171,21 +169,14 @@ class KnownFields(BaseModel):
         return _known(cls.__name__, cls.model_fields, said)
 
 
-class KnownParts:
-    """A frozen dataclass in a request: checked only when it is parsed as part of a message."""
+class MessagePart:
+    """A frozen dataclass in a worker's message, checked only when it is parsed as part of one.
+
+    Like the messages themselves, it may have fields that only a newer version knows.
+    """
 
     __slots__ = ()
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls,
-        source: Any,  # noqa: ANN401 - pydantic's own
-        handler: GetCoreSchemaHandler,
-    ) -> CoreSchema:
-        check = partial(_known, cls.__name__, cls.__dataclass_fields__)
-        return no_info_before_validator_function(check, handler(source))
+    __pydantic_config__: ClassVar = ConfigDict(extra="ignore", revalidate_instances="always")
 
 
 def _known(model: str, fields: Mapping[str, Any], said: Any) -> Any:  # noqa: ANN401 - any input

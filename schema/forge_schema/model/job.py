@@ -21,6 +21,8 @@ from forge_schema.model.states import (
 )
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
+# Fields of a job that are only shown to people. A server of the version before refuses new ones.
+SHOWN = frozenset({"git", "environment"})
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 

@@ -19,7 +19,8 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import Git
+from forge_schema.model.job import SHOWN, Git
+from forge_schema.model.packages import Environment
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
@@ -36,7 +37,7 @@ OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
 OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"}
-OPTIONAL |= {"git"}
+OPTIONAL |= SHOWN
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -297,6 +298,7 @@ class JobSpec(KnownFields, BaseModel):
     tuning: Tuning = Tuning()
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     git: Git | None = None
+    environment: Environment | None = None
     resources: Resources = Resources()
     labels: dict[Name, Name] = {}
     target: Target = Target.AUTO
@@ -478,7 +480,7 @@ class JobSpec(KnownFields, BaseModel):
         # Defaults are left out: a field added later must not change the digests of old jobs.
         content = self.content() if content is None else content
         # A commit between two submits of the same files changes nothing.
-        content = {name: value for name, value in content.items() if name != "git"}
+        content = {name: value for name, value in content.items() if name not in SHOWN}
         return hashlib.sha256(SORTED.encode(content).encode()).hexdigest()
 
 

@@ -11,7 +11,7 @@ from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import open_store, split
 
-PATH = "/api/objects/"
+PATH = "/api/v1/objects/"
 # The same secret signs other texts, none of which begins like this.
 PURPOSE = "forge signed url 1"
 LONGEST_S = 900

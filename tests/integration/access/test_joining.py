@@ -30,12 +30,12 @@ BOOT = {"boot_id": str(UUID(int=1)), "cpus": 1, "memory_mb": 1, "disk_mb": 1}
 
 def join(api: Api, token: str, secret: str = MINE) -> httpx.Response:
     headers = {"X-Join-Token": token}
-    return api.http.post("/api/workers/join", headers=headers, json={"secret": secret})
+    return api.http.post("/api/v1/workers/join", headers=headers, json={"secret": secret})
 
 
 def register(api: Api, token: str) -> int:
     headers = {"X-Worker-Token": token}
-    return api.http.post("/api/workers/register", headers=headers, json=BOOT).status_code
+    return api.http.post("/api/v1/workers/register", headers=headers, json=BOOT).status_code
 
 
 def test_a_token_is_exchanged_once_and_a_lost_answer_comes_again(api: Api) -> None:
@@ -85,7 +85,7 @@ def test_a_new_line_replaces_the_old_one_until_the_worker_has_connected(api: Api
 
 
 def test_the_package_is_a_whole_wheel_and_always_the_same(api: Api) -> None:
-    sent = api.http.get("/api/workers/package").content
+    sent = api.http.get("/api/v1/workers/package").content
     package.cache_clear()
     made = package()
     assert (sent, made.digest) == (made.content, hashlib.sha256(sent).hexdigest())

@@ -149,9 +149,11 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     (newer,) = set(TOKEN.findall(rotated.text))
     assert newer != token
     headers = {"X-Worker-Token": token}
-    assert api.http.post("/api/workers/claim", headers=headers, json={}).status_code == 401
+    assert api.http.post("/api/v1/workers/claim", headers=headers, json={}).status_code == 401
     assert (
-        api.http.post("/api/workers/claim", headers={"X-Worker-Token": newer}, json={}).status_code
+        api.http.post(
+            "/api/v1/workers/claim", headers={"X-Worker-Token": newer}, json={}
+        ).status_code
         != 401
     )
 

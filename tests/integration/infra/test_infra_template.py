@@ -67,7 +67,8 @@ def test_a_functions_variables_are_settings_of_the_server() -> None:
         given = set(function["Environment"]["Variables"])
         needed = {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_SERVER_SECRET"}
         assert needed <= given, name
-        assert given - known <= ({"FORGE_ENROL_ROLE"} if name == "Enrol" else set())
+        extra = {"FORGE_ENROL_ROLE"} if name == "Enrol" else set()
+        assert given - known - extra == {"PGSSLROOTCERT"}
 
 
 def test_secrets_are_named_and_not_written() -> None:
@@ -204,7 +205,7 @@ def test_only_enrolment_asks_who_signed() -> None:
     signed = {
         path for path, methods in api["Body"]["paths"].items() if "AWS_IAM" in json.dumps(methods)
     }
-    assert signed == {"/api/workers/enrol"}
+    assert signed == {"/api/v1/workers/enrol", "/api/workers/enrol"}
 
 
 def test_machines_keep_their_metadata_to_themselves() -> None:

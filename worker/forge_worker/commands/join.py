@@ -150,7 +150,7 @@ def _exchange(place: Place, url: str, token: str) -> bool:
 def _asked(url: str, token: str, secret: str) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", "X-Join-Token": token}
     body = json.dumps({"secret": secret}).encode()
-    request = Request(f"{url}/api/workers/join", body, headers, method="POST")  # noqa: S310 - an admin's line names it
+    request = Request(f"{url}/api/v1/workers/join", body, headers, method="POST")  # noqa: S310 - an admin's line names it
     try:
         with urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
             found: dict[str, Any] = json.load(answer)

@@ -17,8 +17,8 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -129,6 +129,22 @@ class Copy:
     def changed(self) -> bool:
         """Whether a file that is held open was rewritten."""
         return self.held is not None and status_in(self.held) != self.status
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open it for the block.
+
+        Raises:
+            FileChanged: the file was rewritten by the end of the block.
+        """
+        if self.path is not None:
+            with self.path.open("rb", buffering=0) as file:
+                yield file
+            return
+        assert self.held is not None  # noqa: S101  it is one or the other
+        yield self.held
+        if self.changed:
+            raise FileChanged("it was rewritten while it was stored")
 
     def read(self, offset: int, size: int) -> bytes:
         """Read `size` bytes at an offset.

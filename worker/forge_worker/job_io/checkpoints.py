@@ -349,7 +349,10 @@ class CheckpointSync(Loop):
             FileChanged: one was rewritten meanwhile; the next time, a copy of it is made first.
             ObjectTooLarge: the store refuses one.
         """
-        sources = [Source(path, c.size, c.read, self._chunk_bytes) for path, c in copies.items()]
+        sources = [
+            Source(path, copy.size, copy.read, self._chunk_bytes, open=copy.opened)
+            for path, copy in copies.items()
+        ]
         key = partial(self._attempt.keys.checkpoint_file, self._number)
         try:
             Sender(self._store, self._chunks, key, self._go_on).send(sources)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forge_schema.model.packages import LOCK, PYTHON
+
 from forge_worker.prepare.provisions import ProvisionFailed
 
 LARGEST_BYTES = 1 << 20  # all files together; lists with hashes are long
@@ -33,6 +35,17 @@ class Requirements:
     path: str
     files: dict[str, str] = field(repr=False)
     digest: str
+
+    @property
+    def locked(self) -> bool:
+        """Whether it lists all packages with their versions."""
+        return self.path.startswith(LOCK)
+
+    @property
+    def python(self) -> str:
+        """The version of Python that it asks for; "" for any."""
+        first = self.files[self.path].partition("\n")[0]
+        return first.removeprefix(PYTHON) if first.startswith(PYTHON) else ""
 
 
 def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:

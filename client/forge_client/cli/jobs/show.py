@@ -15,7 +15,14 @@ from forge_client.cli.show import output
 from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.resources import resources
-from forge_client.cli.show.standing import progress, ran, revision_text, why, workers
+from forge_client.cli.show.standing import (
+    environment_text,
+    progress,
+    ran,
+    revision_text,
+    why,
+    workers,
+)
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
@@ -41,7 +48,7 @@ EVENTS: list[Column] = [
     ("WHAT", lambda e: e.action),
 ]
 # Part of the line of resources.
-SAID = {"resources", "nodes", "max_nodes", "git"}
+SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
 # How much of a bundle's digest is shown: enough to compare two jobs.
 DIGITS = 12
 
@@ -94,6 +101,12 @@ def _artifacts(job: int, files: Sequence[Artifact]) -> str:
         return ""
     size = size_text(sum(file.bytes for file in files))
     return f"{counted(len(files), 'file')}, {size}: `forge artifacts {job}`"
+
+
+def _packages(job: JobDetail) -> str:
+    locked = (job.spec.get("environment") or {}).get("lock")
+    listed = f": `forge code {job.job_id} --packages` lists them" if locked else ""
+    return f"{environment_text(job.spec)}{listed}"
 
 
 def _running(job: JobDetail) -> list[SimpleNamespace]:
@@ -154,6 +167,7 @@ def _print(
         ("budgets", ", ".join(budgets)),
         ("starts from", source(job)),
         ("resources", resources(job)),
+        ("packages", _packages(job)),
         *_configuration(job.spec),
         ("bundle", (job.bundle_digest or "")[:DIGITS]),
         ("revision", revision_text(job.spec)),

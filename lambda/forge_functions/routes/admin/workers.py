@@ -25,7 +25,7 @@ from forge_functions.middleware.bodies import (
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
-router = Router(prefix="/api/admin/workers", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/admin/workers", tags=["admin"], responses=problems(401, 403))
 
 
 class WorkerBody(Body):

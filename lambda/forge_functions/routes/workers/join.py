@@ -44,7 +44,7 @@ def download() -> Response:
     return Response(found.content, media_type="application/zip", headers=headers)
 
 
-@router.post("/api/workers/join", responses=problems(401, 429))
+@router.post("/api/v1/workers/join", responses=problems(401, 429))
 def join(
     body: Joining,
     shared: Shared,

@@ -13,7 +13,7 @@ from forge_functions.objects.access import is_input
 from forge_functions.routes.workers.protocol import AsWorker
 from forge_functions.services import Shared
 
-router = Router(prefix="/api/workers/next", tags=["workers"], responses=problems(401))
+router = Router(prefix="/api/v1/workers/next", tags=["workers"], responses=problems(401))
 
 
 @router.post("")

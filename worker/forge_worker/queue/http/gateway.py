@@ -45,6 +45,8 @@ R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
 # A request's body is at most twice this size.
 PIECE_BYTES = 1 << 20
 MOST_JOBS = 100
+# A heartbeat may have 64 KiB.
+BEAT_LEASES = 500
 
 
 class HttpGateway:
@@ -146,16 +148,13 @@ class HttpGateway:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        beat = messages.Heartbeat.model_validate(
-            {
-                "boot_id": self._boot_id,
-                "status": status,
-                "leases": list(leases),
-                "condition": condition,
-            }
-        )
-        renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
-        standings = {one.fence(): one.standing for one in renewed.standings}
+        said = {"boot_id": self._boot_id, "status": status, "condition": condition}
+        standings: dict[Fence, Standing] = {}
+        for first in range(0, max(len(leases), 1), BEAT_LEASES):
+            some = list(leases[first : first + BEAT_LEASES])
+            beat = messages.Heartbeat.model_validate({**said, "leases": some})
+            renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
+            standings |= {one.fence(): one.standing for one in renewed.standings}
         return Renewal(standings, renewed.command, renewed.gangs_after_s)
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:

@@ -1,8 +1,8 @@
 """`forge exec`: a shell, or any command, inside a running job."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from forge_schema.model.job import JobDetail, RunMember
@@ -16,6 +16,10 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show.endings import it_is
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
+
+if TYPE_CHECKING:
+    from forge_client.http.backend import HttpBackend
+    from forge_client.up.exec import RunningHere
 
 # Errors after which the job may still be entered on its own machine.
 UNABLE = {"path_unknown", "worker_silent"}
@@ -33,26 +37,22 @@ def enter(
     """
     command = command_of(context) or ["sh"]
     with backend_of(context) as backend:
-        status = _running(backend, job, rank)
-        through = _through_server(backend, job, rank, command)
+        status = running(backend, job, rank)
+        through = through_server(backend, lambda server: server.enter(job, command, rank=rank))
         if through is not None:
             raise typer.Exit(through)
-        require_extra("psutil", "worker", "look into jobs")
-        from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
+        found = on_this_machine(backend, status, rank, command[0])
+    from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
 
-        found = inside.here(_member(status, rank).worker or "", job, status.attempt)
-        if found is None:
-            raise _elsewhere(status, rank)
-        _note(backend, job, command[0])
     inside.enter(found, command)
 
 
-def _through_server(backend: Backend, job: int, rank: int, command: Sequence[str]) -> int | None:
-    """Return the exit code of a command that the server had run; None if it cannot."""
+def through_server(backend: Backend, enter: Callable[["HttpBackend"], int]) -> int | None:
+    """Return the exit code of what the server had run; None if it cannot."""
     from forge_client.http.backend import HttpBackend  # noqa: PLC0415 - httpx takes a while
 
     try:
-        return backend.enter(job, command, rank=rank) if isinstance(backend, HttpBackend) else None
+        return enter(backend) if isinstance(backend, HttpBackend) else None
     except ClientError as error:
         # An earlier server, or one on Lambda, or a worker that cannot come: look on this machine.
         if error.code not in UNABLE or find_spec("psutil") is None:
@@ -60,7 +60,28 @@ def _through_server(backend: Backend, job: int, rank: int, command: Sequence[str
         return None
 
 
-def _running(backend: Backend, job: int, rank: int) -> JobDetail:
+def on_this_machine(backend: Backend, status: JobDetail, rank: int, program: str) -> "RunningHere":
+    """Return a rank of a job that runs here, and record that somebody enters it.
+
+    Raises:
+        ClientError: it does not run here, or this user may not enter it.
+    """
+    require_extra("psutil", "worker", "look into jobs")
+    from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
+
+    found = inside.here(_member(status, rank).worker or "", status.job_id, status.attempt)
+    if found is None:
+        raise _elsewhere(status, rank)
+    _note(backend, status.job_id, program)
+    return found
+
+
+def running(backend: Backend, job: int, rank: int) -> JobDetail:
+    """Return a job, whose rank must be running its program.
+
+    Raises:
+        ClientError: it is not.
+    """
     status = backend.job(job)
     require_rank(status, rank)
     if status.state != "running":
