@@ -7,7 +7,7 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import FORMER, PLACES
+from forge_client.cli.commands import ELSEWHERE, FORMER, PLACES
 from forge_client.main import app
 from typer.testing import CliRunner
 
@@ -90,3 +90,9 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
     done = CliRunner().invoke(app, [word, "7"])
     assert done.exit_code == 2
     assert f"Did you mean 'forge {meant}'?" in " ".join(done.output.split())
+    assert not ELSEWHERE.keys() & {*PLACES, *FORMER}
+
+
+def test_what_is_wrong_with_an_option_is_said_plainly() -> None:
+    done = CliRunner().invoke(app, ["submit", "--gpu", "two"])
+    assert (done.exit_code, "write a whole number" in done.output) == (2, True), done.output
