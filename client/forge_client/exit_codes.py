@@ -65,6 +65,7 @@ EXIT_CODES = {
     "spec_invalid": ExitCode.USAGE,
     "state_unknown": ExitCode.USAGE,
     "timezone_unknown": ExitCode.USAGE,
+    "url_unusable": ExitCode.USAGE,
     "usage": ExitCode.USAGE,
     "attempt_unknown": ExitCode.NOT_FOUND,
     "backup_missing": ExitCode.NOT_FOUND,

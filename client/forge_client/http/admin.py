@@ -22,6 +22,7 @@ from forge_client.http.transport import Transport
 
 KEYS = "/api/v1/admin/keys"
 WORKERS = "/api/v1/admin/workers"
+INVITATIONS = "/api/v1/admin/invitations"
 QUEUES = "/api/v1/admin/queues"
 OWNERS = "/api/v1/admin/quotas"
 APPROVALS = "/api/v1/admin/approvals"
@@ -100,7 +101,7 @@ class HttpAdmin:
             "lasts_s": _seconds(lasts),
         }
         # A repeat only replaces a line that nobody has seen.
-        answer = self._transport.send("POST", f"{WORKERS}/invitations", _given(body), again=True)
+        answer = self._transport.send("POST", INVITATIONS, _given(body), again=True)
         return self._transport.record(Invitation, answer)
 
     def rotate_worker(

@@ -31,7 +31,7 @@ LINE = Template(
 class UrlUnusable(ForgeError):
     """The server's URL cannot be part of a line."""
 
-    code = "invalid"
+    code = "url_unusable"
 
 
 def join_line(url: str, token: str, digest: str) -> str:

@@ -22,10 +22,10 @@ from pathlib import Path
 from support.client.own_up import in_a_folder_of_its_own
 
 TRAIN = """\
-import time
+import threading
 for epoch in range(200):
     print("epoch", epoch, flush=True)
-    time.sleep(0.1)
+    threading.Event().wait(0.1)
 """
 # A line is typed as it is. After `^C at TEXT`, Ctrl-C is pressed once TEXT has come.
 TYPED = """\

@@ -224,9 +224,9 @@ TABLE: dict[tuple[str, str], Case] = {
         ADMINS,
         lambda world, _: (f"/api/v1/admin/keys/{world.spare_key()}/token", None),
     ),
-    ("post", "/api/v1/admin/workers/invitations"): (
+    ("post", "/api/v1/admin/invitations"): (
         MAKES,
-        fixed("/api/v1/admin/workers/invitations", {"name": "invited"}),
+        fixed("/api/v1/admin/invitations", {"name": "invited"}),
     ),
     ("get", "/api/v1/admin/queues"): (ADMINS, fixed("/api/v1/admin/queues")),
     ("put", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),

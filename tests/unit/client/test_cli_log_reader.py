@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from forge_client import ClientError
 from forge_client.cli.logs.follow import follow
@@ -11,6 +13,9 @@ from forge_schema.model.job import JobStatus
 from hypothesis import given
 from hypothesis import strategies as st
 from support.client.backends import FakeBackend, job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OUTPUT = st.lists(st.tuples(st.integers(1, 3), st.binary(min_size=1, max_size=5)), max_size=12)
 
@@ -111,7 +116,7 @@ def test_the_tail_is_the_last_lines_whatever_the_chunks() -> None:
 def test_following_goes_on_after_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
     backend = FakeBackend([job(), job(state="succeeded")], slowest_s=0.0)
     gone = ClientError("the database does not answer", code="database_unreachable")
-    answers = iter([b"one", gone, gone, b"two"])
+    answers: Iterator[bytes | ClientError] = iter([b"one", gone, gone, b"two"])
 
     def look() -> None:
         match next(answers):

@@ -179,7 +179,7 @@ def _install(place: Place, wheel: bytes) -> bool:
     file.write_bytes(wheel)
     # The same version may have been built anew.
     pip = [place.root / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    steps = (
+    steps: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", place.root],
         [*pip, "install", "--force-reinstall", f"{file}[worker]"],
     )

@@ -42,12 +42,9 @@ def wait_for(
     except KeyboardInterrupt:
         teller.end_line()
         again = f"`forge logs -f {job_id}` follows it again"
-        if teller.known is None or teller.known.terminal:
-            narration.say(f"interrupted; {again}")
-        else:
-            narration.say(
-                f"detached; job {job_id} keeps running. {again}, `forge cancel {job_id}` ends it"
-            )
+        # Before its state is known, the job may have ended.
+        runs = f"; job {job_id} keeps running" if teller.known else ""
+        narration.say(f"detached{runs}. {again}, `forge cancel {job_id}` ends it")
         return ExitCode.INTERRUPTED
     except ClientError as error:
         teller.end_line()

@@ -3,8 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Query, Request
-from forge_schema.model.admin import Invitation
+from fastapi import Query
 from forge_schema.model.fields import Flag, Word
 from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import WorkerInfo
@@ -13,7 +12,6 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items
-from forge_functions.joining.package import package
 from forge_functions.middleware.bodies import (
     Body,
     IdInPath,
@@ -23,7 +21,6 @@ from forge_functions.middleware.bodies import (
     public_key_of,
 )
 from forge_functions.middleware.guarded_route import Router
-from forge_functions.services import Shared
 
 router = Router(prefix="/api/v1/admin/workers", tags=["admin"], responses=problems(401, 403))
 
@@ -41,12 +38,6 @@ class NewWorker(WorkerBody):
     """A worker with a token, and the key that it signs with."""
 
     public_key: PublicKey = None
-
-
-class NewInvitation(WorkerBody):
-    """A worker with a line. Its machine reaches this server at `url`, if not as the caller does."""
-
-    url: Word | None = None
 
 
 class Lasting(Body):
@@ -102,22 +93,6 @@ def create(service: AsAdmin, new: NewWorker) -> Made:
         public_key=public_key_of(new.public_key),
     )
     return Made(id=int(made.id), token=made.text)
-
-
-@router.post("/invitations", status_code=HTTPStatus.CREATED, responses=problems(409))
-def invite(service: AsAdmin, new: NewInvitation, shared: Shared, request: Request) -> Invitation:
-    """Create a worker that waits for its machine, and the line to paste there.
-
-    A repeat, before the worker has connected, makes a new line; the old one is invalid then.
-    """
-    return service.admin.invitation(
-        new.name,
-        url=new.url or shared.settings.public_url or str(request.base_url),
-        digest=package().digest,
-        ephemeral=new.kind is WorkerKind.EPHEMERAL,
-        labels=new.labels,
-        lasts=lasting(new.lasts_s),
-    )
 
 
 @router.get("/named/newest", responses=problems(404))
