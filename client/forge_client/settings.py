@@ -24,11 +24,12 @@ def login_name() -> str:
 
 @dataclass(frozen=True)
 class Connection:
-    """The database and the store to use; `up_dir` is the folder of the `forge up` they are from."""
+    """The database and the store to use; of a `forge up`, also its folder and its server's URL."""
 
     database_url: str
     store_url: str | None
     up_dir: Path | None = None
+    up_url: str | None = None
 
     def store(self) -> str:
         """Return the store's URL.
@@ -107,7 +108,8 @@ class Settings(BaseModel):
         from forge_client.up import running  # noqa: PLC0415
 
         up = running.find(self.dir)
-        return Connection(up.database_url, self.store_url or up.store_url, up.dir)
+        store_url = self.store_url or up.store_url
+        return Connection(up.database_url, store_url, up.dir, up.url or None)
 
 
 def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings:

@@ -80,7 +80,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         raise BundleError(
             f"{folder} is not a folder",
             code="not_a_folder",
-            hint="pass the project's folder; the command comes after --",
+            hint="the folder comes first: forge submit . -- python train.py",
         )
     root = folder.resolve()
     found = _Scan(root, Guard(include))

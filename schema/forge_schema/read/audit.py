@@ -36,6 +36,7 @@ ACTIONS: Mapping[str, str] = {
     # Workers
     "worker_created": "An admin created a worker and its token.",
     "token_rotated": "A worker got a new token.",
+    "joined": "A machine exchanged the token of its line for a token of its own.",
     "worker_deleted": "A worker was deleted.",
     "registered": "A worker connected for the first time since it started.",
     "registration_refused": "A worker was refused; `detail` says why.",

@@ -130,7 +130,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
 }
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "next_job": lambda w: w.database.one(
-        "next_job", again=True, lanes=[*range(1, 51)], worker_id=w.worker_id
+        "next_job", again=True, lanes=[*range(1, 51)], past=[], worker_id=w.worker_id
     ),
     "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
     "named_jobs": lambda w: [named(w, handle) for handle in ("@last", "@9", "none")],

@@ -7,7 +7,7 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import FORMER, PLACES
+from forge_client.cli.commands import ELSEWHERE, FORMER, PLACES
 from forge_client.main import app
 from typer.testing import CliRunner
 
@@ -99,3 +99,16 @@ def test_what_every_day_needs_is_light_to_import(
 def test_the_package_offers_what_it_promises() -> None:
     assert all(hasattr(forge_client, name) for name in forge_client.__all__)
     assert not hasattr(forge_client, "nothing")
+
+
+@pytest.mark.parametrize(("word", "meant"), [("jobs", "ps"), ("kill", "cancel"), ("run", "submit")])
+def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: str) -> None:
+    done = CliRunner().invoke(app, [word, "7"])
+    assert done.exit_code == 2
+    assert f"Did you mean 'forge {meant}'?" in " ".join(done.output.split())
+    assert not ELSEWHERE.keys() & {*PLACES, *FORMER}
+
+
+def test_what_is_wrong_with_an_option_is_said_plainly() -> None:
+    done = CliRunner().invoke(app, ["submit", "--gpu", "two"])
+    assert (done.exit_code, "write a whole number" in done.output) == (2, True), done.output

@@ -9,7 +9,7 @@ from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
 from forge_client.cli.jobs.show import submitter
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
@@ -44,14 +44,17 @@ ATTEMPTS: list[Column] = [
 
 def explain(
     context: typer.Context,
-    job: JobId,
+    job: JobId = LAST,
     everything: Annotated[
         bool,
         typer.Option("--all", help=f"Up to {counted(ALL, 'worker')}, not {SHOWN}."),
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Explain why a job waits and what would start it, where it runs, or how it ended."""
+    """Explain why a job waits and what would start it, where it runs, or how it ended.
+
+    Without JOB, your newest.
+    """
     with backend_of(context) as backend:
         found = backend.explain(job, workers=ALL if everything else SHOWN)
     output.show_one(found, form, lambda: _print(found))

@@ -10,7 +10,7 @@ from forge_client.cli.options.completion import states
 from forge_client.cli.options.selection import Query
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import span
-from forge_client.cli.show import output
+from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.cli.show.standing import metrics_text, progress, ran, why, workers
 from forge_client.connection import connect
@@ -28,7 +28,7 @@ COLUMNS: list[Column] = [
     ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),
     ("ATTEMPT", lambda j: j.attempt or ""),
     ("WORKER", workers),
-    ("WHY", why),
+    ("WHY", lambda j: why(j) or "no worker can run it" * j.unservable),
     ("QUEUE", lambda j: j.queue),
     ("OWNER", lambda j: j.owner),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),
@@ -86,7 +86,12 @@ def ps(
             watch(look, _view, period_s)
         else:
             rows = look()
-            output.show(rows, _columns(rows), form, DROP)
+            if rows or form is not Format.TABLE:
+                output.show(rows, _columns(rows), form, DROP)
+            elif query or state or owner or before:
+                narration.say("no job matches")
+            else:
+                narration.say("no jobs yet; `forge submit . -- python train.py` submits one")
 
 
 def _columns(rows: list[ListedJob]) -> list[Column]:

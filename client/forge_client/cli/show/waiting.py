@@ -41,10 +41,10 @@ def wait_for(
         teller.rest()
     except KeyboardInterrupt:
         teller.end_line()
-        narration.say(
-            f"detached; job {job_id} keeps running. `forge logs -f {job_id}` follows it again,"
-            f" `forge cancel {job_id}` ends it"
-        )
+        again = f"`forge logs -f {job_id}` follows it again"
+        # Before its state is known, the job may have ended.
+        runs = f"; job {job_id} keeps running" if teller.known else ""
+        narration.say(f"detached{runs}. {again}, `forge cancel {job_id}` ends it")
         return ExitCode.INTERRUPTED
     except ClientError as error:
         teller.end_line()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Request, Response
 from forge_schema.model.fields import Word
@@ -15,6 +15,7 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import RulesByPage
 from forge_functions.errors import Refused
+from forge_functions.joining.package import package
 from forge_functions.services import Services, Shared
 
 router = APIRouter()
@@ -57,8 +58,11 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     kind: Annotated[WorkerKind, Form()] = WorkerKind.PERSISTENT,
     labels: Annotated[str, Form(max_length=10_000)] = "",
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
+    gives: Annotated[Literal["line", "token"], Form()] = "token",
 ) -> Response:
-    """Create a worker and show its token, only this once."""
+    """Create a worker and show its token, or the line for its machine, only this once."""
+    if gives == "line":
+        return line_page(request, who, shared, name, kind, labels, expiry)
     made = shared.service(who).admin.create_worker(
         name,
         ephemeral=kind is WorkerKind.EPHEMERAL,
@@ -68,11 +72,38 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     return token_page(request, who, shared, int(made.id), name, made.text)
 
 
+def line_page(  # noqa: PLR0917 - as above
+    request: Request,
+    who: Visitor,
+    shared: Services,
+    name: str,
+    kind: WorkerKind,
+    labels: str,
+    expiry: Expiry,
+) -> Response:
+    """Show the line to paste on the machine. A line always expires."""
+    made = shared.service(who).admin.invitation(
+        name,
+        url=_url(request, shared),
+        digest=package().digest,
+        ephemeral=kind is WorkerKind.EPHEMERAL,
+        labels=labels_of(labels),
+        lasts=expiry.lasts,
+    )
+    shown = page(request, who, "worker_line.html", name=name, made=made)
+    shown.headers["Cache-Control"] = "no-store"
+    return shown
+
+
+def _url(request: Request, shared: Services) -> str:
+    return (shared.settings.public_url or str(request.base_url)).rstrip("/")
+
+
 def token_page(  # noqa: PLR0917 - what one page shows
     request: Request, who: Visitor, shared: Services, worker_id: int, name: str, text: str
 ) -> Response:
     """Show a token. It is shown only here, and must not be cached on the way."""
-    url = (shared.settings.public_url or str(request.base_url)).rstrip("/")
+    url = _url(request, shared)
     shown = page(
         request, who, "worker_token.html", worker_id=worker_id, name=name, token=text, url=url
     )

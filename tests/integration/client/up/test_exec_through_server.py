@@ -76,7 +76,7 @@ def test_job_is_entered_from_anywhere(
         assert Person(made, url, "root", Role.ADMIN)(str(job), "--", "touch", "go").returncode == 0
         made.succeeds(job)
         late = ann(str(job), "--", "ls")
-        assert (late.returncode, b"is not running: it is succeeded" in late.stderr) == (4, True)
+        assert (late.returncode, b"is not running: it has succeeded" in late.stderr) == (4, True)
 
 
 def _left(ann: Person, job: int, eventually: Eventually) -> None:
