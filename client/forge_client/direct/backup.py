@@ -66,9 +66,7 @@ def backup(connection: Connection, folder: Path, say: Say) -> Path:
             unnamed.unlink(missing_ok=True)
     new, nbytes = before.copied + after.copied, before.bytes + after.bytes
     say(f"{dump.name}: {size_text(dump.stat().st_size)}")
-    say(
-        f"{counted(after.all, 'object')}; {new} of them, {size_text(nbytes)}, not in the folder before"
-    )
+    say(f"{counted(after.all, 'object')}; {new} of them new, {size_text(nbytes)}")
     return dump
 
 

@@ -148,14 +148,13 @@ class Move:
         ours, theirs = _counted(self._from), _counted(self._to)
         if different := [name for name in ours if ours[name] != theirs.get(name)]:
             raise ClientError(
-                f"the copy of the table {different[0]} has as its number of rows {theirs.get(different[0], 0)}, not"
+                f"the copy of {different[0]} has {counted(theirs.get(different[0], 0), 'row')}, not"
                 f" {ours[different[0]]}",
                 hint="the old queue continues; please report this",
                 code="copy_differs",
             )
-        self._say(
-            f"{counted(sum(ours.values()), 'row')} in {counted(len(ours), 'table')}, the same in both"
-        )
+        rows, tables = counted(sum(ours.values()), "row"), counted(len(ours), "table")
+        self._say(f"{rows} in {tables}, the same in both")
 
     def _let_go(self, told: list[int]) -> None:
         hold.release(self._from)
