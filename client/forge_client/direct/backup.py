@@ -14,6 +14,7 @@ import psycopg
 from forge_schema.database import hold
 from forge_schema.database.pool import Database
 from forge_schema.database.statements import statement
+from forge_schema.model.quantities import counted, size_text
 from forge_schema.read.audit import Audit
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.file_store import FileStore
@@ -64,8 +65,8 @@ def backup(connection: Connection, folder: Path, say: Say) -> Path:
         finally:
             unnamed.unlink(missing_ok=True)
     new, nbytes = before.copied + after.copied, before.bytes + after.bytes
-    say(f"{dump.name}: {dump.stat().st_size:,} bytes")
-    say(f"{after.all} objects; {new} of them, {nbytes:,} bytes, were not in the folder yet")
+    say(f"{dump.name}: {size_text(dump.stat().st_size)}")
+    say(f"{counted(after.all, 'object')}; {new} of them new, {size_text(nbytes)}")
     return dump
 
 

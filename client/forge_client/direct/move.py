@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 from forge_schema.database import hold
 from forge_schema.database.pool import Database, Row
+from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
@@ -105,7 +106,9 @@ class Move:
 
     def _copy_objects(self) -> None:
         copied = copy(self._source, self._target)
-        self._say(f"{copied.all} objects; copied {copied.copied}, {copied.bytes:,} bytes")
+        self._say(
+            f"{counted(copied.all, 'object')}; copied {copied.copied}, {size_text(copied.bytes)}"
+        )
 
     @contextmanager
     def _workers(self, url: str) -> Iterator[tuple[Callable[[], list[Row]], Service]]:
@@ -145,12 +148,13 @@ class Move:
         ours, theirs = _counted(self._from), _counted(self._to)
         if different := [name for name in ours if ours[name] != theirs.get(name)]:
             raise ClientError(
-                f"the copy has {theirs.get(different[0])} rows in {different[0]}, not"
+                f"the copy of {different[0]} has {counted(theirs.get(different[0], 0), 'row')}, not"
                 f" {ours[different[0]]}",
                 hint="the old queue continues; please report this",
                 code="copy_differs",
             )
-        self._say(f"{sum(ours.values()):,} rows in {len(ours)} tables, the same in both")
+        rows, tables = counted(sum(ours.values()), "row"), counted(len(ours), "table")
+        self._say(f"{rows} in {tables}, the same in both")
 
     def _let_go(self, told: list[int]) -> None:
         hold.release(self._from)

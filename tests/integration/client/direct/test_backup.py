@@ -80,7 +80,7 @@ def test_a_second_backup_copies_what_is_new_and_the_newest_is_restored(
         first = backup(source, folder, said.append)
         held.write(b"two\n")
         second = backup(source, folder, said.append)
-    assert "1 objects; 1 of them" in said[1]
+    assert "1 object; 1 of them" in said[1]
     assert "2 objects; 1 of them" in said[3]
     assert first.name < second.name
     restore(target, folder, said.append)

@@ -92,7 +92,7 @@ def test_history_logs_and_artifacts_move_and_what_runs_behind_a_server_goes_on(
         assert [file.path for file in client.job(job).artifacts()] == ["model.bin"]
     # A worker had begun to store it before the servers used the new place.
     open_store(source.store()).put("jobs/1/late", b"late")
-    assert move() == ["3 objects; copied 1, 4 bytes"]
+    assert move() == ["3 objects; copied 1, 4 B"]
     assert open_store(target.store()).get("jobs/1/late") == b"late"
 
 
