@@ -284,27 +284,32 @@ def receive_order(agent: socket.socket) -> Order | None:
         return Order(**json.loads(stream.read(LENGTH.unpack(size)[0])))
 
 
-def title_place() -> int:
+def title_place() -> int | None:
     """Return the address of the fork server's blank title, which is that of its copies' too.
 
-    A process can change its command line only where the kernel shows its memory's layout.
+    A process can change its command line only where the kernel shows its memory's layout, which
+    macOS does not; there, a later agent does not find what an earlier one left.
     """
-    place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
+    try:
+        place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
+    except FileNotFoundError:
+        return None
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ARG_START]
     return int(start) + place
 
 
-def belong_to(order: Order, place: int) -> None:
+def belong_to(order: Order, place: int | None) -> None:
     """Have a copy of the fork server write to its job's log, and carry its job's name."""
     log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.close(log)
-    title = "\0".join(order.title).encode().ljust(len(BLANK), b"\0")
-    ctypes.memmove(place, title, len(title))
+    if place is not None:
+        title = "\0".join(order.title).encode().ljust(len(BLANK), b"\0")
+        ctypes.memmove(place, title, len(title))
 
 
-def run(agent: socket.socket, place: int) -> None:
+def run(agent: socket.socket, place: int | None) -> None:
     """Run the job whose order comes over a socket, in a copy of the fork server.
 
     `place` is the address of its title.
