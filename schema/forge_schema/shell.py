@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import BaseModel, Field, model_validator
 
 from forge_schema.model.fields import SMALLINT, KnownFields, Text
+from forge_schema.model.quantities import counted
 
 if TYPE_CHECKING:
     import ssl
@@ -25,8 +26,8 @@ PIECE_BYTES = 32 << 10
 # The largest message; a sender waits until the receiver has taken the ones before it.
 MOST_BYTES = 64 << 10
 MOST_CHARACTERS = 16_000
-CALLER_PATH = "/api/queue/shells"
-WORKER_PATH = "/api/workers/shells"
+CALLER_PATH = "/api/v1/queue/shells"
+WORKER_PATH = "/api/v1/workers/shells"
 LEASE = "X-Forge-Lease"
 # How long connecting, and then the order, may take.
 OPEN_S, ORDER_S = 15.0, 10.0
@@ -62,7 +63,7 @@ class ShellWanted(KnownFields):
         if sum(map(bool, (self.command, self.ssh, self.ports))) != 1:
             raise ValueError("one of command, ssh and ports is needed")
         if len(self.text) > MOST_CHARACTERS:
-            raise ValueError(f"the command has more than {MOST_CHARACTERS} characters")
+            raise ValueError(f"the command has more than {counted(MOST_CHARACTERS, 'character')}")
         return self
 
     @property
@@ -76,7 +77,7 @@ class ShellWanted(KnownFields):
         return shlex.join(self.command)
 
 
-class ShellTicket(BaseModel):
+class ShellTicket(BaseModel, defer_build=True):
     """The right to open one shell, for a minute: show it, and send the order as it is."""
 
     ticket: str
@@ -84,7 +85,7 @@ class ShellTicket(BaseModel):
     worker: str
 
 
-class ShellNews(BaseModel):
+class ShellNews(BaseModel, defer_build=True):
     """The size of a terminal, or how a command ended: with a code, or not begun with an error.
 
     `host_key` is the public key of an SSH server, sent before its first byte.

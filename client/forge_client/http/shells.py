@@ -75,7 +75,7 @@ def run(
     except (ConnectionClosed, OSError) as error:
         raise ClientError(
             f"the connection to worker {ticket.worker} was lost",
-            hint="the command was ended; the job goes on",
+            hint="the command was ended; the job keeps running",
             code="shell_lost",
         ) from error
 

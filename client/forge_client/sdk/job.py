@@ -13,6 +13,7 @@ from typing import Any
 
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.results import JobTest, MetricLine, Series
 from forge_schema.model.stored import Artifact, Checkpoint
 
@@ -22,7 +23,7 @@ from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.cli.show.endings import decisive, ending
 from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
@@ -166,10 +167,11 @@ class Job:
             TimeoutError: it has not ended in time. The job continues.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        pause = QUICKEST_S
-        while not (status := self.status()).terminal:
+        pause, outage = QUICKEST_S, Outage()
+        while not ((status := outage.ask(self.status)) and status.terminal):
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"job {self.id} is {status.word} after {timeout:g} s")
+                word = status.word if status else "out of reach"
+                raise TimeoutError(f"job {self.id} is {word} after {duration_text(timeout or 0)}")
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status

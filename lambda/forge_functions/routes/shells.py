@@ -13,9 +13,8 @@ from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellTicket, ShellWanted
 
 from forge_functions.auth import shell_ticket
-from forge_functions.auth.roles import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter, JobInPath
 from forge_functions.errors import problems
-from forge_functions.middleware.bodies import IdInPath
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 from forge_functions.streams import relay
@@ -24,9 +23,9 @@ from forge_functions.streams.relay import Shell, Ticket, close
 router = Router(tags=["jobs"])
 
 
-@router.post("/api/queue/jobs/{job_id}/shells", responses=problems(401, 403, 404, 409))
-def ask(service: AsSubmitter, job_id: IdInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
-    """Ask to enter a running job, with a WebSocket to `/api/queue/shells`."""
+@router.post("/api/v1/queue/jobs/{job_id}/shells", responses=problems(401, 403, 404, 409))
+def ask(service: AsSubmitter, job_id: JobInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
+    """Ask to enter a running job, with a WebSocket to `/api/v1/queue/shells`."""
     worker_id, worker = service.shell(job_id, body)
     # A worker of an earlier version knows fewer fields.
     order = body.model_dump_json(exclude_defaults=True)

@@ -16,6 +16,7 @@ from time import monotonic
 
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
+from forge_schema.model.quantities import counted
 from forge_schema.shell import ORDER_S, ShellNews
 
 from forge_functions.errors import Refused
@@ -133,8 +134,8 @@ class Relay:
             raise _refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many_shells",
-                f"{owners[ticket.owner]} shells of {ticket.owner} are open at this server, of"
-                f" {len(self._open)}; at most {MOST_OF_OWNER} of {MOST} may be",
+                f"{ticket.owner} has {counted(owners[ticket.owner], 'shell')} open at this server,"
+                f" which has {len(self._open)} in all; the limits are {MOST_OF_OWNER} and {MOST}",
             )
         shell = self._open[ticket.id] = Shell(ticket)
         try:

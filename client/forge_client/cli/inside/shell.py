@@ -13,6 +13,7 @@ from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.show.endings import it_is
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
@@ -85,7 +86,7 @@ def running(backend: Backend, job: int, rank: int) -> JobDetail:
     require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
-            f"job {job} is not running: it is {status.word}",
+            f"job {job} is not running: {it_is(status.word)}",
             hint=f"`forge show {job}` shows its state, `forge logs {job}` its output",
             code="not_running_job",
         )

@@ -76,7 +76,7 @@ def test_job_is_entered_from_anywhere(
         assert Person(made, url, "root", Role.ADMIN)(str(job), "--", "touch", "go").returncode == 0
         made.succeeds(job)
         late = ann(str(job), "--", "ls")
-        assert (late.returncode, b"is not running: it is succeeded" in late.stderr) == (4, True)
+        assert (late.returncode, b"is not running: it has succeeded" in late.stderr) == (4, True)
 
 
 def _left(ann: Person, job: int, eventually: Eventually) -> None:
@@ -184,7 +184,9 @@ class Door:
 
     def ticket(self, *command: str) -> ShellTicket:
         body = {"command": [*command]}
-        return ShellTicket.model_validate(self.ann.post(f"/api/queue/jobs/{self.job}/shells", body))
+        return ShellTicket.model_validate(
+            self.ann.post(f"/api/v1/queue/jobs/{self.job}/shells", body)
+        )
 
     def answer(self, ticket: str, order: str) -> ShellNews:
         """Show a ticket and send an order; return what is said."""
@@ -200,7 +202,7 @@ def door(api: Api) -> Door:
 
 
 def test_job_is_entered_only_while_its_program_runs(door: Door) -> None:
-    body, path = {"command": ["ls"]}, f"/api/queue/jobs/{door.job}/shells"
+    body, path = {"command": ["ls"]}, f"/api/v1/queue/jobs/{door.job}/shells"
     said = problem(door.ann.call("POST", path, body), 409, "not_running_job")
     assert said.startswith(f"rank 0 of job {door.job} is claimed on worker one")
     door.runs()
@@ -305,7 +307,7 @@ def test_shell_ends_with_the_right_to_it(
 
 
 def test_ssh_and_ports_need_the_same_right_as_a_command(door: Door) -> None:
-    path = f"/api/queue/jobs/{door.runs().job}/shells"
+    path = f"/api/v1/queue/jobs/{door.runs().job}/shells"
     viewer, bob = door.api.key("ann", Role.VIEWER), door.api.key("bob")
     for body in ({"ssh": True}, {"ports": [8888]}):
         problem(viewer.call("POST", path, body), 403, "forbidden")
