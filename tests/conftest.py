@@ -38,6 +38,10 @@ for _name in list(os.environ):
 # Nor must each process compile what another one has compiled: it would take 13 s of each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Nor is the developer's environment what a test submits, and no test asks an index of packages.
+for _name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    os.environ.pop(_name, None)
+os.environ["UV_OFFLINE"] = "1"
 # Nor must the cloud, if there is one under the machine that runs them.
 os.environ["FORGE_SPOT"] = "none"
 # No test asks a server on the internet. Reading the machine's authorities takes 22 ms of each HTTP
@@ -131,6 +135,12 @@ def _one_first(workerinput: dict[str, Any]) -> Iterator[None]:
         except BlockingIOError:
             flock(lock, LOCK_SH)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep no lock of an earlier run."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

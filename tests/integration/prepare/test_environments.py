@@ -50,6 +50,29 @@ def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> No
     assert b"has 1.0" in both.log(shared)
 
 
+def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> None:
+    both.worker()
+    folder = project(both.root / "p", "locked", "1.0")
+    lock = "# python 3.11\n--no-index\n--find-links wheels\nlocked==1.0\n"
+    (folder / ".forge-lock.txt").write_text(lock, encoding="utf-8")
+    (folder / "more.py").write_text("import nosuchmodule\n", encoding="utf-8")
+    listed = {"folder": folder, "requirements": ".forge-lock.txt"}
+    job = both.submit("python", "main.py", **listed)
+    both.succeeds(job)
+    log = both.log(job)
+    assert b"+ locked==1.0" in log
+    assert b"has 1.0" in log
+    shown = {"source": "uv.lock", "packages": 1}
+    row = both.ended(both.submit("python", "more.py", **listed, environment=shown))
+    assert row["detail"].startswith(
+        "ModuleNotFoundError: No module named 'nosuchmodule'; nosuchmodule is not in uv.lock:"
+        " `uv add nosuchmodule` and submit again\n"
+    )
+    # It is recognised as an end that a retry would repeat.
+    assert (row["state"], row["attempt"]) == ("failed", 1)
+    assert b"forge: nosuchmodule is not in uv.lock" in both.log(row["job_id"])
+
+
 def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:
     (process.root / "secrets").mkdir()
     (process.root / "secrets" / "PIP_FIND_LINKS").write_text("wheels\n", encoding="utf-8")
@@ -151,7 +174,7 @@ def test_installation_that_fills_the_disk_is_ended(both: Bed) -> None:
     )  # fmt: skip
     row = both.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
-    assert "50 MiB were requested" in row["detail"]
+    assert "50 MiB requested" in row["detail"]
     assert environments(both) == []
 
 
