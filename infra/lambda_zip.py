@@ -54,11 +54,13 @@ MODULES_LEFT_OUT = (
     "forge_schema/sweeper/main.py",
     "forge_schema/database/tables",
 )
-# The only one used of the hundreds of services that botocore describes.
-SERVICES = {"s3"}
+# The only ones used of the hundreds of services that botocore describes.
+SERVICES = {"autoscaling", "ec2", "s3"}
 NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed")
 # Records of the installation differ from machine to machine.
 OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+# The authorities that sign databases' certificates; template.yaml names it as PGSSLROOTCERT.
+AUTHORITIES = "database-ca.pem"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 # Half the work of zlib's default, for 3 % more bytes.
 LEVEL = 4
@@ -68,13 +70,18 @@ def main() -> None:
     """Build it and print its size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
-    output: Path = parser.parse_args().output
+    parser.add_argument(
+        "--ca", type=Path, help="authorities of the database, such as RDS's global-bundle.pem"
+    )
+    given = parser.parse_args()
+    output: Path = given.output
     if sys.version_info[:2] != tuple(map(int, PYTHON.split("."))):
         # Lambda could not use its bytecode.
         sys.exit(f"lambda-zip: run it with Python {PYTHON}, which is what the functions run on")
     with tempfile.TemporaryDirectory(prefix="forge-lambda-") as folder:
         tree = Path(folder, "tree")
         fill(tree, Path(folder))
+        trust(tree, given.ca)
         unpacked = sum(file.stat().st_size for file in _files(tree))
         pack(tree, output)
     packed = output.stat().st_size
@@ -99,6 +106,15 @@ def fill(tree: Path, workplace: Path) -> None:
         project.extractall(tree)
     strip(tree)
     compile_all(tree)
+
+
+def trust(tree: Path, more: Path | None) -> None:
+    """Write the authorities that a database's certificate may be from: the usual ones, and `more`.
+
+    libpq looks for them in the home folder, which a function does not have.
+    """
+    usual = (tree / "certifi" / "cacert.pem").read_bytes()
+    (tree / AUTHORITIES).write_bytes(usual + (more.read_bytes() if more else b""))
 
 
 def without_left_out(requirements: str) -> str:

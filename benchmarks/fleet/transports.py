@@ -29,7 +29,7 @@ from benchmarks.fleet.world import Simulated
 CLAIMERS, RENEWERS = 8, 2
 SWEEP_S = 10.0
 TIMEOUT = httpx.Timeout(120.0)
-WORKERS_PATH = "/api/workers"
+WORKERS_PATH = "/api/v1/workers"
 CONDITION = {
     "cpu_percent": 12.5,
     "memory_percent": 40.1,

@@ -18,7 +18,7 @@ from zipfile import ZipFile
 ROOT = Path(__file__).parents[2]
 HANDLERS = ("submit", "admin", "workers", "sweep", "enrol")
 # A request that is turned away without the database: what is left is the function itself.
-ASKED = {"submit": "/api/me", "admin": "/api/workers", "workers": "/api/workers/stream"}
+ASKED = {"submit": "/api/v1/me", "admin": "/api/v1/workers", "workers": "/api/v1/workers/stream"}
 SHOWN = 12
 
 # Run in an interpreter that has nothing but the zip, as on Lambda. It takes CPU time, since others

@@ -97,9 +97,12 @@ def paths(looked: World) -> list[str]:
     pages += [f"/jobs/{jobs[which]}" for which in ("newest", "running", "ready", "long")]
     pages += ["/workers", "/workers?q=h100", f"/workers/{worker}", "/queues", "/events"]
     pages += ["/reports", "/reports/cost?since=7d"]
-    endpoints = ["/api/overview", "/api/queue/jobs", "/api/queue/jobs?state=dead"]
+    endpoints = ["/api/v1/overview", "/api/v1/queue/jobs", "/api/v1/queue/jobs?state=dead"]
     for which in ("newest", "stuck"):
-        endpoints += [f"/api/queue/jobs/{jobs[which]}", f"/api/queue/jobs/{jobs[which]}/explain"]
-    endpoints += [f"/api/queue/jobs/{jobs['long']}/{what}" for what in ("metrics", "series")]
-    endpoints += ["/api/workers", f"/api/workers/{worker}", "/api/admin/events?count=100"]
+        endpoints += [
+            f"/api/v1/queue/jobs/{jobs[which]}",
+            f"/api/v1/queue/jobs/{jobs[which]}/explain",
+        ]
+    endpoints += [f"/api/v1/queue/jobs/{jobs['long']}/{what}" for what in ("metrics", "series")]
+    endpoints += ["/api/v1/workers", f"/api/v1/workers/{worker}", "/api/v1/admin/events?count=100"]
     return [*pages, *endpoints]

@@ -13,7 +13,7 @@ from forge_schema.database.pool import Database
 from forge_schema.model.states import Role
 from support.http.server import server_settings, serving
 
-NOTHING = "/api/nothing"
+NOTHING = "/api/v1/nothing"
 
 
 @dataclass

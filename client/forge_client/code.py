@@ -14,7 +14,7 @@ from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
-from forge_client.downloads import at_once, corrupt
+from forge_client.downloads import at_once, corrupt, whole_folder
 from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.environment.settled import WRITTEN
@@ -38,7 +38,8 @@ def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
         raise ClientError(
             f"{folder} is not empty", hint="name another folder", code="folder_not_empty"
         )
-    _unpack(backend, job.job_id, job.bundle_digest, folder)
+    with whole_folder(folder) as whole:
+        _unpack(backend, job.job_id, job.bundle_digest, whole)
 
 
 def uncommitted(backend: Backend, job: JobDetail) -> str:

@@ -6,8 +6,8 @@ from tabular import cell, table
 HEAD = """\
 # Events
 
-Generated from the code. `forge events`, `GET /api/events`, the page of events and the view `audit`
-show the audit trail: these actions, and the start and the end of every attempt.
+Generated from the code. `forge events`, `GET /api/v1/admin/events`, the page of events and the
+view `audit` show the audit trail: these actions, and the start and the end of every attempt.
 """
 
 

@@ -4,6 +4,7 @@ from fastapi import APIRouter, FastAPI
 
 from forge_functions import errors
 from forge_functions.middleware.bulkheads import Bulkheads
+from forge_functions.middleware.earlier_paths import EarlierPaths
 from forge_functions.middleware.requests import RequestLog
 from forge_functions.services import Services
 from forge_functions.version import VERSION
@@ -24,6 +25,7 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
     errors.install(app)
     for router in routers:
         app.include_router(router)
-    app.add_middleware(Bulkheads)
+    app.add_middleware(Bulkheads, settings=services.settings)
     app.add_middleware(RequestLog, body_limit=services.settings.body_limit_bytes)
+    app.add_middleware(EarlierPaths)
     return app

@@ -1,16 +1,32 @@
 """The shape of answers with a list, or without content."""
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Generic, Self, TypeVar
 
-from pydantic import BaseModel
+from fastapi import Request
+from pydantic import BaseModel, Field
 
 T = TypeVar("T")
 
 
 class Items(BaseModel, Generic[T]):
-    """A list."""
+    """A list, or one page of it."""
 
     items: list[T]
+    next: Annotated[
+        str | None,
+        Field(description="path and query of the next page; null if this is the last one"),
+    ] = None
+
+    @classmethod
+    def page(
+        cls, items: list[T], request: Request, full: int, after: Callable[[T], dict[str, object]]
+    ) -> Self:
+        """Return a page. If it is full, the next one has the parameters `after` its last item."""
+        if len(items) < full:
+            return cls(items=items)
+        url = request.url.include_query_params(**after(items[-1]))
+        return cls(items=items, next=f"{url.path}?{url.query}")
 
 
 class Done(BaseModel):

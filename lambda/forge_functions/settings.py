@@ -53,6 +53,9 @@ class ServerSettings(BaseSettings):
         2, description="additional ones for reports; 0 shares the first"
     )
     report_limit_s: PositiveFloat = Field(30.0, description="time limit of a report in seconds")
+    caller_rate: NonNegativeFloat = Field(
+        100.0, description="requests per second of one user in the long run; 0 sets no limit"
+    )
     heartbeat_s: PositiveFloat = Field(30.0, description="seconds between a worker's heartbeats")
     lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
     long_poll_s: NonNegativeFloat = Field(

@@ -10,8 +10,8 @@ from forge_client.errors import ClientError
 from forge_client.http.errors import UNKNOWN_REQUEST, rejected_job
 from forge_client.http.transport import Transport
 
-TEMPLATES = "/api/queue/templates"
-SCHEDULES = "/api/queue/schedules"
+TEMPLATES = "/api/v1/queue/templates"
+SCHEDULES = "/api/v1/queue/schedules"
 
 
 class HttpPlans:
@@ -52,7 +52,7 @@ class HttpPlans:
         body = {"name": name, "cron": cron, "timezone": timezone}
         try:
             with rejected_job():
-                self._transport.send("POST", "/api/queue/check-schedule", body, again=True)
+                self._transport.send("POST", "/api/v1/queue/check-schedule", body, again=True)
         except ClientError as error:
             # An older server checks them when they are stored.
             if error.code != UNKNOWN_REQUEST:

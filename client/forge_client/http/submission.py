@@ -29,6 +29,6 @@ def submitted(transport: Transport, specs: Sequence[Mapping[str, Any]]) -> list[
 
 
 def _sent(transport: Transport, jobs: Sequence[Mapping[str, Any]]) -> list[int]:
-    answer = transport.send("POST", "/api/queue/submit", {"jobs": jobs}, again=True)
+    answer = transport.send("POST", "/api/v1/queue/submit", {"jobs": jobs}, again=True)
     ids: list[int] = transport.field(answer, "job_ids")
     return ids

@@ -9,6 +9,7 @@ from typing import Any
 
 from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.job import Template
+from forge_schema.model.spec import is_handle
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
@@ -160,7 +161,7 @@ def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> li
     Raises:
         ClientError: a request is incomplete.
     """
-    name = _called(folder)
+    name = called(folder)
     return [request.spec(owner=owner, name=name) for request in requests]
 
 
@@ -176,14 +177,17 @@ def configured(
     if not (request.command or config.spec.get("command")):
         raise no_command()
     if not (request.name or config.spec.get("name")):
-        fields["name"] = _called(folder)
+        fields["name"] = called(folder)
     if request.requirements is False:
         fields["requirements"] = None
     return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
 
 
-def _called(folder: Path) -> str:
-    return folder.resolve().name or "job"
+def called(folder: Path) -> str:
+    """Return the name of the jobs of a folder."""
+    name = folder.resolve().name or "job"
+    # A folder `2026` would be taken for an id.
+    return f"job-{name}" if is_handle(name) else name
 
 
 def settled(

@@ -21,7 +21,7 @@ bearer = HTTPBearer(
     scheme_name="bearer",
     auto_error=False,
     description=(
-        "An API key (`fgk_…`), a JWT from `POST /api/token`, or an OIDC token. "
+        "An API key (`fgk_…`), a JWT from `POST /api/v1/token`, or an OIDC token. "
         "If the key has a public key, every request must be signed: see docs/http-api.md."
     ),
 )
@@ -47,20 +47,9 @@ def caller(
     known: Caller | None = getattr(request.state, "caller", None)
     if known is not None:
         return known
-    text = said.credentials if said else ""
-    if text.startswith(TokenKind.KEY):
-        key, shown = by_key(request, shared, text), True
-    elif (issuer := short_token.issuer_of(text)) == short_token.ISSUER:
-        key, shown = short_token.read(shared, text), False
-    elif issuer is not None and issuer == shared.settings.oidc_issuer:
-        return _by_oidc(shared, text)
-    else:
-        key, shown = None, False
-    if key is None:
-        raise unauthenticated()
+    found, key = _holder(request, shared, said)
     _check_signature(request, shared, key, body)
-    key_id = key["id"]
-    return Caller(key["owner"], Role(key["role"]), f"key:{key_id}", key_id if shown else None)
+    return found
 
 
 async def identify(request: Request) -> None:
@@ -69,9 +58,33 @@ async def identify(request: Request) -> None:
     Raises:
         Refused: as in `caller`.
     """
-    said, body = await bearer(request), await body_of(request)
     shared: Services = request.app.state.services
-    request.state.caller = await run_in_threadpool(caller, request, shared, said, body)
+    # A body is read only from those who have a key or a token.
+    found, key = await run_in_threadpool(_holder, request, shared, await bearer(request))
+    if key is not None and key["public_key"] is not None:
+        body = await body_of(request)
+        await run_in_threadpool(_check_signature, request, shared, key, body)
+    request.state.caller = found
+
+
+def _holder(
+    request: Request, shared: Services, said: HTTPAuthorizationCredentials | None
+) -> tuple[Caller, Row | None]:
+    """Return the caller, and the API key unless it is another issuer's token."""
+    text = said.credentials if said else ""
+    if text.startswith(TokenKind.KEY):
+        key, shown = by_key(request, shared, text), True
+    elif (issuer := short_token.issuer_of(text)) == short_token.ISSUER:
+        key, shown = short_token.read(shared, text), False
+    elif issuer is not None and issuer == shared.settings.oidc_issuer:
+        return _by_oidc(shared, text), None
+    else:
+        key, shown = None, False
+    if key is None:
+        raise unauthenticated()
+    key_id = key["id"]
+    by = f"key:{key_id}"
+    return Caller(key["owner"], Role(key["role"]), by, key_id if shown else None), key
 
 
 def by_key(request: Request, shared: Services, text: str) -> Row | None:
@@ -97,8 +110,8 @@ def _by_oidc(shared: Services, text: str) -> Caller:
     return Caller(person.owner, person.role, f"oidc:{person.subject}")
 
 
-def _check_signature(request: Request, shared: Services, key: Row, body: bytes) -> None:
-    if key["public_key"] is None:
+def _check_signature(request: Request, shared: Services, key: Row | None, body: bytes) -> None:
+    if key is None or key["public_key"] is None:
         return
     try:
         signature.check(

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import Request
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.signing import COVERED, INPUT, TAG, Message, canonical
 from http_message_signatures import (
     HTTPMessageSignaturesException,
@@ -20,6 +21,8 @@ from http_message_signatures import (
     HTTPSignatureKeyResolver,
 )
 from http_message_signatures.algorithms import ED25519
+
+from forge_functions.middleware.earlier_paths import sent_path
 
 TIMESTAMP = "X-Forge-Timestamp"
 NONCE = "X-Forge-Nonce"
@@ -127,14 +130,14 @@ def _by_old_form(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
 def target_of(request: Request) -> str:
     """Return the canonical path and query of a request."""
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return canonical(request.scope["path"], query)
+    return canonical(sent_path(request.scope), query)
 
 
 def _skewed(age_s: float) -> SignatureInvalid:
     when = "before" if age_s > 0 else "after"
     return SignatureInvalid(
-        f"the request was signed {abs(age_s):.0f} s {when} the time of the server's database;"
-        f" at most {WINDOW_S} s are accepted",
+        f"the request was signed {duration_text(abs(age_s))} {when} the time of the server's"
+        f" database; at most {duration_text(WINDOW_S)} is accepted",
         hint="set the clock of the machine that signed it (`timedatectl set-ntp true`), or if that"
         " is right, the database's",
     )

@@ -7,6 +7,7 @@ from time import monotonic, perf_counter
 from uuid import uuid4
 
 import structlog
+from forge_schema.model.quantities import size_text
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,10 +18,10 @@ from forge_functions.errors import http_error
 log = structlog.get_logger(__name__)
 
 # Their bodies are objects, which the route itself limits to the signed size.
-OBJECTS = "/api/objects/"
+OBJECTS = "/api/v1/objects/"
 # The paths of the API whose bodies may be as large as the server's limit.
-LARGE = ("/api/queue/", "/api/workers/", "/api/bundles/segments")
-SHORT = {"/api/workers/claim", "/api/workers/disconnect"}
+LARGE = ("/api/v1/queue/", "/api/v1/workers/", "/api/v1/bundles/segments")
+SHORT = {f"/api/v1/workers/{verb}" for verb in ("claim", "heartbeat", "disconnect", "next")}
 SHORT_BYTES = 64 << 10
 # Seconds between two pieces of a body: a slow one occupies a connection.
 PIECE_WITHIN_S = 30.0
@@ -105,7 +106,7 @@ async def _soon(receive: Receive, within_s: float) -> Message:
 
 def _too_large(limit: int) -> HTTPException:
     return HTTPException(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have at most {limit} bytes"
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have at most {size_text(limit)}"
     )
 
 

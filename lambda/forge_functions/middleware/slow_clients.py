@@ -1,8 +1,8 @@
-"""Protection against clients that never finish a request's head; uvicorn waits forever."""
+"""Protection against clients that never finish a request's head, or connect too often."""
 
 import asyncio
 import resource
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import ClassVar
 
 import h11
@@ -25,18 +25,29 @@ def most_connections() -> int:
 
 
 class GuardedProtocol(H11Protocol):
-    """Closes a connection whose head is late, and the oldest ones if there are too many."""
+    """Closes a connection whose head is late, and the oldest of those if there are too many.
+
+    uvicorn would wait for a head forever. An address may have half of all connections.
+    """
 
     # By address, oldest first.
     without_head: ClassVar[dict[str, dict["GuardedProtocol", None]]] = defaultdict(dict)
+    of_address: ClassVar[Counter[str]] = Counter()
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        self._wait_for_head()
+        self.of_address[self._address] += 1
+        if self.of_address[self._address] > (self.limit_concurrency or MOST_CONNECTIONS) // 2:
+            transport.abort()
+        else:
+            self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.head_came()
+        self.of_address[self._address] -= 1
+        if not self.of_address[self._address]:
+            del self.of_address[self._address]
         super().connection_lost(exc)
 
     def handle_events(self) -> None:

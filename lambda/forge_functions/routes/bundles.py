@@ -16,7 +16,7 @@ from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 
-router = Router(prefix="/api", tags=["bundles"], responses=problems(401, 403))
+router = Router(prefix="/api/v1", tags=["bundles"], responses=problems(401, 403))
 # The limit of one upload to S3.
 LARGEST = 5 << 30
 # URLs for so many segments are signed at once: slow clients must use them before they expire.

@@ -8,7 +8,7 @@ from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import IdInPath
 
-router = APIRouter(prefix="/api/workers", tags=["fleet"], responses=problems(401, 403))
+router = APIRouter(prefix="/api/v1/workers", tags=["fleet"], responses=problems(401, 403))
 
 
 @router.get("")

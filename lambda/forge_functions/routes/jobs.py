@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Query, Request
 from forge_schema.model.fields import Id, Text, Word
 from forge_schema.model.job import JobStatus, ListedJob
 from forge_schema.model.states import State, StateWord
@@ -15,7 +15,7 @@ from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body, IdInPath
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/queue", tags=["jobs"], responses=problems(401, 403))
 
 
 class Wanted(Body):
@@ -48,7 +48,9 @@ class Ids(Body):
 
 
 @router.get("/jobs")
-def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[ListedJob]:
+def list_jobs(
+    service: AsViewer, wanted: Annotated[Wanted, Query()], request: Request
+) -> Items[ListedJob]:
     """List jobs, newest first. Non-admins see only their own."""
     found = service.jobs(
         wanted.q,
@@ -57,7 +59,7 @@ def list_jobs(service: AsViewer, wanted: Annotated[Wanted, Query()]) -> Items[Li
         before=wanted.before,
         count=wanted.count,
     )
-    return Items(items=found)
+    return Items.page(found, request, wanted.count, lambda last: {"before": last.job_id})
 
 
 @router.get("/job-id", responses=problems(404))

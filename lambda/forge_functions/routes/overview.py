@@ -9,7 +9,7 @@ from forge_schema.read.overview import MOST
 from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
 
-router = APIRouter(prefix="/api/overview", tags=["fleet"], responses=problems(401, 403))
+router = APIRouter(prefix="/api/v1/overview", tags=["fleet"], responses=problems(401, 403))
 Count = Annotated[int, Query(ge=0, le=MOST)]
 
 

@@ -11,7 +11,7 @@ from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body
 
-router = APIRouter(prefix="/api/reports", tags=["reports"], responses=problems(401, 403))
+router = APIRouter(prefix="/api/v1/reports", tags=["reports"], responses=problems(401, 403))
 MOST = 10_000
 
 

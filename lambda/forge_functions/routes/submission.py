@@ -1,8 +1,10 @@
 """Submitting jobs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from forge_functions.auth.roles import AsSubmitter
 from forge_functions.errors import problems
@@ -11,7 +13,7 @@ from forge_functions.job_requests import JobRequest
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/queue", tags=["jobs"], responses=problems(401, 403, 404))
+router = Router(prefix="/api/v1/queue", tags=["jobs"], responses=problems(401, 403, 404))
 LARGEST_BATCH = 10_000
 EXAMPLE = {
     "name": "digits",
@@ -24,7 +26,10 @@ EXAMPLE = {
 
 
 class NewJobs(Body):
-    """Jobs, each complete or a config with changes. Only an admin may set an owner."""
+    """Jobs, each complete or a config with changes; or one, without the list around it.
+
+    Only an admin may set an owner.
+    """
 
     jobs: Annotated[
         list[JobRequest],
@@ -34,6 +39,22 @@ class NewJobs(Body):
             examples=[[EXAMPLE], [{"config_name": "nightly", "priority": 10}]],
         ),
     ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, said: Any) -> Any:  # noqa: ANN401 - any input
+        return {"jobs": [said]} if isinstance(said, dict) and "jobs" not in said else said
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        named = handler(core)
+        schema = handler.resolve_ref_schema(named)
+        listed = dict(schema)
+        schema.clear()
+        schema |= {"anyOf": [listed, *listed["properties"]["jobs"]["items"]["oneOf"]]}
+        return named
 
 
 class Submitted(BaseModel):

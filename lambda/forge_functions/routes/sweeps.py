@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from forge_schema.model.fields import LARGEST, Word
 from forge_schema.model.results import SweepCancelled, SweepPoint
 from forge_schema.model.spec import Parallel
@@ -15,7 +15,9 @@ from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body
 
-router = APIRouter(prefix="/api/queue/sweeps", tags=["sweeps"], responses=problems(401, 403, 404))
+router = APIRouter(
+    prefix="/api/v1/queue/sweeps", tags=["sweeps"], responses=problems(401, 403, 404)
+)
 SweepName = Annotated[Word, Path()]
 Owner = Annotated[Word | None, Query(description="the owner; only an admin may name another")]
 
@@ -42,11 +44,14 @@ class SweepStates(BaseModel):
 
 @router.get("/{name}/points")
 def points(
-    service: AsViewer, name: SweepName, which: Annotated[WhichPoints, Query()]
+    service: AsViewer,
+    name: SweepName,
+    which: Annotated[WhichPoints, Query()],
+    request: Request,
 ) -> Items[SweepPoint]:
     """List the jobs of a sweep with their parameters and results."""
     found = service.findings.points(name, owner=which.owner, after=which.after, count=which.count)
-    return Items(items=found)
+    return Items.page(found, request, which.count, lambda last: {"after": last.job_id})
 
 
 @router.patch("/{name}", responses=problems(409))

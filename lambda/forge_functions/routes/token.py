@@ -13,7 +13,7 @@ from forge_functions.errors import Refused, problems
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
-router = Router(prefix="/api", tags=["token"], responses=problems(401, 403))
+router = Router(prefix="/api/v1", tags=["token"], responses=problems(401, 403))
 
 
 class Token(BaseModel):

@@ -13,7 +13,7 @@ from forge_schema.model.fields import (
     Digest,
     Document,
     Key,
-    KnownParts,
+    MessagePart,
     Number,
     Path,
     Size,
@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact(KnownParts):
+class Artifact(MessagePart):
     """A stored output file; `path` is relative to the output folder, with forward slashes."""
 
     path: Path
@@ -68,7 +68,7 @@ class Artifact(KnownParts):
 
 
 @dataclass(frozen=True, slots=True)
-class MetricLine(KnownParts):
+class MetricLine(MessagePart):
     """One line of a job's metrics file."""
 
     number: Line
@@ -77,7 +77,7 @@ class MetricLine(KnownParts):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(KnownParts):
+class Sample(MessagePart):
     """One measurement of an attempt's resources."""
 
     number: Line
@@ -85,7 +85,7 @@ class Sample(KnownParts):
 
 
 @dataclass(frozen=True, slots=True)
-class Tested(KnownParts):
+class Tested(MessagePart):
     """The result of one test. `seconds` is None if unknown."""
 
     number: Line

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -24,9 +23,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import (
     CoreSchema,
     ValidatorFunctionWrapHandler,
-    no_info_before_validator_function,
     no_info_wrap_validator_function,
 )
+
+from forge_schema.model.quantities import counted, size_text
 
 SMALLINT = 2**15 - 1
 INTEGER = 2**31 - 1
@@ -64,7 +64,7 @@ def _not_a_number(said: str) -> str:
 
 def _short_path(path: str) -> str:
     if len(path.encode()) > PATH_BYTES:
-        raise ValueError(f"a path may have at most {PATH_BYTES} bytes")
+        raise ValueError(f"a path may have at most {counted(PATH_BYTES, 'byte')}")
     return path
 
 
@@ -76,8 +76,8 @@ def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("it has values that JSON cannot represent") from error
     if "\\u0000" in text or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
         raise ValueError(
-            f"it may have at most {DOCUMENT_BYTES} bytes and {DOCUMENT_DEPTH} levels,"
-            " and no NUL character"
+            f"it may have at most {size_text(DOCUMENT_BYTES)} and"
+            f" {counted(DOCUMENT_DEPTH, 'level')}, and no NUL character"
         )
     return values
 
@@ -125,7 +125,11 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", json_schema_serialization_defaults_required=True
+        frozen=True,
+        extra="ignore",
+        json_schema_serialization_defaults_required=True,
+        # A command reads a few kinds of them, and building one takes milliseconds.
+        defer_build=True,
     )
 
 
@@ -171,21 +175,14 @@ class KnownFields(BaseModel):
         return _known(cls.__name__, cls.model_fields, said)
 
 
-class KnownParts:
-    """A frozen dataclass in a request: checked only when it is parsed as part of a message."""
+class MessagePart:
+    """A frozen dataclass in a worker's message, checked only when it is parsed as part of one.
+
+    Like the messages themselves, it may have fields that only a newer version knows.
+    """
 
     __slots__ = ()
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls,
-        source: Any,  # noqa: ANN401 - pydantic's own
-        handler: GetCoreSchemaHandler,
-    ) -> CoreSchema:
-        check = partial(_known, cls.__name__, cls.__dataclass_fields__)
-        return no_info_before_validator_function(check, handler(source))
+    __pydantic_config__: ClassVar = ConfigDict(extra="ignore", revalidate_instances="always")
 
 
 def _known(model: str, fields: Mapping[str, Any], said: Any) -> Any:  # noqa: ANN401 - any input

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from forge_schema.model.fields import Amount, Count, Id, KnownParts
+from forge_schema.model.fields import Amount, Count, Id, MessagePart
 from forge_schema.model.states import Phase, Reason, Standing, State
 
 
 @dataclass(frozen=True, slots=True)
-class Fence(KnownParts):
+class Fence(MessagePart):
     """The fencing token of one lease. Every write about the job carries it."""
 
     job_id: Id
@@ -61,7 +61,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage(KnownParts):
+class Usage(MessagePart):
     """Resources an attempt used: GPU-seconds, joules, worker's currency, CPU-seconds, MiB.
 
     None means not measured.

@@ -16,7 +16,7 @@ from forge_schema.model.fields import (
     Amount,
     Count,
     Flag,
-    KnownParts,
+    MessagePart,
     Note,
     Number,
     Open,
@@ -64,7 +64,7 @@ class WorkerInfo(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu(KnownParts):
+class Gpu(MessagePart):
     """One GPU of a worker, or a slice of one; memory in MiB."""
 
     uuid: Word
@@ -80,7 +80,7 @@ Rates = Annotated[dict[Word, Annotated[Number, Field(ge=0, le=1e12)]], Field(max
 
 
 @dataclass(frozen=True, slots=True)
-class Speed(KnownParts):
+class Speed(MessagePart):
     """How fast a machine is: GFLOPS of a matrix multiplication, by type of number.
 
     `cpu` is measured on all `cpus` CPUs at once, the others on a GPU alone, the slowest if there
@@ -143,7 +143,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity(KnownParts):
+class Capacity(MessagePart):
     """The resources that a worker has free or that a job needs; memory and disk in MiB.
 
     All GPUs are of one kind: `gpu_model` is its name, or for a job a glob, and `vram_mb` the free

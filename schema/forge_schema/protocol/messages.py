@@ -31,7 +31,6 @@ from forge_schema.model.fields import (
     Flag,
     Id,
     Key,
-    KnownFields,
     Number,
     Size,
     Text,
@@ -67,8 +66,10 @@ OBJECTS = 100
 Part = Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC]
 
 
-class Body(KnownFields, BaseModel):
-    """The body of a request. Unknown fields are rejected."""
+class Body(BaseModel):
+    """The body of a request. A server older than the worker ignores the fields it does not know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 # Messages are frozen, which mypy does not see.
@@ -166,6 +167,12 @@ class Boot(Body):
     """The boot of a worker that disconnects."""
 
     boot_id: UUID
+
+
+class Next(Boot):
+    """The boot of a worker that looks for what it may prepare, and jobs that it passes over."""
+
+    past: Annotated[list[Id], Field(max_length=OBJECTS)] = []
 
 
 class Status(Held):

@@ -128,5 +128,5 @@ def not_uploaded(spec: JobSpec) -> NotUploaded:
     return NotUploaded(
         f"{spec.owner} has not uploaded the bundle, the image or the diff that the job names:"
         f" {', '.join(named(spec))}",
-        hint="upload it first: `forge submit` does, and so does POST /api/bundles or /api/images",
+        hint="upload it first, as `forge submit` does, with POST /api/v1/bundles or /api/v1/images",
     )

@@ -59,7 +59,7 @@ class Admin:
     def make(self, name: str, **fields: Any) -> int:  # noqa: ANN401  fields of all types
         """Make a worker over HTTP, with its token where the bed finds it."""
         made = self.call(
-            "POST", "/api/admin/workers", {"name": f"{name}-{self.made.token}", **fields}
+            "POST", "/api/v1/admin/workers", {"name": f"{name}-{self.made.token}", **fields}
         )
         self.made.ids[name], self.made.tokens[name] = made["id"], made["token"]
         worker_id: int = made["id"]
@@ -68,7 +68,7 @@ class Admin:
     def submit(self, *command: str, **fields: Any) -> int:  # noqa: ANN401  as above
         spec = {"name": "j", "command": [*command], "resources": ROOM, "backoff_s": 0,
                 "max_failures": 0, "max_losses": 0, "grace_s": 5, **fields}  # fmt: skip
-        job: int = self.call("POST", "/api/queue/submit", {"jobs": [spec]})["job_ids"][0]
+        job: int = self.call("POST", "/api/v1/queue/submit", {"jobs": [spec]})["job_ids"][0]
         return job
 
     def waits(self, **fields: Any) -> int:  # noqa: ANN401  as above
@@ -77,7 +77,7 @@ class Admin:
 
     def worker(self, name: str) -> dict[str, Any]:
         """Return how the worker is shown."""
-        shown: dict[str, Any] = self.call("GET", f"/api/workers/{self.made.ids[name]}")
+        shown: dict[str, Any] = self.call("GET", f"/api/v1/workers/{self.made.ids[name]}")
         return shown
 
     def status(self, name: str) -> str:
@@ -103,7 +103,7 @@ def test_drained_worker_ends_its_job_and_takes_no_other(
     for job in jobs:
         made.says(job, "up")
     for name in ("one", "spot"):
-        admin.call("POST", f"/api/admin/workers/{made.ids[name]}/drain", {})
+        admin.call("POST", f"/api/v1/admin/workers/{made.ids[name]}/drain", {})
         eventually(partial(admin.is_draining, name))
     waiting = admin.submit(made.python, "-c", "print('later')")
     for name in ("one", "spot"):
@@ -117,7 +117,7 @@ def test_drained_worker_ends_its_job_and_takes_no_other(
     eventually(lambda: admin.worker("one")["last_seen_at"] > beats)
     assert (stays.running, admin.status("one")) == (True, "draining")
     assert made.job(waiting)["state"] == "ready"
-    admin.call("POST", f"/api/admin/workers/{made.ids['one']}/drain", {"undo": True})
+    admin.call("POST", f"/api/v1/admin/workers/{made.ids['one']}/drain", {"undo": True})
     made.succeeds(waiting)
 
 
@@ -130,9 +130,9 @@ def test_replaced_token_is_nobodys_at_once_and_the_new_one_goes_on(
     worker = made.worker("one", token="", token_file=file)
     job = admin.waits()
     made.says(job, "up")
-    new = admin.call("POST", f"/api/admin/workers/{made.ids['one']}/token", {})["token"]
+    new = admin.call("POST", f"/api/v1/admin/workers/{made.ids['one']}/token", {})["token"]
     old = {"X-Worker-Token": made.tokens["one"]}
-    problem(admin.http.get("/api/workers/stream", headers=old), 401, "unauthenticated")
+    problem(admin.http.get("/api/v1/workers/stream", headers=old), 401, "unauthenticated")
     eventually(lambda: "refuses this worker's token" in worker.output)
     shown = (
         "refused by the queue, and tries again every few minutes: the server refuses this worker"
@@ -147,7 +147,7 @@ def test_replaced_token_is_nobodys_at_once_and_the_new_one_goes_on(
     assert made.reasons(job) == ["succeeded"]
     for token in (made.tokens["one"], new):
         assert token not in worker.output
-    events = admin.call("GET", f"/api/admin/events?worker_id={made.ids['one']}")["items"]
+    events = admin.call("GET", f"/api/v1/admin/events?worker_id={made.ids['one']}")["items"]
     assert {"worker_created", "registered", "token_rotated"} <= {one["action"] for one in events}
 
 
@@ -156,13 +156,13 @@ def test_worker_is_deleted_only_when_it_is_offline(
 ) -> None:
     worker_id = admin.make("one")
     worker = made.worker("one")
-    path = f"/api/admin/workers/{worker_id}"
+    path = f"/api/v1/admin/workers/{worker_id}"
     eventually(lambda: admin.status("one") == "idle")
     problem(admin.http.delete(path), 409, "worker_not_offline")
     assert worker.leave() == 0
     eventually(lambda: admin.status("one") == "offline")
     admin.call("DELETE", path)
-    problem(admin.http.get(f"/api/workers/{worker_id}"), 404, "worker_not_found")
+    problem(admin.http.get(f"/api/v1/workers/{worker_id}"), 404, "worker_not_found")
     again = made.begin("one")
     assert again.process.wait(120) == 5
     assert again.output.count("refuses this worker's token") == 1
@@ -183,7 +183,7 @@ def test_ephemeral_worker_leaves_after_one_job_and_is_reaped(
     windows = Windows(reap_ephemeral=timedelta(seconds=1))
     tick = Tick(made.queue, windows=windows)
     eventually(tick.reap)
-    problem(admin.http.get(f"/api/workers/{made.ids['spot']}"), 404, "worker_not_found")
+    problem(admin.http.get(f"/api/v1/workers/{made.ids['spot']}"), 404, "worker_not_found")
 
 
 def test_labels_are_matched_by_glob_from_submit_to_claim(made: HttpBed, admin: Admin) -> None:
@@ -222,11 +222,11 @@ def test_cancel_and_preempt_reach_a_worker_over_http_at_once(
     worker = made.worker("one", poll_s=300)
     job = admin.waits()
     made.says(job, "up")
-    admin.call("POST", f"/api/queue/jobs/{job}/cancel", {})
+    admin.call("POST", f"/api/v1/queue/jobs/{job}/cancel", {})
     assert made.ended(job)["state"] == "cancelled"
     again = admin.waits()
     made.says(again, "up")
-    admin.call("POST", f"/api/queue/jobs/{again}/preempt", {})
+    admin.call("POST", f"/api/v1/queue/jobs/{again}/preempt", {})
     eventually(lambda: made.reasons(again) == ["preempted"])
     made.says(again, "up\nup")
     let_go(made)

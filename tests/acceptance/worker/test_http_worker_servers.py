@@ -90,10 +90,10 @@ def test_first_server_is_preferred_again(
         worker = made.worker()
         first.start()
         eventually(lambda: made.speaks_to(first, worker))
-        told = second.output.count("/api/workers/heartbeat")
+        told = second.output.count("/api/v1/workers/heartbeat")
         for _ in range(3):
             heard_again(made, eventually)
-        assert second.output.count("/api/workers/heartbeat") - told <= 1
+        assert second.output.count("/api/v1/workers/heartbeat") - told <= 1
 
 
 def test_server_that_is_killed_again_and_again_loses_nothing(

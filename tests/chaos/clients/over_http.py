@@ -29,7 +29,7 @@ class HttpSubmitter:
             httpx.HTTPError: no answer, or an error answer.
         """
         jobs = [spec.model_dump(mode="json", exclude_defaults=True) for spec in specs]
-        url = f"{next(self._urls)}/api/queue/submit"
+        url = f"{next(self._urls)}/api/v1/queue/submit"
         answer = httpx.post(url, json={"jobs": jobs}, headers=self._headers, timeout=ANSWER_S)
         answer.raise_for_status()
         ids: list[int] = answer.json()["job_ids"]

@@ -18,8 +18,8 @@ from support.http.api import bearer, problem
 if TYPE_CHECKING:
     from support.http.api import Api, Caller
 
-ME = "/api/me"
-HEARTBEAT = "/api/workers/heartbeat"
+ME = "/api/v1/me"
+HEARTBEAT = "/api/v1/workers/heartbeat"
 NOBODY: tuple[dict[str, str], ...] = (
     {},
     {"Authorization": "Bearer"},
@@ -84,7 +84,7 @@ def test_wrong_tokens_do_not_keep_a_worker_out(api: Api) -> None:
 
 
 def token(caller: Caller) -> Caller:
-    made = caller.post("/api/token")
+    made = caller.post("/api/v1/token")
     assert made["expires_in_s"] == 900
     return caller.api.caller(bearer(made["token"]))
 
@@ -116,7 +116,7 @@ def test_a_token_ends_with_its_key(api: Api, end: str) -> None:
 
 
 def test_a_token_makes_no_token(api: Api) -> None:
-    answer = token(api.key()).call("POST", "/api/token", {})
+    answer = token(api.key()).call("POST", "/api/v1/token", {})
     assert "API key" in problem(answer, 403, "forbidden")
 
 

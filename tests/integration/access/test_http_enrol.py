@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import httpx
     from support.queue.rig import Rig
 
-ENROL = "/api/workers/enrol"
+ENROL = "/api/v1/workers/enrol"
 POD = "forge-worker-cuda-x7f"
 INVALID: dict[str, dict[str, Any]] = {
     "for somebody else": {"aud": ["https://kubernetes.default.svc"]},
@@ -124,7 +124,7 @@ def test_a_token_that_the_cluster_did_not_sign_is_refused(api: Api, cluster: Iss
 
 def test_a_pods_token_opens_nothing_else(api: Api, cluster: Issuer) -> None:
     pod = api.caller(bearer(cluster.pod_token()))
-    problem(pod.call("GET", "/api/me"), 401, "unauthenticated")
+    problem(pod.call("GET", "/api/v1/me"), 401, "unauthenticated")
 
 
 def test_no_pod_enrols_unless_the_settings_say_so(

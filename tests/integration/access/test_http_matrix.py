@@ -56,17 +56,17 @@ def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:
 
 
 def of_job(what: str = "") -> Callable[[World, str], Request]:
-    return lambda world, _: (f"/api/queue/jobs/{world.job()}{what}", None)
+    return lambda world, _: (f"/api/v1/queue/jobs/{world.job()}{what}", None)
 
 
 def of_worker(what: str = "", body: object = None) -> Callable[[World, str], Request]:
-    return lambda world, _: (f"/api/admin/workers/{world.absent_worker()}{what}", body)
+    return lambda world, _: (f"/api/v1/admin/workers/{world.absent_worker()}{what}", body)
 
 
 def of_template(body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
-        return f"/api/queue/templates/{world.template()}{query}", body
+        return f"/api/v1/queue/templates/{world.template()}{query}", body
 
     return request
 
@@ -74,7 +74,7 @@ def of_template(body: object = None) -> Callable[[World, str], Request]:
 def of_schedule(body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
-        return f"/api/queue/schedules/{world.schedule()}{query}", body
+        return f"/api/v1/queue/schedules/{world.schedule()}{query}", body
 
     return request
 
@@ -82,7 +82,7 @@ def of_schedule(body: object = None) -> Callable[[World, str], Request]:
 def of_sweep(what: str = "", body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
-        return f"/api/queue/sweeps/{world.sweep()}{what}{query}", body
+        return f"/api/v1/queue/sweeps/{world.sweep()}{what}{query}", body
 
     return request
 
@@ -99,7 +99,7 @@ def of_lease(what: str, **body: Any) -> Callable[[World, str], Request]:  # noqa
             said["artifacts"] = [{**said["artifacts"], "key": mine["FILE"]}]
         if "objects" in said:
             said["objects"] = [{**said["objects"], "key": mine["FILE"]}]
-        return f"/api/workers/job/{grant['job_id']}{what}", {**held(grant), **said}
+        return f"/api/v1/workers/job/{grant['job_id']}{what}", {**held(grant), **said}
 
     return request
 
@@ -116,7 +116,7 @@ def booted(path: str, **body: Any) -> Callable[[World, str], Request]:  # noqa: 
 
 def ends(world: World, kind: str) -> Request:
     grant, _ = world.lease()
-    path, body = booted("/api/workers/claim", free=ROOM, count=0)(world, kind)
+    path, body = booted("/api/v1/workers/claim", free=ROOM, count=0)(world, kind)
     assert isinstance(body, dict)
     return path, {**body, "ends": [lease(grant)]}
 
@@ -126,183 +126,196 @@ OBJECT = {"path": "a", "bytes": 6, "sha256": DIGEST}
 CONTENT = b64encode(b"object").decode()
 KEY = {"owner": "eve", "role": "viewer"}
 WEEKLY = {"cron": "0 3 * * 0", "spec": SPEC}
-SIGNED = f"/api/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
+SIGNED = f"/api/v1/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
 
 TABLE: dict[tuple[str, str], Case] = {
     ("get", "/health"): (ANYBODY, fixed("/health")),
     ("get", "/openapi.json"): (ANYBODY, fixed("/openapi.json")),
-    ("get", "/api/me"): (READS, fixed("/api/me")),
-    ("post", "/api/token"): (TOKENS, fixed("/api/token", {})),
-    ("post", "/api/queue/submit"): (WRITES, fixed("/api/queue/submit", {"jobs": [SPEC]})),
-    ("post", "/api/queue/check"): (WRITES, fixed("/api/queue/check", {"jobs": [SPEC]})),
-    ("post", "/api/queue/statuses"): (READS, fixed("/api/queue/statuses", {"job_ids": [1]})),
-    ("post", "/api/queue/cancel"): (WRITES, fixed("/api/queue/cancel", {"job_ids": []})),
-    ("post", "/api/queue/retry"): (WRITES, fixed("/api/queue/retry", {"job_ids": []})),
-    ("get", "/api/queue/jobs"): (READS, fixed("/api/queue/jobs")),
-    ("get", "/api/queue/job-id"): (READS, fixed("/api/queue/job-id?handle=7")),
-    ("get", "/api/queue/jobs/{job_id}"): (READS_OWN, of_job()),
-    ("get", "/api/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
-    ("get", "/api/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
-    ("get", "/api/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),
-    ("get", "/api/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
-    ("get", "/api/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
-    ("get", "/api/queue/jobs/{job_id}/artifacts/chunks"): (
+    ("get", "/api/v1/me"): (READS, fixed("/api/v1/me")),
+    ("post", "/api/v1/token"): (TOKENS, fixed("/api/v1/token", {})),
+    ("post", "/api/v1/queue/submit"): (WRITES, fixed("/api/v1/queue/submit", {"jobs": [SPEC]})),
+    ("post", "/api/v1/queue/check"): (WRITES, fixed("/api/v1/queue/check", {"jobs": [SPEC]})),
+    ("post", "/api/v1/queue/statuses"): (READS, fixed("/api/v1/queue/statuses", {"job_ids": [1]})),
+    ("post", "/api/v1/queue/cancel"): (WRITES, fixed("/api/v1/queue/cancel", {"job_ids": []})),
+    ("post", "/api/v1/queue/retry"): (WRITES, fixed("/api/v1/queue/retry", {"job_ids": []})),
+    ("get", "/api/v1/queue/jobs"): (READS, fixed("/api/v1/queue/jobs")),
+    ("get", "/api/v1/queue/job-id"): (READS, fixed("/api/v1/queue/job-id?handle=7")),
+    ("get", "/api/v1/queue/jobs/{job_id}"): (READS_OWN, of_job()),
+    ("get", "/api/v1/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
+    ("get", "/api/v1/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
+    ("get", "/api/v1/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),
+    ("get", "/api/v1/queue/jobs/{job_id}/logs"): (READS_OWN, of_job("/logs")),
+    ("get", "/api/v1/queue/jobs/{job_id}/artifacts"): (READS_OWN, of_job("/artifacts")),
+    ("get", "/api/v1/queue/jobs/{job_id}/artifacts/chunks"): (
         READS_OWN,
         of_job("/artifacts/chunks?file=a"),
     ),
-    ("get", "/api/queue/jobs/{job_id}/code/{digest}"): (
+    ("get", "/api/v1/queue/jobs/{job_id}/code/{digest}"): (
         READS_OWN,
         of_job(f"/code/{'0' * 64}"),
     ),
-    ("get", "/api/queue/jobs/{job_id}/request"): (
+    ("get", "/api/v1/queue/jobs/{job_id}/request"): (
         READS_OWN,
         of_job("/request"),
     ),
-    ("get", "/api/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
-    ("post", "/api/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
-    ("post", "/api/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
-    ("post", "/api/queue/jobs/{job_id}/shells"): (
+    ("get", "/api/v1/queue/jobs/{job_id}/checkpoints"): (READS_OWN, of_job("/checkpoints")),
+    ("post", "/api/v1/queue/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
+    ("post", "/api/v1/queue/jobs/{job_id}/preempt"): (ACTS_ON_OWN, of_job("/preempt")),
+    ("post", "/api/v1/queue/jobs/{job_id}/shells"): (
         ACTS_ON_OWN,
-        lambda world, _: (f"/api/queue/jobs/{world.running_job()}/shells", {"command": ["ls"]}),
+        lambda world, _: (f"/api/v1/queue/jobs/{world.running_job()}/shells", {"command": ["ls"]}),
     ),
-    ("post", "/api/queue/jobs/{job_id}/retry"): (
+    ("post", "/api/v1/queue/jobs/{job_id}/retry"): (
         ACTS_ON_OWN,
-        lambda world, _: (f"/api/queue/jobs/{world.dead_job()}/retry", None),
+        lambda world, _: (f"/api/v1/queue/jobs/{world.dead_job()}/retry", None),
     ),
-    ("get", "/api/queue/jobs/{job_id}/tests"): (READS_OWN, of_job("/tests")),
-    ("get", "/api/queue/jobs/{job_id}/series"): (READS_OWN, of_job("/series")),
-    ("get", "/api/queue/jobs/{job_id}/metrics"): (READS_OWN, of_job("/metrics")),
-    ("get", "/api/queue/jobs/{job_id}/metrics/last"): (READS_OWN, of_job("/metrics/last")),
-    ("get", "/api/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
-    ("get", "/api/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
-    ("get", "/api/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),
-    ("patch", "/api/queue/sweeps/{name}"): (ACTS_ON_OWN, of_sweep(body={"parallel": 2})),
-    ("post", "/api/queue/sweeps/{name}/cancel"): (ACTS_ON_OWN, of_sweep("/cancel")),
-    ("get", "/api/queue/templates"): (READS, fixed("/api/queue/templates")),
-    ("get", "/api/queue/templates/{name}"): (READS_OWN, of_template()),
-    ("put", "/api/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
-    ("delete", "/api/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
-    ("get", "/api/queue/schedules"): (READS, fixed("/api/queue/schedules")),
-    ("post", "/api/queue/check-schedule"): (
+    ("get", "/api/v1/queue/jobs/{job_id}/tests"): (READS_OWN, of_job("/tests")),
+    ("get", "/api/v1/queue/jobs/{job_id}/series"): (READS_OWN, of_job("/series")),
+    ("get", "/api/v1/queue/jobs/{job_id}/metrics"): (READS_OWN, of_job("/metrics")),
+    ("get", "/api/v1/queue/jobs/{job_id}/metrics/last"): (READS_OWN, of_job("/metrics/last")),
+    ("get", "/api/v1/queue/jobs/{job_id}/result"): (READS_OWN, of_job("/result")),
+    ("get", "/api/v1/queue/sweeps/{name}"): (READS_OWN, of_sweep()),
+    ("get", "/api/v1/queue/sweeps/{name}/points"): (READS_OWN, of_sweep("/points")),
+    ("patch", "/api/v1/queue/sweeps/{name}"): (ACTS_ON_OWN, of_sweep(body={"parallel": 2})),
+    ("post", "/api/v1/queue/sweeps/{name}/cancel"): (ACTS_ON_OWN, of_sweep("/cancel")),
+    ("get", "/api/v1/queue/templates"): (READS, fixed("/api/v1/queue/templates")),
+    ("get", "/api/v1/queue/templates/{name}"): (READS_OWN, of_template()),
+    ("put", "/api/v1/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
+    ("delete", "/api/v1/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
+    ("get", "/api/v1/queue/schedules"): (READS, fixed("/api/v1/queue/schedules")),
+    ("post", "/api/v1/queue/check-schedule"): (
         WRITES,
-        fixed("/api/queue/check-schedule", {"name": "night", "cron": "0 3 * * 0"}),
+        fixed("/api/v1/queue/check-schedule", {"name": "night", "cron": "0 3 * * 0"}),
     ),
-    ("get", "/api/queue/schedules/{name}"): (READS_OWN, of_schedule()),
-    ("put", "/api/queue/schedules/{name}"): (WRITES, of_schedule(WEEKLY)),
-    ("patch", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
-    ("delete", "/api/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
-    ("post", "/api/bundles"): (WRITES, fixed("/api/bundles", {"digest": DIGEST, "bytes": 6})),
-    ("post", "/api/bundles/segments"): (
+    ("get", "/api/v1/queue/schedules/{name}"): (READS_OWN, of_schedule()),
+    ("put", "/api/v1/queue/schedules/{name}"): (WRITES, of_schedule(WEEKLY)),
+    ("patch", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
+    ("delete", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
+    ("post", "/api/v1/bundles"): (WRITES, fixed("/api/v1/bundles", {"digest": DIGEST, "bytes": 6})),
+    ("post", "/api/v1/bundles/segments"): (
         WRITES,
-        fixed("/api/bundles/segments", {"segments": [{"sha256": DIGEST, "bytes": 6}]}),
+        fixed("/api/v1/bundles/segments", {"segments": [{"sha256": DIGEST, "bytes": 6}]}),
     ),
-    ("post", "/api/images"): (WRITES, fixed("/api/images", {"digest": DIGEST, "bytes": 6})),
-    ("get", "/api/reports"): (READS, fixed("/api/reports")),
-    ("get", "/api/reports/{name}"): (ADMINS, fixed("/api/reports/queue_demand")),
-    ("get", "/api/overview"): (READS, fixed("/api/overview?jobs=9&workers=9")),
-    ("get", "/api/workers"): (READS, fixed("/api/workers")),
-    ("get", "/api/workers/{worker_id}"): (
+    ("post", "/api/v1/images"): (WRITES, fixed("/api/v1/images", {"digest": DIGEST, "bytes": 6})),
+    ("get", "/api/v1/reports"): (READS, fixed("/api/v1/reports")),
+    ("get", "/api/v1/reports/{name}"): (ADMINS, fixed("/api/v1/reports/queue_demand")),
+    ("get", "/api/v1/overview"): (READS, fixed("/api/v1/overview?jobs=9&workers=9")),
+    ("get", "/api/v1/workers"): (READS, fixed("/api/v1/workers")),
+    ("get", "/api/v1/workers/{worker_id}"): (
         READS,
-        lambda world, _: (f"/api/workers/{world.holder.id}", None),
+        lambda world, _: (f"/api/v1/workers/{world.holder.id}", None),
     ),
-    ("get", "/api/admin/workers"): (ADMINS, fixed("/api/admin/workers")),
-    ("post", "/api/admin/workers"): (MAKES, fixed("/api/admin/workers", {"name": "new"})),
-    ("get", "/api/admin/workers/named/newest"): (
+    ("get", "/api/v1/admin/workers"): (ADMINS, fixed("/api/v1/admin/workers")),
+    ("post", "/api/v1/admin/workers"): (MAKES, fixed("/api/v1/admin/workers", {"name": "new"})),
+    ("get", "/api/v1/admin/workers/named/newest"): (
         ADMINS,
-        fixed("/api/admin/workers/named/newest?name=holder"),
+        fixed("/api/v1/admin/workers/named/newest?name=holder"),
     ),
-    ("delete", "/api/admin/workers/{worker_id}"): (ADMINS, of_worker()),
-    ("post", "/api/admin/workers/{worker_id}/drain"): (ADMINS, of_worker("/drain", {})),
-    ("post", "/api/admin/workers/{worker_id}/token"): (ADMINS, of_worker("/token", {})),
-    ("get", "/api/admin/keys"): (ADMINS, fixed("/api/admin/keys")),
-    ("post", "/api/admin/keys"): (MAKES, fixed("/api/admin/keys", KEY)),
-    ("delete", "/api/admin/keys/{key_id}"): (
+    ("delete", "/api/v1/admin/workers/{worker_id}"): (ADMINS, of_worker()),
+    ("post", "/api/v1/admin/workers/{worker_id}/drain"): (ADMINS, of_worker("/drain", {})),
+    ("post", "/api/v1/admin/workers/{worker_id}/token"): (ADMINS, of_worker("/token", {})),
+    ("get", "/api/v1/admin/keys"): (ADMINS, fixed("/api/v1/admin/keys")),
+    ("post", "/api/v1/admin/keys"): (MAKES, fixed("/api/v1/admin/keys", KEY)),
+    ("delete", "/api/v1/admin/keys/{key_id}"): (
         ADMINS,
-        lambda world, _: (f"/api/admin/keys/{world.spare_key()}", None),
+        lambda world, _: (f"/api/v1/admin/keys/{world.spare_key()}", None),
     ),
-    ("post", "/api/admin/keys/{key_id}/token"): (
+    ("post", "/api/v1/admin/keys/{key_id}/token"): (
         ADMINS,
-        lambda world, _: (f"/api/admin/keys/{world.spare_key()}/token", None),
+        lambda world, _: (f"/api/v1/admin/keys/{world.spare_key()}/token", None),
     ),
-    ("get", "/api/admin/queues"): (ADMINS, fixed("/api/admin/queues")),
-    ("put", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
-    ("patch", "/api/admin/queues/{name}"): (ADMINS, fixed("/api/admin/queues/night", {})),
-    ("get", "/api/admin/quotas"): (ADMINS, fixed("/api/admin/quotas")),
-    ("put", "/api/admin/quotas/{owner}"): (ADMINS, fixed("/api/admin/quotas/ann", {})),
-    ("get", "/api/admin/approvals"): (ADMINS, fixed("/api/admin/approvals")),
-    ("post", "/api/admin/approvals"): (ADMINS, fixed("/api/admin/approvals", {"job_ids": [1]})),
-    ("get", "/api/admin/events"): (ADMINS, fixed("/api/admin/events")),
-    ("post", "/api/workers/register"): (WORKS, booted("/api/workers/register", **ROOM)),
-    ("post", "/api/workers/claim"): (HOLDS, ends),
-    ("post", "/api/workers/heartbeat"): (
+    ("post", "/api/v1/admin/invitations"): (
+        MAKES,
+        fixed("/api/v1/admin/invitations", {"name": "invited"}),
+    ),
+    ("get", "/api/v1/admin/queues"): (ADMINS, fixed("/api/v1/admin/queues")),
+    ("put", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
+    ("patch", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
+    ("get", "/api/v1/admin/quotas"): (ADMINS, fixed("/api/v1/admin/quotas")),
+    ("put", "/api/v1/admin/quotas/{owner}"): (ADMINS, fixed("/api/v1/admin/quotas/ann", {})),
+    ("get", "/api/v1/admin/approvals"): (ADMINS, fixed("/api/v1/admin/approvals")),
+    ("post", "/api/v1/admin/approvals"): (
+        ADMINS,
+        fixed("/api/v1/admin/approvals", {"job_ids": [1]}),
+    ),
+    ("get", "/api/v1/admin/events"): (ADMINS, fixed("/api/v1/admin/events")),
+    ("post", "/api/v1/workers/register"): (WORKS, booted("/api/v1/workers/register", **ROOM)),
+    ("post", "/api/v1/workers/claim"): (HOLDS, ends),
+    ("post", "/api/v1/workers/heartbeat"): (
         WORKS,
-        booted("/api/workers/heartbeat", status="idle"),
+        booted("/api/v1/workers/heartbeat", status="idle"),
     ),
-    ("post", "/api/workers/disconnect"): (WORKS, booted("/api/workers/disconnect")),
-    ("post", "/api/workers/enrol"): (PODS, fixed("/api/workers/enrol")),
-    ("get", "/api/workers/stream"): (WORKS, fixed("/api/workers/stream?wait_s=0")),
-    ("post", "/api/workers/next"): (WORKS, booted("/api/workers/next")),
+    ("post", "/api/v1/workers/disconnect"): (WORKS, booted("/api/v1/workers/disconnect")),
+    ("post", "/api/v1/workers/enrol"): (PODS, fixed("/api/v1/workers/enrol")),
+    ("get", "/api/v1/workers/package"): (ANYBODY, fixed("/api/v1/workers/package")),
+    # Only the token of a line joins.
+    ("post", "/api/v1/workers/join"): (
+        each(401, 401, 401, 401, worker=401),
+        fixed("/api/v1/workers/join", {"secret": "a" * 64}),
+    ),
+    ("get", "/api/v1/workers/stream"): (WORKS, fixed("/api/v1/workers/stream?wait_s=0")),
+    ("post", "/api/v1/workers/next"): (WORKS, booted("/api/v1/workers/next")),
     # No such job waits.
-    ("post", "/api/workers/next/{job_id}/objects"): (
+    ("post", "/api/v1/workers/next/{job_id}/objects"): (
         HOLDS | {"worker": 404},
-        fixed("/api/workers/next/999999/objects", {"keys": [f"bundles/{DIGEST}.tar.zst"]}),
+        fixed("/api/v1/workers/next/999999/objects", {"keys": [f"bundles/{DIGEST}.tar.zst"]}),
     ),
-    ("post", "/api/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
-    ("post", "/api/workers/job/{job_id}/gather"): (
+    ("post", "/api/v1/workers/job/{job_id}/status"): (HOLDS, of_lease("/status", phase="running")),
+    ("post", "/api/v1/workers/job/{job_id}/gather"): (
         HOLDS,
         of_lease("/gather", step=1, member={"address": "10.0.0.5"}),
     ),
-    ("post", "/api/workers/job/{job_id}/log-chunks"): (
+    ("post", "/api/v1/workers/job/{job_id}/log-chunks"): (
         HOLDS,
         of_lease("/log-chunks", number=0, key="LOG", start=0, bytes=6, sha256=DIGEST),
     ),
-    ("post", "/api/workers/job/{job_id}/checkpoints"): (
+    ("post", "/api/v1/workers/job/{job_id}/checkpoints"): (
         HOLDS,
         of_lease("/checkpoints", number=0, key="MANIFEST", files=1, bytes=6),
     ),
-    ("post", "/api/workers/job/{job_id}/checkpoints/newest"): (
+    ("post", "/api/v1/workers/job/{job_id}/checkpoints/newest"): (
         HOLDS,
         of_lease("/checkpoints/newest"),
     ),
-    ("post", "/api/workers/job/{job_id}/checkpoints/thin"): (
+    ("post", "/api/v1/workers/job/{job_id}/checkpoints/thin"): (
         HOLDS,
         of_lease("/checkpoints/thin", keep=5),
     ),
-    ("post", "/api/workers/job/{job_id}/artifacts"): (
+    ("post", "/api/v1/workers/job/{job_id}/artifacts"): (
         HOLDS,
         of_lease("/artifacts", artifacts=OBJECT),
     ),
-    ("post", "/api/workers/job/{job_id}/metrics"): (
+    ("post", "/api/v1/workers/job/{job_id}/metrics"): (
         HOLDS,
         of_lease("/metrics", lines=[{"number": 0, "values": {"loss": 1}}]),
     ),
-    ("post", "/api/workers/job/{job_id}/samples"): (
+    ("post", "/api/v1/workers/job/{job_id}/samples"): (
         HOLDS,
         of_lease("/samples", samples=[{"number": 0, "values": {"cpu": 1}}]),
     ),
-    ("post", "/api/workers/job/{job_id}/result"): (HOLDS, of_lease("/result", values={"a": 1})),
-    ("post", "/api/workers/job/{job_id}/tests"): (
+    ("post", "/api/v1/workers/job/{job_id}/result"): (HOLDS, of_lease("/result", values={"a": 1})),
+    ("post", "/api/v1/workers/job/{job_id}/tests"): (
         HOLDS,
         of_lease("/tests", tests=[{"number": 0, "suite": "s", "name": "t", "verdict": "passed"}]),
     ),
-    ("get", "/api/workers/job/{job_id}/checkpoint"): (
+    ("get", "/api/v1/workers/job/{job_id}/checkpoint"): (
         HOLDS,
-        lambda world, _: (f"/api/workers/job/{world.lease()[0]['job_id']}/checkpoint", None),
+        lambda world, _: (f"/api/v1/workers/job/{world.lease()[0]['job_id']}/checkpoint", None),
     ),
-    ("post", "/api/workers/job/{job_id}/objects"): (
+    ("post", "/api/v1/workers/job/{job_id}/objects"): (
         HOLDS,
         of_lease("/objects", operation="put", key="FILE", size=6, sha256=DIGEST),
     ),
-    ("post", "/api/workers/job/{job_id}/objects/batch"): (
+    ("post", "/api/v1/workers/job/{job_id}/objects/batch"): (
         HOLDS,
         of_lease("/objects/batch", objects={"operation": "put", "size": 6, "sha256": DIGEST}),
     ),
-    ("post", "/api/workers/job/{job_id}/objects/small"): (
+    ("post", "/api/v1/workers/job/{job_id}/objects/small"): (
         HOLDS,
         of_lease("/objects/small", objects={"sha256": DIGEST, "content": CONTENT}),
     ),
-    ("get", "/api/objects/{key}"): (NO_SIGNATURE, fixed(SIGNED)),
-    ("put", "/api/objects/{key}"): (
+    ("get", "/api/v1/objects/{key}"): (NO_SIGNATURE, fixed(SIGNED)),
+    ("put", "/api/v1/objects/{key}"): (
         NO_SIGNATURE,
         fixed(f"{SIGNED}&size=6&sha256={DIGEST}"),
     ),
@@ -324,8 +337,8 @@ def test_the_table_has_every_path_and_no_other() -> None:
 # These change the worker that holds the leases, or a template or schedule that other requests may
 # share by name, and so would disturb the others.
 APART = (
-    *("/api/workers/register", "/api/workers/disconnect"),
-    *("/api/queue/templates/{name}", "/api/queue/schedules/{name}"),
+    *("/api/v1/workers/register", "/api/v1/workers/disconnect"),
+    *("/api/v1/queue/templates/{name}", "/api/v1/queue/schedules/{name}"),
 )
 
 

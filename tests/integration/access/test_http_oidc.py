@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig
 
-ME = "/api/me"
+ME = "/api/v1/me"
 WRONG: dict[str, dict[str, Any]] = {
     "another audience": {"aud": "somebody-else"},
     "no audience": {"aud": None},
@@ -59,7 +59,7 @@ def test_a_token_says_who_calls(trusting: Api, issuer: Issuer, kid: str) -> None
     job = ann.submit()
     assert trusting.rig.jobs.job(job)["owner"] == "ann"
     assert trusting.rig.jobs.events(job)[0]["actor"] == "oidc:ann"
-    assert "API key" in problem(ann.call("POST", "/api/token"), 403, "forbidden")
+    assert "API key" in problem(ann.call("POST", "/api/v1/token"), 403, "forbidden")
 
 
 @pytest.mark.parametrize("claims", WRONG.values(), ids=WRONG)

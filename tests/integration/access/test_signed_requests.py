@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from support.http.api import Api, Caller, Signer
 
-ME = "/api/me"
-HEARTBEAT = "/api/workers/heartbeat"
-HINTS = "/api/workers/stream"
+ME = "/api/v1/me"
+HEARTBEAT = "/api/v1/workers/heartbeat"
+HINTS = "/api/v1/workers/stream"
 FORMS = (OLD, RFC9421)
 
 
@@ -57,7 +57,7 @@ def test_a_signed_request_is_taken_once(api: Api, signer: Signer) -> None:
 def test_a_key_that_signs_has_to(api: Api, signer: Signer) -> None:
     unsigned = api.caller(signer.headers)
     assert "signed" in refused(unsigned)
-    short = signer.post("/api/token")["token"]
+    short = signer.post("/api/v1/token")["token"]
     assert "signed" in refused(api.caller(bearer(short)))
     signer.headers = bearer(short)
     assert signer.get(ME)["owner"] == "ann"
@@ -65,10 +65,10 @@ def test_a_key_that_signs_has_to(api: Api, signer: Signer) -> None:
 
 def test_what_is_signed_is_all_that_the_server_acts_on(signer: Signer) -> None:
     body = {"jobs": [{"name": "\u00e9", "command": ["true"], "env": {"A": "b"}}]}
-    assert signer.post("/api/queue/submit", body)["job_ids"]
-    assert signer.get("/api/queue/jobs?count=1&owner=ann&state=ready&state=running")["items"]
-    assert signer.call("PUT", "/api/queue/templates/a%20b%2Fc", {"spec": {}}).is_success
-    assert signer.get("/api/queue/templates/a%20b%2Fc?owner=a%6En")["name"] == "a b/c"
+    assert signer.post("/api/v1/queue/submit", body)["job_ids"]
+    assert signer.get("/api/v1/queue/jobs?count=1&owner=ann&state=ready&state=running")["items"]
+    assert signer.call("PUT", "/api/v1/queue/templates/a%20b%2Fc", {"spec": {}}).is_success
+    assert signer.get("/api/v1/queue/templates/a%20b%2Fc?owner=a%6En")["name"] == "a b/c"
 
 
 def nonces(signer: Signer) -> int:
@@ -81,14 +81,14 @@ def nonces(signer: Signer) -> int:
 @pytest.mark.parametrize("form", FORMS)
 def test_what_was_altered_is_refused(shared_api: Api, part: str, form: str) -> None:
     signer = shared_api.signing_key(form=form)
-    body, path, time = b'{"job_ids": [1]}', "/api/queue/statuses", "1750000000"
+    body, path, time = b'{"job_ids": [1]}', "/api/v1/queue/statuses", "1750000000"
     nonce = secrets.token_urlsafe(16)
     headers = signer.signed("POST", path, body, timestamp=time, nonce=nonce)
     match part:
         case "method":
             headers = signer.signed("PUT", path, body)
         case "path":
-            headers = signer.signed("POST", "/api/queue/check", body)
+            headers = signer.signed("POST", "/api/v1/queue/check", body)
         case "query":
             path += "?all=1"
         case "body":
@@ -196,7 +196,7 @@ def beat(worker: Signer) -> dict[str, object]:
     """Register a worker, and return a heartbeat of it."""
     boot = machine()
     room = {"cpus": boot.cpus, "memory_mb": boot.memory_mb, "disk_mb": boot.disk_mb}
-    worker.post("/api/workers/register", {"boot_id": str(boot.boot_id), **room})
+    worker.post("/api/v1/workers/register", {"boot_id": str(boot.boot_id), **room})
     return {"boot_id": str(boot.boot_id), "status": "idle", "leases": []}
 
 
@@ -241,7 +241,7 @@ def test_a_worker_signs_and_hears_why_it_is_refused(api: Api, tmp_path: Path) ->
         # The clock of the database moves, and the worker's stays.
         api.rig.clock.advance(3600)
         for _ in range(3):
-            with pytest.raises(TokenRefused, match=r"signed \d+ s before") as error:
+            with pytest.raises(TokenRefused, match=r"signed .+ before") as error:
                 gateway.renew([], WorkerStatus.IDLE)
             assert "timedatectl" in error.value.hint
         assert "before the time of" in transport.refusals.why

@@ -51,7 +51,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def offered(who: Caller, kind: str, digest: str = DIGEST) -> dict[str, Any]:
-    answer: dict[str, Any] = who.post(f"/api/{kind}", {"digest": digest, "bytes": len(CODE)})
+    answer: dict[str, Any] = who.post(f"/api/v1/{kind}", {"digest": digest, "bytes": len(CODE)})
     return answer
 
 
@@ -68,7 +68,7 @@ def naming(kind: str, digest: str = DIGEST) -> dict[str, str]:
 
 
 def refused(who: Caller, kind: str, digest: str) -> str:
-    answer = who.call("POST", "/api/queue/submit", {"jobs": [{**SPEC, **naming(kind, digest)}]})
+    answer = who.call("POST", "/api/v1/queue/submit", {"jobs": [{**SPEC, **naming(kind, digest)}]})
     return problem(answer, 404, "not_uploaded").replace(digest, "")
 
 
@@ -85,7 +85,7 @@ def test_code_of_another_owner_is_as_good_as_absent(api: Api, kind: str) -> None
     # The check before an upload reveals nothing either.
     for digest in (DIGEST, ABSENT):
         job = {**SPEC, **naming(kind, digest)}
-        assert bob.call("POST", "/api/queue/check", {"jobs": [job]}).is_success
+        assert bob.call("POST", "/api/v1/queue/check", {"jobs": [job]}).is_success
 
 
 def test_code_of_another_owner_is_no_diff_either(api: Api) -> None:
@@ -93,7 +93,7 @@ def test_code_of_another_owner_is_no_diff_either(api: Api) -> None:
     ann, bob = api.key("ann"), api.key("bob")
     upload(ann, "bundles")
     git = {"revision": "0" * 40, "diff": DIGEST}
-    answer = bob.call("POST", "/api/queue/submit", {"jobs": [{**SPEC, "git": git}]})
+    answer = bob.call("POST", "/api/v1/queue/submit", {"jobs": [{**SPEC, "git": git}]})
     assert problem(answer, 404, "not_uploaded")
     assert ann.submit(git=git)
 
@@ -140,9 +140,9 @@ def test_who_reaches_the_database_writes_down_whose_it_is(rig: Rig, tmp_path: Pa
         direct.submit([{**SPEC, "owner": "ann", "bundle_digest": bundle.digest}])
     with opened(rig, tmp_path / "store") as api:
         told = {"digest": bundle.digest, "bytes": bundle.size}
-        assert api.key("ann").post("/api/bundles", told) == {"stored": True}
+        assert api.key("ann").post("/api/v1/bundles", told) == {"stored": True}
         assert api.key("ann").submit(bundle_digest=bundle.digest)
-        assert not api.key("bob").post("/api/bundles", told)["stored"]
+        assert not api.key("bob").post("/api/v1/bundles", told)["stored"]
 
 
 def test_batch_with_one_stolen_digest_submits_nothing(rig: Rig) -> None:

@@ -340,7 +340,7 @@ def test_heartbeat_waits_for_no_other_request(api: Api, monkeypatch: pytest.Monk
         told = gateway.register(machine())
         assert told.lease_ttl_s
         stream = opened.client.stream(
-            "GET", f"{api.url}/api/workers/stream", headers={"X-Worker-Token": token}
+            "GET", f"{api.url}/api/v1/workers/stream", headers={"X-Worker-Token": token}
         )
         with stream:
             gateway.renew([], WorkerStatus.IDLE)

@@ -160,7 +160,7 @@ def test_an_upload_that_breaks_off_is_begun_again(
     backend: HttpBackend, door: Proxy, project: Path, tmp_path: Path
 ) -> None:
     bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
-    instead(door, "/api/objects/", drop)
+    instead(door, "/api/v1/objects/", drop)
     moved: list[int] = []
     backend.upload_bundle(bundle, moved.append)
     assert backend.has_bundle(bundle)
@@ -178,18 +178,18 @@ def test_an_upload_is_begun_again_however_slow_the_servers_first_answer_was(
 ) -> None:
     monkeypatch.setattr(transport, "FIRST_PATIENCE_S", 0)
     bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
-    instead(door, "/api/objects/", drop)
+    instead(door, "/api/v1/objects/", drop)
     backend.upload_bundle(bundle)
-    assert count(door, "/api/objects/") == 2
+    assert count(door, "/api/v1/objects/") == 2
 
 
 def test_an_upload_whose_answer_was_lost_is_found_done(
     backend: HttpBackend, door: Proxy, project: Path, tmp_path: Path
 ) -> None:
     bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
-    unheard(door, "/api/objects/")
+    unheard(door, "/api/v1/objects/")
     backend.upload_bundle(bundle)
-    assert count(door, "/api/objects/") == 1
+    assert count(door, "/api/v1/objects/") == 1
     assert backend.has_bundle(bundle)
 
 
@@ -197,10 +197,10 @@ def test_an_upload_that_the_store_refuses_says_so(
     backend: HttpBackend, door: Proxy, project: Path, tmp_path: Path
 ) -> None:
     bundle = pack(project, tmp_path / "bundle", limit_bytes=1 << 20)
-    instead(door, "/api/objects/", lambda handler: answer(handler, 403), times=99)
+    instead(door, "/api/v1/objects/", lambda handler: answer(handler, 403), times=99)
     with refusal("url_refused", 7):
         backend.upload_bundle(bundle)
-    instead(door, "/api/objects/", lambda handler: answer(handler, 400), times=99)
+    instead(door, "/api/v1/objects/", lambda handler: answer(handler, 400), times=99)
     with refusal("store_refused", 1):
         backend.upload_bundle(bundle)
 
@@ -219,10 +219,10 @@ def test_a_url_whose_time_is_over_is_asked_for_anew(
 ) -> None:
     job = left_behind(backend, rig, store_url, 10)
     (file,), (chunk,) = backend.artifacts(job), backend.log_chunks(job)
-    instead(door, "/api/objects/", lambda handler: answer(handler, 403))
+    instead(door, "/api/v1/objects/", lambda handler: answer(handler, 403))
     backend.download(file, tmp_path / "model")
     assert (tmp_path / "model").read_bytes() == b"x" * 10
-    instead(door, "/api/objects/", lambda handler: answer(handler, 403))
+    instead(door, "/api/v1/objects/", lambda handler: answer(handler, 403))
     assert backend.log_bytes(chunk) == b"hello\n"
     assert [count(door, f"/queue/jobs/{job}/{what}") for what in ("artifacts", "logs")] == [2, 2]
 
@@ -234,7 +234,7 @@ def test_a_download_that_breaks_off_is_begun_again(
     (file,) = backend.artifacts(job)
     limits = [2 << 20, 1 << 20]
     door.answer_limit = lambda _method, path: (
-        limits.pop() if "/api/objects/" in path and limits else None
+        limits.pop() if "/api/v1/objects/" in path and limits else None
     )
     moved: list[int] = []
     backend.download(file, tmp_path / "model", moved.append)
@@ -258,7 +258,7 @@ def test_an_object_without_end_is_not_read_to_its_end(
                 handler.wfile.write(b"x" * (1 << 20))
         return True
 
-    instead(door, "/api/objects/", endless)
+    instead(door, "/api/v1/objects/", endless)
     with refusal("object_corrupt", 1):
         backend.download(file, tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -280,9 +280,9 @@ def test_the_api_key_is_for_the_server_alone(
     job = left_behind(backend, rig, store_url, 10)
     backend.download(backend.artifacts(job)[0], tmp_path / "model")
     backend.health()
-    assert {shown for shown, path in keyed if path.startswith("/api/objects/")} == {False}
+    assert {shown for shown, path in keyed if path.startswith("/api/v1/objects/")} == {False}
     assert {shown for shown, path in keyed if path == "/health"} == {False}
-    assert {shown for shown, path in keyed if path.startswith("/api/queue/")} == {True}
+    assert {shown for shown, path in keyed if path.startswith("/api/v1/queue/")} == {True}
 
 
 def test_another_owners_job_is_as_good_as_none(door: Proxy, rig: Rig) -> None:
@@ -349,7 +349,7 @@ def pages(
     def act(handler: Handler) -> bool:
         handler.send_response(status)
         handler.send_header("Content-Type", kind)
-        handler.send_header("Location", "https://elsewhere.example/api/queue/jobs?count=50")
+        handler.send_header("Location", "https://elsewhere.example/api/v1/queue/jobs?count=50")
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)

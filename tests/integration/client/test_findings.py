@@ -182,11 +182,11 @@ def test_a_sweep_is_nobody_elses_business(api: Api) -> None:
     ann, bob = api.key("ann"), api.key("bob")
     job_id = ann.submit(**BATCHES, parameters={"batch": 1})
     for path in ("", "/points"):
-        assert bob.call("GET", f"/api/queue/sweeps/bench-1{path}").status_code == 404
-        assert bob.call("GET", f"/api/queue/sweeps/bench-1{path}?owner=ann").status_code == 403
-    assert bob.call("POST", "/api/queue/sweeps/bench-1/cancel").status_code == 404
+        assert bob.call("GET", f"/api/v1/queue/sweeps/bench-1{path}").status_code == 404
+        assert bob.call("GET", f"/api/v1/queue/sweeps/bench-1{path}?owner=ann").status_code == 403
+    assert bob.call("POST", "/api/v1/queue/sweeps/bench-1/cancel").status_code == 404
     for what in ("tests", "result"):
-        assert bob.call("GET", f"/api/queue/jobs/{job_id}/{what}").status_code == 404
+        assert bob.call("GET", f"/api/v1/queue/jobs/{job_id}/{what}").status_code == 404
     assert api.rig.state(job_id) == State.READY
     many = [{**SPEC, **BATCHES, "parameters": {"n": n}} for n in range(4000)]
-    assert len(set(ann.post("/api/queue/submit", {"jobs": many})["job_ids"])) == 4000
+    assert len(set(ann.post("/api/v1/queue/submit", {"jobs": many})["job_ids"])) == 4000

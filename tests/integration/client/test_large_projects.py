@@ -217,7 +217,7 @@ def test_an_older_server_gets_one_archive(
 ) -> None:
     with opened(rig, tmp_path / "store") as api, proxy(api.url) as door:
         door.fault = lambda handler, _body: (
-            handler.path == "/api/bundles/segments" and answer(handler, 404, body)
+            handler.path == "/api/v1/bundles/segments" and answer(handler, 404, body)
         )
         token = Keys(rig.database, actor="user:root").create("ann", Role.SUBMITTER)[1]
         with HttpBackend(Server(door.url, token)) as backend:
@@ -235,14 +235,14 @@ def sent_by(shop: Shop, owner: str, project: Path) -> Uploaded:
 
 
 def refused(who: Caller, digest: str) -> bool:
-    answer = who.call("POST", "/api/queue/submit", {"jobs": [{**SPEC, "bundle_digest": digest}]})
+    answer = who.call("POST", "/api/v1/queue/submit", {"jobs": [{**SPEC, "bundle_digest": digest}]})
     return bool(problem(answer, 404, "not_uploaded"))
 
 
 def test_segments_of_another_owner_are_as_good_as_absent(shop: Shop, project: Path) -> None:
     bundle = sent_by(shop, "ann", project).bundle
     bob = shop.api.key("bob")
-    offer = bob.post("/api/bundles/segments", stored(bundle))
+    offer = bob.post("/api/v1/bundles/segments", stored(bundle))
     assert (offer["stored"], offer["missing_bytes"]) == (False, bundle.size)
     assert refused(bob, bundle.digest)
     # Whoever has them too sends them, and takes nothing from the first owner.
@@ -259,7 +259,7 @@ def test_having_the_list_gives_no_right_to_the_segments(
     bundle = sent_by(shop, "ann", project).bundle
     bob, listed = shop.api.key("bob"), shop.store.get(keys.bundle(bundle.digest))
     for digest in (bundle.digest, hashlib.sha256(listed).hexdigest()):
-        offer = bob.post(f"/api/{kind}", {"digest": digest, "bytes": len(listed)})
+        offer = bob.post(f"/api/v1/{kind}", {"digest": digest, "bytes": len(listed)})
         httpx.put(offer["url"], headers=offer["headers"], content=listed, timeout=60)
     assert refused(bob, bundle.digest)
 
@@ -294,7 +294,7 @@ def _too_many(body: dict[str, Any]) -> None:
 def test_a_segment_of_another_size_is_missing(shop: Shop, project: Path) -> None:
     body = stored(sent_by(shop, "ann", project).bundle)
     _altered(body)
-    offer = shop.api.key("ann").post("/api/bundles/segments", body)
+    offer = shop.api.key("ann").post("/api/v1/bundles/segments", body)
     assert not offer["stored"]
     assert [one["sha256"] for one in offer["uploads"]] == [body["segments"][3]["sha256"]]
 
@@ -306,7 +306,7 @@ def test_a_list_that_no_client_would_send_is_refused(
     body = stored(packed(project))
     spoil(body)
     with opened(rig, tmp_path / "store") as api:
-        problem(api.key("ann").call("POST", "/api/bundles/segments", body), 422, "invalid")
+        problem(api.key("ann").call("POST", "/api/v1/bundles/segments", body), 422, "invalid")
 
 
 def test_a_job_reads_the_segments_of_its_own_bundle_alone(shop: Shop, project: Path) -> None:

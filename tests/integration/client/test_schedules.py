@@ -125,17 +125,17 @@ def test_jobs_run_the_code_of_the_day_the_schedule_was_added(
 def test_others_schedules_are_neither_seen_nor_changed(api: Api, rig: Rig) -> None:
     ann, bob = (api.key(owner, Role.SUBMITTER) for owner in ("ann", "bob"))
     root = api.caller(bearer(key(rig, "root")))
-    path = "/api/queue/schedules/nightly"
+    path = "/api/v1/queue/schedules/nightly"
     body = {"cron": DAILY, "spec": SPEC}
     assert ann.call("PUT", path, body).status_code == 200
-    assert bob.get("/api/queue/schedules")["items"] == []
+    assert bob.get("/api/v1/queue/schedules")["items"] == []
     for method, said in (("GET", None), ("PATCH", {"paused": True}), ("DELETE", None)):
         problem(bob.call(method, path, said), 404, "schedule_not_found")
         problem(bob.call(method, f"{path}?owner=ann", said), 403, "forbidden")
     problem(bob.call("PUT", f"{path}?owner=ann", body), 403, "forbidden")
-    problem(bob.call("GET", "/api/queue/schedules?owner=ann"), 403, "forbidden")
+    problem(bob.call("GET", "/api/v1/queue/schedules?owner=ann"), 403, "forbidden")
     assert bob.call("PUT", path, body).status_code == 200
-    owners = [one["owner"] for one in root.get("/api/queue/schedules")["items"]]
+    owners = [one["owner"] for one in root.get("/api/v1/queue/schedules")["items"]]
     assert owners == ["ann", "bob"]
     assert root.call("PATCH", f"{path}?owner=ann", {"paused": True}).status_code == 200
     assert [ann.get(path)["paused"], bob.get(path)["paused"]] == [True, False]
@@ -144,6 +144,6 @@ def test_others_schedules_are_neither_seen_nor_changed(api: Api, rig: Rig) -> No
 def test_only_code_that_the_owner_has_uploaded_is_scheduled(api: Api) -> None:
     ann = api.key("ann", Role.SUBMITTER)
     spec = {**SPEC, "bundle_digest": "ab" * 32}
-    answer = ann.call("PUT", "/api/queue/schedules/n", {"cron": DAILY, "spec": spec})
+    answer = ann.call("PUT", "/api/v1/queue/schedules/n", {"cron": DAILY, "spec": spec})
     problem(answer, 404, "not_uploaded")
-    assert ann.get("/api/queue/schedules")["items"] == []
+    assert ann.get("/api/v1/queue/schedules")["items"] == []

@@ -113,7 +113,7 @@ def test_a_session_is_over_at_once(api: Api, guest: Guest, end: str) -> None:
 def test_nothing_else_is_a_session_and_a_session_is_nothing_else(api: Api, guest: Guest) -> None:
     ann = api.key("ann", Role.ADMIN)
     name = f"forge_{urlsplit(api.url).port}"
-    short = ann.post("/api/token")["token"]
+    short = ann.post("/api/v1/token")["token"]
     path = link(api, ann.headers["Authorization"].removeprefix("Bearer "))
     for text in (short, path.partition("link=")[2], "a.b.c", "\u00ff", ""):
         guest.http.cookies.set(name, text.encode("latin-1").decode("ascii", "ignore"))
@@ -121,7 +121,7 @@ def test_nothing_else_is_a_session_and_a_session_is_nothing_else(api: Api, guest
     guest.http.cookies.clear()
     guest.login("ann", Role.ADMIN)
     session = guest.http.cookies[name]
-    assert api.http.get("/api/me", headers=bearer(session)).status_code == 401
+    assert api.http.get("/api/v1/me", headers=bearer(session)).status_code == 401
     # A bearer token opens no page: the actions on pages are protected for cookies only.
     assert api.http.get("/queues", headers=ann.headers).status_code == 303
 

@@ -18,7 +18,7 @@ NIGHTLY = {"cron": "0 3 * * *", "spec": {"name": "x", "command": ["ls"]}, "overl
 
 @pytest.fixture
 def ann(api: Api) -> Iterator[Guest]:
-    api.key("ann", Role.SUBMITTER).call("PUT", "/api/queue/schedules/<nightly>", NIGHTLY)
+    api.key("ann", Role.SUBMITTER).call("PUT", "/api/v1/queue/schedules/<nightly>", NIGHTLY)
     guest = Guest(api).login("ann", Role.SUBMITTER)
     yield guest
     guest.close()

@@ -66,9 +66,9 @@ def test_one_over_http_that_waits_for_jobs_hears_that_it_is_in_a_gang(
     (_, token), nonce = api.workers.create("w"), "00000000-0000-0000-0000-000000000007"
     headers, boot = {"X-Worker-Token": token}, "00000000-0000-0000-0000-000000000001"
     room = {**free, "boot_id": boot, "address": "10.0.0.9"}
-    api.http.post("/api/workers/register", json=room, headers=headers)
+    api.http.post("/api/v1/workers/register", json=room, headers=headers)
     claim = {"free": free, "wait_s": 60, "boot_id": boot, "nonce": nonce}
-    waits = partial(api.http.post, "/api/workers/claim", json=claim, headers=headers)
+    waits = partial(api.http.post, "/api/v1/workers/claim", json=claim, headers=headers)
     calls: list[Callable[[], Any]] = [waits, submit]
     answer, job = at_once(*calls)
     (grant,) = answer.json()["grants"]
@@ -80,9 +80,9 @@ def test_a_worker_of_the_version_before_sends_no_address_and_is_in_no_gang(api: 
     worker_id, token = api.workers.create("old")
     headers, room = {"X-Worker-Token": token}, {"cpus": 1, "memory_mb": 100, "disk_mb": 100}
     boot = {"boot_id": "00000000-0000-0000-0000-000000000001"}
-    api.http.post("/api/workers/register", json={**room, **boot}, headers=headers)
+    api.http.post("/api/v1/workers/register", json={**room, **boot}, headers=headers)
     claim = {**boot, "free": room, "nonce": "00000000-0000-0000-0000-000000000007"}
-    answer = api.http.post("/api/workers/claim", json=claim, headers=headers).json()
+    answer = api.http.post("/api/v1/workers/claim", json=claim, headers=headers).json()
     assert answer["grants"] == []
     asleep(api.rig, 1)
     api.rig.submit(nodes=2)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import psycopg
 import pytest
-from forge_functions.middleware.bulkheads import OF_ONE_CALLER, Part, part_of
+from forge_functions.errors import Refused
+from forge_functions.middleware.bulkheads import BURST_S, OF_ONE_CALLER, Part, Rate, part_of
 from forge_schema.model.states import Role
 from support.http.api import opened, problem
 from support.http.guest import Guest
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 Asked: TypeAlias = "Sequence[Future[httpx.Response]]"
-REPORT = "/api/reports/attempt_history"
+REPORT = "/api/v1/reports/attempt_history"
 # Every report waits, in the database, until the gate is open.
 GATE = """
 CREATE TABLE gate (opened integer);
@@ -84,7 +85,7 @@ def test_others_go_on_while_reports_hang(api: Api, *, pages: bool) -> None:
         job = ann.submit()
         assert worker.claim()[0]["job_id"] == job
         assert worker.heartbeat() is not None
-        assert ann.get(f"/api/queue/jobs/{job}")["state"] == "running"
+        assert ann.get(f"/api/v1/queue/jobs/{job}")["state"] == "running"
         assert api.http.get("/health").is_success
         assert len(rig.rows(WAITING)) == 2
 
@@ -107,6 +108,32 @@ def test_caller_with_too_many_reports_is_told_when_to_come_again(api: Api) -> No
     assert ann.get(REPORT)["items"] == []
 
 
+def test_caller_who_asks_too_often_is_told_when_to_come_again() -> None:
+    now = [0.0]
+    rate = Rate(2.0, clock=lambda: now[0])
+    for _ in range(2 * BURST_S):
+        rate.take("bob")
+    for _ in range(3):
+        with pytest.raises(Refused) as refused:
+            rate.take("bob")
+        assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
+    rate.take("ann")
+    now[0] += 0.5
+    rate.take("bob")
+    with pytest.raises(Refused):
+        rate.take("bob")
+
+
+def test_limit_is_on_people_and_not_on_workers(rig: Rig, tmp_path: Path) -> None:
+    with opened(rig, tmp_path / "store", caller_rate=0.1) as api:
+        ann, worker = api.key(), raw_worker(api)
+        assert ann.submit()
+        problem(ann.call("GET", "/api/v1/me"), 429, "too_many_requests")
+        assert api.key("bob").get("/api/v1/me")["owner"] == "bob"
+        for _ in range(3):
+            assert worker.heartbeat() is not None
+
+
 def test_report_that_takes_too_long_says_how_to_ask_for_less(rig: Rig, tmp_path: Path) -> None:
     with opened(rig, tmp_path / "store", report_limit_s=0.2) as api, gate(rig):
         answer = api.key().call("GET", REPORT)
@@ -117,15 +144,17 @@ def test_report_that_takes_too_long_says_how_to_ask_for_less(rig: Rig, tmp_path:
 @pytest.mark.parametrize(
     ("method", "path", "part"),
     [
-        ("POST", "/api/workers/heartbeat", Part.PROTOCOL),
-        ("GET", "/api/workers/stream", Part.PROTOCOL),
-        ("POST", "/api/queue/submit", Part.PROTOCOL),
+        ("POST", "/api/v1/workers/heartbeat", Part.PROTOCOL),
+        ("GET", "/api/v1/workers/stream", Part.PROTOCOL),
+        ("POST", "/api/v1/queue/submit", Part.CHANGES),
+        ("POST", "/jobs/cancel", Part.CHANGES),
+        ("GET", "/api/v1/workers", Part.READS),
         ("GET", "/health", Part.PROTOCOL),
-        ("GET", "/api/objects/a", Part.PROTOCOL),
-        ("GET", "/api/queue/jobs", Part.READS),
+        ("GET", "/api/v1/objects/a", Part.PROTOCOL),
+        ("GET", "/api/v1/queue/jobs", Part.READS),
         ("GET", "/jobs/1", Part.READS),
         ("GET", "/metrics", Part.READS),
-        ("GET", "/api/reports/cost", Part.REPORTS),
+        ("GET", "/api/v1/reports/cost", Part.REPORTS),
         ("GET", "/reports/cost.csv", Part.REPORTS),
     ],
 )

@@ -17,7 +17,7 @@ from support.http.api import RFC9421, SPEC, Signer, bearer, good, problem
 if TYPE_CHECKING:
     from support.http.api import Api, Caller
 
-WORKERS, KEYS, EVENTS = "/api/admin/workers", "/api/admin/keys", "/api/admin/events"
+WORKERS, KEYS, EVENTS = "/api/v1/admin/workers", "/api/v1/admin/keys", "/api/v1/admin/events"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_worker_is_drained_and_let_work_again(api: Api, root: Caller) -> None:
     for undo, command in ((False, "drain"), (True, None)):
         for _ in range(2):
             assert root.post(path, {"undo": undo}) == {}
-        assert root.get(f"/api/workers/{worker.id}")["command"] == command
+        assert root.get(f"/api/v1/workers/{worker.id}")["command"] == command
     problem(root.call("POST", f"{WORKERS}/99/drain", {}), 404, "worker_not_found")
     assert [
         e["action"]
@@ -83,27 +83,27 @@ def test_a_worker_is_deleted_only_when_it_is_offline(api: Api, root: Caller) -> 
 def test_everybody_reads_the_fleet(api: Api) -> None:
     worker = api.rig.worker("gpu-1", labels={"zone": "eu"})
     viewer = api.key("ann", Role.VIEWER)
-    (listed,) = viewer.get("/api/workers")["items"]
-    assert listed == viewer.get(f"/api/workers/{worker.id}")
+    (listed,) = viewer.get("/api/v1/workers")["items"]
+    assert listed == viewer.get(f"/api/v1/workers/{worker.id}")
     assert (listed["name"], listed["labels"]["zone"], listed["leases"]) == ("gpu-1", "eu", 0)
-    problem(viewer.call("GET", "/api/workers/99"), 404, "worker_not_found")
+    problem(viewer.call("GET", "/api/v1/workers/99"), 404, "worker_not_found")
     problem(viewer.call("GET", WORKERS), 403, "forbidden")
 
 
 def test_a_key_is_made_rotated_and_revoked(api: Api, root: Caller) -> None:
     made = root.post(KEYS, {"owner": "ann", "role": "submitter", "name": "laptop", "lasts_s": 60})
     ann = api.caller(bearer(made["token"]))
-    assert ann.get("/api/me")["owner"] == "ann"
+    assert ann.get("/api/v1/me")["owner"] == "ann"
     listed = next(key for key in root.get(KEYS)["items"] if key["id"] == made["id"])
     assert (listed["name"], listed["role"], listed["signed"]) == ("laptop", "submitter", False)
     assert made["token"] not in str(root.get(KEYS))
     fresh = root.post(f"{KEYS}/{made['id']}/token")["token"]
-    problem(ann.call("GET", "/api/me"), 401, "unauthenticated")
+    problem(ann.call("GET", "/api/v1/me"), 401, "unauthenticated")
     ann = api.caller(bearer(fresh))
-    assert ann.get("/api/me")["owner"] == "ann"
+    assert ann.get("/api/v1/me")["owner"] == "ann"
     for _ in range(2):
         assert root.call("DELETE", f"{KEYS}/{made['id']}").json() == {}
-    problem(ann.call("GET", "/api/me"), 401, "unauthenticated")
+    problem(ann.call("GET", "/api/v1/me"), 401, "unauthenticated")
     problem(root.call("POST", f"{KEYS}/{made['id']}/token"), 404, "key_not_found")
     problem(root.call("DELETE", f"{KEYS}/nobody"), 404, "key_not_found")
 
@@ -112,9 +112,9 @@ def test_a_key_may_demand_signatures(api: Api, root: Caller) -> None:
     private = Ed25519PrivateKey.generate()
     public = base64.b64encode(private.public_key().public_bytes_raw()).decode()
     made = root.post(KEYS, {"owner": "ann", "role": "viewer", "public_key": public})
-    problem(api.caller(bearer(made["token"])).call("GET", "/api/me"), 401, "unauthenticated")
+    problem(api.caller(bearer(made["token"])).call("GET", "/api/v1/me"), 401, "unauthenticated")
     signer = Signer(api, bearer(made["token"]), made["id"], private, RFC9421)
-    assert signer.get("/api/me")["owner"] == "ann"
+    assert signer.get("/api/v1/me")["owner"] == "ann"
     for wrong in (public[:-1], public[:-2] + "/=", base64.b64encode(b"k" * 33).decode()):
         body = {"owner": "ann", "role": "viewer", "public_key": wrong}
         assert "public_key" in problem(root.call("POST", KEYS, body), 422, "invalid")
@@ -123,15 +123,15 @@ def test_a_key_may_demand_signatures(api: Api, root: Caller) -> None:
 def test_a_queue_is_set_whole(api: Api, root: Caller) -> None:
     job = root.submit(queue="team/night")
     worker = api.rig.worker()
-    path = "/api/admin/queues/team/night"
+    path = "/api/v1/admin/queues/team/night"
     assert root.call("PUT", path, {"paused": True, "max_gpus": 4}).json() == {}
-    (queue,) = root.get("/api/admin/queues")["items"]
+    (queue,) = root.get("/api/v1/admin/queues")["items"]
     assert (queue["name"], queue["paused"], queue["max_jobs"], queue["max_gpus"]) == (
         "team/night", True, None, 4,
     )  # fmt: skip
     assert worker.claim() == []
     root.call("PUT", path, {"max_jobs": 1})
-    (queue,) = root.get("/api/admin/queues")["items"]
+    (queue,) = root.get("/api/v1/admin/queues")["items"]
     assert (queue["paused"], queue["max_jobs"], queue["max_gpus"]) == (False, 1, None)
     assert worker.claim_one().fence.job_id == job
     assert worker.claim() == []
@@ -142,10 +142,10 @@ def test_a_queue_is_set_whole(api: Api, root: Caller) -> None:
 
 
 def test_what_a_change_of_a_queue_leaves_out_stays(root: Caller) -> None:
-    path = "/api/admin/queues/night"
+    path = "/api/v1/admin/queues/night"
 
     def settings() -> tuple[object, ...]:
-        (queue,) = root.get("/api/admin/queues")["items"]
+        (queue,) = root.get("/api/v1/admin/queues")["items"]
         return queue["paused"], queue["max_jobs"], queue["max_gpus"]
 
     for changes, expected in (
@@ -162,9 +162,9 @@ def test_what_a_change_of_a_queue_leaves_out_stays(root: Caller) -> None:
 
 
 def test_an_owners_limits_are_set_whole(root: Caller) -> None:
-    path = "/api/admin/quotas/ann@a.example"
+    path = "/api/v1/admin/quotas/ann@a.example"
     assert root.call("PUT", path, {"max_jobs": 2, "weight": 2.5}).json() == {}
-    assert root.get("/api/admin/quotas")["items"] == [
+    assert root.get("/api/v1/admin/quotas")["items"] == [
         {
             "owner": "ann@a.example",
             "paused": False,
@@ -180,7 +180,7 @@ def test_an_owners_limits_are_set_whole(root: Caller) -> None:
 
 
 def test_limits_of_approvals_that_an_earlier_client_does_not_know_stay(root: Caller) -> None:
-    path = "/api/admin/quotas/ann"
+    path = "/api/v1/admin/quotas/ann"
     known = {"max_jobs": 2, "max_gpus": None, "weight": 1}
     for said, hours, cost in (
         (known, None, None),
@@ -191,15 +191,15 @@ def test_limits_of_approvals_that_an_earlier_client_does_not_know_stay(root: Cal
         ({"approve_cost": None}, None, None),
     ):
         assert root.call("PUT", path, said).json() == {}
-        (limits,) = root.get("/api/admin/quotas")["items"]
+        (limits,) = root.get("/api/v1/admin/quotas")["items"]
         assert (limits["approve_gpu_hours"], limits["approve_cost"]) == (hours, cost)
         assert limits["max_jobs"] == said.get("max_jobs")
-    (told, *_) = root.get("/api/admin/events?action=owner quota set&count=1")["items"]
+    (told, *_) = root.get("/api/v1/admin/events?action=owner quota set&count=1")["items"]
     assert told["detail"]["approve_cost"] is None
 
 
 def test_the_trail_is_read_page_by_page_and_nothing_is_lost(api: Api, root: Caller) -> None:
-    root.post("/api/queue/submit", {"jobs": [SPEC] * 30})
+    root.post("/api/v1/queue/submit", {"jobs": [SPEC] * 30})
     api.rig.clock.advance(1)
     root.submit()
     seen: list[tuple[str, int | None]] = []
@@ -232,22 +232,22 @@ def test_a_failed_registration_is_in_the_trail(api: Api, root: Caller) -> None:
     made = root.post(WORKERS, {"name": "w"})
     wrong = tokens.mint(TokenKind.WORKER, str(made["id"]))[0]
     headers = {"X-Worker-Token": wrong}
-    assert api.http.post("/api/workers/register", headers=headers, json={}).status_code == 401
+    assert api.http.post("/api/v1/workers/register", headers=headers, json={}).status_code == 401
     (event,) = root.get(f"{EVENTS}?action=registration_refused")["items"]
     assert event["detail"]["said"] == str(made["id"])
     assert wrong not in str(event)
 
 
 def test_reports_are_the_views(api: Api, root: Caller) -> None:
-    assert root.get("/api/reports")["items"] == list(REPORTS)
+    assert root.get("/api/v1/reports")["items"] == list(REPORTS)
     root.submit()
-    (row,) = root.get("/api/reports/queue_demand")["items"]
+    (row,) = root.get("/api/v1/reports/queue_demand")["items"]
     assert (row["waiting"], row["demand"]) == (1, 1)
-    assert root.get("/api/reports/job_status?count=1")["items"][0]["state"] == "ready"
-    problem(root.call("GET", "/api/reports/pg_authid"), 404, "report_unknown")
+    assert root.get("/api/v1/reports/job_status?count=1")["items"][0]["state"] == "ready"
+    problem(root.call("GET", "/api/v1/reports/pg_authid"), 404, "report_unknown")
     submitter = api.key("bob")
-    assert submitter.get("/api/reports/job_status")["items"] == []
-    problem(submitter.call("GET", "/api/reports/queue_demand"), 403, "forbidden")
+    assert submitter.get("/api/v1/reports/job_status")["items"] == []
+    problem(submitter.call("GET", "/api/v1/reports/queue_demand"), 403, "forbidden")
 
 
 def test_a_key_that_lasts_is_over_when_it_said(api: Api, root: Caller) -> None:

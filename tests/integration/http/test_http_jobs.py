@@ -17,7 +17,7 @@ from support.http.api import SPEC, problem
 if TYPE_CHECKING:
     from support.http.api import Api, Caller
 
-SUBMIT, CHECK, JOBS = "/api/queue/submit", "/api/queue/check", "/api/queue/jobs"
+SUBMIT, CHECK, JOBS = "/api/v1/queue/submit", "/api/v1/queue/check", "/api/v1/queue/jobs"
 NIGHTLY = {
     "command": ["make", "eval"],
     "env": {"A": "1", "B": "2"},
@@ -102,7 +102,7 @@ def test_what_is_no_job_is_refused_by_its_place(
 
 
 def test_a_template_is_laid_under_a_job(api: Api, ann: Caller) -> None:
-    ann.call("PUT", "/api/queue/templates/nightly", {"spec": NIGHTLY})
+    ann.call("PUT", "/api/v1/queue/templates/nightly", {"spec": NIGHTLY})
     changes = {"env": {"B": "3"}, "resources": {"gpus": 2}, "priority": 5, "name": "night"}
     job = ann.post(SUBMIT, {"jobs": [{"config_name": "nightly", **changes}]})["job_ids"][0]
     told = ann.get(f"{JOBS}/{job}")
@@ -114,14 +114,14 @@ def test_a_template_is_laid_under_a_job(api: Api, ann: Caller) -> None:
 
 
 def test_a_template_is_its_owners(api: Api, ann: Caller, root: Caller) -> None:
-    path = "/api/queue/templates/nightly"
+    path = "/api/v1/queue/templates/nightly"
     ann.call("PUT", path, {"spec": {**NIGHTLY, "name": "n"}})
     bob = api.key("bob")
     request = {"jobs": [{"config_name": "nightly"}]}
     problem(bob.call("POST", SUBMIT, request), 404, "template_not_found")
     problem(bob.call("GET", path), 404, "template_not_found")
     problem(bob.call("GET", f"{path}?owner=ann"), 403, "forbidden")
-    assert bob.get("/api/queue/templates")["items"] == []
+    assert bob.get("/api/v1/queue/templates")["items"] == []
     assert root.get(f"{path}?owner=ann")["spec"]["name"] == "n"
     job = root.post(SUBMIT, {"jobs": [{"config_name": "nightly", "owner": "ann"}]})["job_ids"][0]
     assert ann.get(f"{JOBS}/{job}")["name"] == "n"
@@ -143,9 +143,9 @@ def test_a_template_is_checked_when_it_is_kept(
     shared_api: Api, spec: dict[str, Any], named: str
 ) -> None:
     ann = shared_api.key("ann")
-    answer = ann.call("PUT", "/api/queue/templates/t", {"spec": spec})
+    answer = ann.call("PUT", "/api/v1/queue/templates/t", {"spec": spec})
     assert f"body.spec.{named}" in problem(answer, 422, "invalid")
-    assert ann.get("/api/queue/templates")["items"] == []
+    assert ann.get("/api/v1/queue/templates")["items"] == []
 
 
 def test_lists_hold_the_callers_own_jobs(api: Api, ann: Caller, root: Caller) -> None:
@@ -161,7 +161,7 @@ def test_lists_hold_the_callers_own_jobs(api: Api, ann: Caller, root: Caller) ->
     assert listed(root, f"?before={his}&count=1") == [mine]
     both = {"job_ids": [mine, his, 99]}
     for caller, seen in ((ann, {mine}), (bob, {his}), (root, {mine, his})):
-        items = caller.post("/api/queue/statuses", both)["items"]
+        items = caller.post("/api/v1/queue/statuses", both)["items"]
         assert {job["job_id"] for job in items} == seen
 
 
@@ -245,15 +245,15 @@ def test_a_bundle_is_uploaded_once(api: Api, ann: Caller) -> None:
     data = b"a bundle"
     digest = hashlib.sha256(data).hexdigest()
     told = {"digest": digest, "bytes": len(data)}
-    upload = ann.post("/api/bundles", told)
+    upload = ann.post("/api/v1/bundles", told)
     assert (upload["stored"], 0 < upload["expires_in_s"] <= 900) == (False, True)
     request = {"headers": upload["headers"], "content": data, "timeout": 60}
     assert httpx.request(upload["method"], upload["url"], **request).is_success
     # A lost answer costs no more than the same upload once more.
     assert httpx.request(upload["method"], upload["url"], **request).is_success
-    assert ann.post("/api/bundles", told) == {"stored": True}
+    assert ann.post("/api/v1/bundles", told) == {"stored": True}
     viewer = api.key("ann", Role.VIEWER)
-    problem(viewer.call("POST", "/api/bundles", told), 403, "forbidden")
+    problem(viewer.call("POST", "/api/v1/bundles", told), 403, "forbidden")
 
 
 def test_a_lane_is_looked_up_once(api: Api, ann: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +270,16 @@ def test_a_lane_is_looked_up_once(api: Api, ann: Caller, monkeypatch: pytest.Mon
     assert [name for name in asked if name in {"ensure_lane", "submit"}] == ["submit"]
     assert api.rig.count("lane") == 1
     assert second > first
+
+
+def test_a_job_is_named_in_a_path_as_people_name_it(api: Api) -> None:
+    ann, bob = api.key("ann"), api.key("bob")
+    job = ann.submit(name="resnet 50")
+    for handle in (str(job), "resnet%2050", "resnet", "@last"):
+        assert ann.get(f"/api/v1/queue/jobs/{handle}")["job_id"] == job
+    refused = bob.call("GET", "/api/v1/queue/jobs/resnet")
+    assert (refused.status_code, refused.json()["code"]) == (404, "job_unknown")
+    assert bob.call("POST", "/api/v1/queue/jobs/resnet/cancel").status_code == 404
+    assert ann.post("/api/v1/queue/jobs/resnet/cancel") == {"state": "cancelled"}
+    ann.submit(name="resnet 101")
+    assert ann.call("GET", "/api/v1/queue/jobs/resnet").json()["code"] == "job_ambiguous"

@@ -90,9 +90,9 @@ def described(*, coverage: bool) -> BaseSchema:
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 # Their bodies have the same model of a job as that of `submit`, whose every bound is tried.
 LIKE_SUBMIT = {
-    "POST /api/queue/check",
-    "PUT /api/queue/schedules/{name}",
-    "PUT /api/queue/templates/{name}",
+    "POST /api/v1/queue/check",
+    "PUT /api/v1/queue/schedules/{name}",
+    "PUT /api/v1/queue/templates/{name}",
 }
 ROUTES = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
@@ -147,7 +147,7 @@ class Target:
     def check(self, case: AnyCase) -> None:
         """Send a request, and have every check look at the answer."""
         self._aim(case)
-        works = case.operation.path.startswith("/api/workers/")
+        works = case.operation.path.startswith("/api/v1/workers/")
         kind = "worker" if works else "admin"
         case.call_and_validate(
             base_url=self.url, session=self.session, headers=self.callers[kind], timeout=60
@@ -167,7 +167,7 @@ class Target:
         for name, there in self.names.items():
             if name in case.path_parameters:
                 case.path_parameters[name] = there[len(str(case.body)) % len(there)]
-        if case.operation.path.startswith("/api/workers/job/"):
+        if case.operation.path.startswith("/api/v1/workers/job/"):
             case.path_parameters["job_id"] = self.grant["job_id"]
             body |= held(self.grant)
         if "boot_id" in body:

@@ -87,7 +87,9 @@ def test_streams_end_when_it_leaves(
     headers = {"X-Worker-Token": token, "Accept": "text/event-stream"}
     with started(environment) as process:
         url = told(process)
-        with httpx.stream("GET", f"{url}/api/workers/stream", headers=headers, timeout=60) as got:
+        with httpx.stream(
+            "GET", f"{url}/api/v1/workers/stream", headers=headers, timeout=60
+        ) as got:
             pieces = got.iter_raw()
             assert next(pieces).startswith(b": ")
             process.send_signal(number)

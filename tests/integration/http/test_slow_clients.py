@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from select import select
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from forge_functions.middleware import requests, slow_clients
-from support.http.api import Api
+from support.http.api import Api, problem
 from support.http.http_worker import RawWorker, raw_worker
 from support.http.server import quick_app, server_settings, serving
 from support.waiting import eventually
@@ -80,18 +83,59 @@ def test_body_that_trickles_ends_in_time(api: Api, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requests, "BODY_WITHIN_S", 0.3)
     key = api.key().headers["Authorization"]
     head = (
-        f"POST /api/queue/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"POST /api/v1/queue/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         f"Authorization: {key}\r\nContent-Length: 1000\r\n\r\n"
     )
     with connect(api, head.encode()) as slow:
         assert slow.makefile("rb").read().startswith(b"HTTP/1.1 408")
 
 
+def test_slow_bodies_take_no_place_from_others(api: Api) -> None:
+    ann, bob, worker = api.key(), api.key("bob"), raw_worker(api)
+    head = (
+        "POST /api/v1/queue/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"Authorization: {bob.headers['Authorization']}\r\nContent-Length: 1000\r\n\r\n"
+    )
+    with ExitStack() as held:
+        slow = [held.enter_context(connect(api, head.encode())) for _ in range(17)]
+        eventually(lambda: len(select(slow, [], [], 0)[0]) == 1)
+        answer = bob.call("POST", "/api/v1/queue/retry", {"job_ids": []})
+        problem(answer, 429, "too_many_at_once")
+        assert int(answer.headers["retry-after"]) > 0
+        job = ann.submit()
+        assert worker.claim()[0]["job_id"] == job
+        assert worker.heartbeat() is not None
+
+
+def test_address_has_half_of_the_connections(rig: Rig, tmp_path: Path) -> None:
+    app = quick_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
+    options = {"http": slow_clients.GuardedProtocol, "limit_concurrency": 20}
+    with serving(app, **options) as url, ExitStack() as held:
+        api = Api(app, url, rig)
+        many = [held.enter_context(connect(api, HALF)) for _ in range(15)]
+        for connection in many[10:]:
+            eventually(partial(is_dropped, connection))
+        assert not any(is_dropped(connection) for connection in many[:10])
+        other = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(transport=other, base_url=url) as elsewhere:
+            assert elsewhere.get("/health").is_success
+
+
+def test_connections_leave_descriptors_for_the_rest() -> None:
+    code = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, 300));"
+        "from forge_functions.middleware.slow_clients import most_connections;"
+        "print(most_connections(), r.getrlimit(r.RLIMIT_NOFILE)[0])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout.split() == ["172", "300"]
+
+
 @contextmanager
 def streaming(worker: RawWorker) -> Iterator[Iterator[bytes]]:
     """Open a stream of hints, and yield what follows its first words."""
     headers = {**worker.headers, "Accept": "text/event-stream"}
-    with worker.api.http.stream("GET", "/api/workers/stream", headers=headers) as answer:
+    with worker.api.http.stream("GET", "/api/v1/workers/stream", headers=headers) as answer:
         words = answer.iter_raw()
         assert next(words)
         yield words

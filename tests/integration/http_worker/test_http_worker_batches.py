@@ -31,7 +31,7 @@ def test_several_objects_are_signed_at_once_in_order_or_none_is(api: Api) -> Non
     urls = worker.post(path, {**held(grant), "objects": wanted}).json()["urls"]
     assert [url["method"] for url in urls] == ["PUT"] * 99 + ["GET"]
     for url, one in zip(urls, wanted, strict=True):
-        assert url["url"].startswith(f"{api.url}/api/objects/{one['key']}?")
+        assert url["url"].startswith(f"{api.url}/api/v1/objects/{one['key']}?")
     for foreign in ("jobs/999/1-1-abc/artifacts/a", f"bundles/{DIGEST}.tar.zst"):
         body = {**held(grant), "objects": [*wanted[:9], {**PUT, "key": foreign}]}
         problem(worker.post(path, body), 404, "object_unknown")

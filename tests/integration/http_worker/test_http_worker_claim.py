@@ -170,7 +170,7 @@ def leaving(worker: RawWorker) -> Iterator[None]:
     body = {"boot_id": str(worker.boot_id), "free": FREE, "wait_s": 60}
     headers = {**worker.headers, "Content-Type": "application/json"}
     with closing(HTTPConnection(urlsplit(worker.api.url).netloc, timeout=60)) as connection:
-        connection.request("POST", "/api/workers/claim", json.dumps(body), headers)
+        connection.request("POST", "/api/v1/workers/claim", json.dumps(body), headers)
         yield
 
 
@@ -239,7 +239,7 @@ def test_a_stream_tells_of_work_and_of_what_is_asked(
 ) -> None:
     api = worker.api
     headers = {**worker.headers, "Accept": "text/event-stream"}
-    with api.http.stream("GET", "/api/workers/stream", headers=headers) as stream:
+    with api.http.stream("GET", "/api/v1/workers/stream", headers=headers) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         lines = stream.iter_lines()
         assert next(lines) == ": hello"
@@ -258,7 +258,7 @@ def test_a_stream_ends_when_its_token_is_replaced(
     api = worker.api
     until_listening(worker, eventually)
     headers = {**worker.headers, "Accept": "text/event-stream"}
-    with api.http.stream("GET", "/api/workers/stream", headers=headers) as stream:
+    with api.http.stream("GET", "/api/v1/workers/stream", headers=headers) as stream:
         lines = stream.iter_lines()
         assert next(lines) == ": hello"
         api.rig.registry.command(worker.id, Command.DRAIN)
@@ -276,7 +276,7 @@ def test_a_server_that_does_not_wait_does_not_stream(rig: Rig, tmp_path: Path) -
     with opened(rig, tmp_path / "store", long_poll_s=0) as api:
         worker = raw_worker(api)
         headers = {**worker.headers, "Accept": "text/event-stream"}
-        answer = api.http.get("/api/workers/stream", headers=headers)
+        answer = api.http.get("/api/v1/workers/stream", headers=headers)
         assert good(answer) == {"items": [], "wait_s": 0}
         assert api.services.hub.waiting == 0
 

@@ -249,7 +249,7 @@ def test_only_objects_that_the_server_would_name_are_signed(
         return
     signed = answer.json()
     assert signed["method"] == operation.upper()
-    assert signed["url"].startswith(f"{worker.api.url}/api/objects/{named}?")
+    assert signed["url"].startswith(f"{worker.api.url}/api/v1/objects/{named}?")
     assert 0 < signed["expires_in_s"] <= 900
 
 
@@ -404,7 +404,7 @@ def test_what_a_row_cannot_hold_is_refused(
     # Python's JSON encoder writes what no strict one would: Infinity, half a surrogate pair.
     content = json.dumps({**whole[path], **change})
     headers = {**worker.headers, "Content-Type": "application/json"}
-    answer = worker.api.http.post(f"/api/workers{place}", content=content, headers=headers)
+    answer = worker.api.http.post(f"/api/v1/workers{place}", content=content, headers=headers)
     problem(answer, 422, "invalid")
 
 

@@ -52,40 +52,42 @@ def said(answer: dict[str, Any], status: int = 200) -> Any:  # noqa: ANN401  wha
 
 @pytest.mark.parametrize("encoded", [False, True])
 def test_submit_takes_jobs(lambdas: Functions, key: dict[str, str], encoded: bool) -> None:  # noqa: FBT001  a case
-    event = http_event("POST", "/api/queue/submit", {"jobs": [SPEC]}, headers=key, encoded=encoded)
+    event = http_event(
+        "POST", "/api/v1/queue/submit", {"jobs": [SPEC]}, headers=key, encoded=encoded
+    )
     (job,) = said(lambdas.call("submit", event))["job_ids"]
-    event = http_event("GET", "/api/queue/jobs", headers=key, query="state=ready&state=running")
+    event = http_event("GET", "/api/v1/queue/jobs", headers=key, query="state=ready&state=running")
     assert [row["job_id"] for row in said(lambdas.call("submit", event))["items"]] == [job]
-    nobody = http_event("GET", f"/api/queue/jobs/{job}")
+    nobody = http_event("GET", f"/api/v1/queue/jobs/{job}")
     assert said(lambdas.call("submit", nobody), 401)["code"] == "unauthenticated"
 
 
 def test_submit_serves_health_and_its_paths(lambdas: Functions) -> None:
     assert said(lambdas.call("submit", http_event("GET", "/health")))["status"] == "ok"
     paths = said(lambdas.call("submit", http_event("GET", "/openapi.json")))["paths"]
-    assert {"/api/queue/submit", "/api/bundles", "/api/token", "/health"} <= set(paths)
-    assert not [path for path in paths if path.startswith(("/api/admin", "/api/workers"))]
+    assert {"/api/v1/queue/submit", "/api/v1/bundles", "/api/v1/token", "/health"} <= set(paths)
+    assert not [path for path in paths if path.startswith(("/api/v1/admin", "/api/v1/workers"))]
 
 
 def test_each_function_has_its_own_paths_alone(lambdas: Functions, key: dict[str, str]) -> None:
     for function, path in (
-        ("submit", "/api/workers"),
-        ("admin", "/api/queue/jobs"),
-        ("workers", "/api/admin/keys"),
+        ("submit", "/api/v1/workers"),
+        ("admin", "/api/v1/queue/jobs"),
+        ("workers", "/api/v1/admin/keys"),
     ):
         answer = lambdas.call(function, http_event("GET", path, headers=key))
         assert said(answer, 404)["code"] == "not_found"
 
 
 def test_admin_makes_a_worker_that_works(rig: Rig, lambdas: Functions, key: dict[str, str]) -> None:
-    event = http_event("POST", "/api/admin/workers", {"name": "spot"}, headers=key)
+    event = http_event("POST", "/api/v1/admin/workers", {"name": "spot"}, headers=key)
     made = said(lambdas.call("admin", event), 201)
     token = {"X-Worker-Token": made["token"]}
     job = rig.submit()
     boot = {"boot_id": str(uuid4())}
 
     def works(path: str, **body: Any) -> Any:  # noqa: ANN401  whatever JSON holds
-        event = http_event("POST", f"/api/workers/{path}", {**boot, **body}, headers=token)
+        event = http_event("POST", f"/api/v1/workers/{path}", {**boot, **body}, headers=token)
         return said(lambdas.call("workers", event))
 
     assert works("register", **PLACE)["worker_id"] == made["id"]
@@ -94,7 +96,7 @@ def test_admin_makes_a_worker_that_works(rig: Rig, lambdas: Functions, key: dict
     fence = {name: grant[name] for name in ("job_id", "token", "nonce")}
     renewed = works("heartbeat", status="busy", leases=[fence])
     assert [lease["standing"] for lease in renewed["standings"]] == ["ok"]
-    event = http_event("GET", f"/api/workers/{made['id']}", headers=key)
+    event = http_event("GET", f"/api/v1/workers/{made['id']}", headers=key)
     assert said(lambdas.call("admin", event))["leases"] == 1
     works("claim", free=PLACE, count=0, ends=[fence])
     works("disconnect")

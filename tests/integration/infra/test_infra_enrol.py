@@ -142,7 +142,7 @@ def test_whoever_is_no_machine_of_the_role_is_refused(
     rig: Rig,
     caller: dict[str, Any] | None,
 ) -> None:
-    event = http_event("POST", "/api/workers/enrol", {})
+    event = http_event("POST", "/api/v1/workers/enrol", {})
     event["requestContext"]["authorizer"] = caller
     answer = enrolment.handler(event, None)
     assert answer["statusCode"] == 403
@@ -155,7 +155,7 @@ def test_a_database_that_is_away_is_said_without_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FORGE_DATABASE_URL", "postgresql://nobody:pw@127.0.0.1:1/none")
-    event = http_event("POST", "/api/workers/enrol", {})
+    event = http_event("POST", "/api/v1/workers/enrol", {})
     event["requestContext"]["authorizer"] = {"iam": {"userId": f"{ROLE_ID}:i-0123456789abcdef0"}}
     answer = enrolment.handler(event, None)
     assert answer["statusCode"] == 503

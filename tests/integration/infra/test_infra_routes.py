@@ -69,7 +69,7 @@ def offered(tmp_path: Path) -> list[tuple[str, str]]:
         for path, methods in app.openapi()["paths"].items()
         for method in methods
         if method in METHODS
-        and not path.startswith("/api/objects/")
+        and not path.startswith("/api/v1/objects/")
         # A ticket is of no use without WebSockets.
         and not path.endswith("/shells")
     ]
@@ -120,5 +120,5 @@ def test_what_is_no_other_functions_is_the_dashboards() -> None:
 
 
 def test_enrolment_has_its_own_function() -> None:
-    assert served_by("post", "/api/workers/enrol") == "Enrol"
-    assert served_by("post", "/api/workers/claim") == "Workers"
+    assert served_by("post", "/api/v1/workers/enrol") == "Enrol"
+    assert served_by("post", "/api/v1/workers/claim") == "Workers"

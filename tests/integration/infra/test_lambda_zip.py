@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig
 
-HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol")
+HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol", "scale")
 # Lambda's limits in bytes: for a direct upload, and unpacked.
 LARGEST_ZIP, LARGEST_TREE = 50_000_000, 262_144_000
 SECRET = "0123456789abcdef" * 4
@@ -191,7 +191,7 @@ def test_a_function_tells_how_it_stands(start: Start) -> None:
         healthy = said(submit.invoke(http_event("GET", "/health")))
         described = said(submit.invoke(http_event("GET", "/openapi.json")))
     assert healthy["status"] == "ok"
-    assert "/api/queue/submit" in described["paths"]
+    assert "/api/v1/queue/submit" in described["paths"]
 
 
 def test_a_job_passes_through_the_functions(start: Start, rig: Rig) -> None:
@@ -202,11 +202,11 @@ def test_a_job_passes_through_the_functions(start: Start, rig: Rig) -> None:
     room = {"cpus": 4, "memory_mb": 8192, "disk_mb": 40_000}
     with start("submit") as submit, start("workers") as workers, start("sweep") as sweep:
         jobs = {"jobs": [{"name": "j", "command": ["true"], "image": "busybox"}] * 2}
-        asked = http_event("POST", "/api/queue/submit", jobs, headers=bearer, encoded=True)
+        asked = http_event("POST", "/api/v1/queue/submit", jobs, headers=bearer, encoded=True)
         first, second = said(submit.invoke(asked))["job_ids"]
 
         def tell(path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401  any JSON
-            event = http_event("POST", f"/api/workers/{path}", {**boot, **body}, headers=worker)
+            event = http_event("POST", f"/api/v1/workers/{path}", {**boot, **body}, headers=worker)
             return said(workers.invoke(event))
 
         assert tell("register", room)["name"] == "w1"
@@ -215,7 +215,7 @@ def test_a_job_passes_through_the_functions(start: Start, rig: Rig) -> None:
         lease = {name: granted[name] for name in ("job_id", "token", "nonce")}
         assert tell("heartbeat", {"leases": [lease], "status": "busy"})["standings"]
         tell("claim", {"free": room, "ends": [lease]})
-        listed = http_event("GET", f"/api/queue/jobs/{first}", headers=bearer)
+        listed = http_event("GET", f"/api/v1/queue/jobs/{first}", headers=bearer)
         assert said(submit.invoke(listed))["state"] == "succeeded"
 
         assert rig.places(second) == ["lease"]
@@ -226,8 +226,8 @@ def test_a_job_passes_through_the_functions(start: Start, rig: Rig) -> None:
 
 def test_a_function_that_meets_a_stranger_answers_and_lives_on(start: Start) -> None:
     with start("admin") as admin:
-        refused = said(admin.invoke(http_event("GET", "/api/admin/workers")), 401)
-        again = said(admin.invoke(http_event("GET", "/api/admin/nothing")), 404)
+        refused = said(admin.invoke(http_event("GET", "/api/v1/admin/workers")), 401)
+        again = said(admin.invoke(http_event("GET", "/api/v1/admin/nothing")), 404)
     assert (refused["code"], again["code"]) == ("unauthenticated", "not_found")
 
 

@@ -97,11 +97,11 @@ def test_condition_goes_over_http_and_is_shown(api: Api) -> None:
         gateway.register(machine())
         gateway.renew([], WorkerStatus.CONSTRAINED, condition)
         reader = api.key("bob", Role.VIEWER)
-        (shown,) = reader.get("/api/workers")["items"]
+        (shown,) = reader.get("/api/v1/workers")["items"]
         assert (shown["status"], shown["condition"]) == ("constrained", condition)
         # A renewal that says nothing of the condition leaves it as it was.
         gateway.renew([], WorkerStatus.IDLE)
-        (shown,) = reader.get("/api/workers")["items"]
+        (shown,) = reader.get("/api/v1/workers")["items"]
         assert (shown["status"], shown["condition"]) == ("idle", condition)
 
 

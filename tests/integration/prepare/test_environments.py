@@ -174,7 +174,7 @@ def test_installation_that_fills_the_disk_is_ended(both: Bed) -> None:
     )  # fmt: skip
     row = both.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
-    assert "50 MiB were requested" in row["detail"]
+    assert "50 MiB requested" in row["detail"]
     assert environments(both) == []
 
 

@@ -164,18 +164,18 @@ def test_the_command_says_what_it_cannot_do(
 
 def test_http_shows_owners_their_own_rows_and_admins_all(filled: Rig, shared_api: Api) -> None:
     admin, bob = shared_api.key("root", Role.ADMIN), shared_api.key("bob", Role.VIEWER)
-    assert admin.get("/api/reports")["items"] == list(REPORTS)
+    assert admin.get("/api/v1/reports")["items"] == list(REPORTS)
     owned = [name for name, report in REPORTS.items() if report.owned]
-    assert bob.get("/api/reports")["items"] == owned
+    assert bob.get("/api/v1/reports")["items"] == owned
     reports = Reports(filled.database)
     for name, report in REPORTS.items():
-        path = f"/api/reports/{name}?count=10000"
+        path = f"/api/v1/reports/{name}?count=10000"
         rows = admin.get(path)["items"]
         assert len(rows) == len(reports.rows(name, count=10_000))
         if report.owned:
             own = bob.get(path)["items"]
             assert sorted(map(str, own)) == sorted(str(r) for r in rows if r["owner"] == "bob")
-            groups = bob.get(f"/api/reports/{name}?by=owner")["items"]
+            groups = bob.get(f"/api/v1/reports/{name}?by=owner")["items"]
             assert {group["owner"] for group in groups} <= {"bob"}
         else:
             assert bob.call("GET", path).json()["code"] == "forbidden"
@@ -189,7 +189,7 @@ def test_http_refuses_what_it_cannot_answer(shared_api: Api) -> None:
         ("count=0", "invalid"),
         ("until=7d", "invalid"),
     ):
-        answer = admin.call("GET", f"/api/reports/cost?{query}")
+        answer = admin.call("GET", f"/api/v1/reports/cost?{query}")
         assert (answer.status_code, answer.json()["code"]) == (422, code)
 
 

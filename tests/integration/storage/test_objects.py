@@ -207,7 +207,9 @@ def test_a_store_that_is_away_is_not_the_callers_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["", "%0A", "a%00", "../a", "%2e%2e/a", ".forge-tmp/a", "a//b"])
 def test_a_key_that_is_none_opens_nothing(door: ServerDoor, key: str) -> None:
     query = get(door.signer, "mine").url.partition("?")[2]
-    with begun(Request("GET", f"{door.base_url}/api/objects/{key}?{query}", {}), b"") as connection:
+    with begun(
+        Request("GET", f"{door.base_url}/api/v1/objects/{key}?{query}", {}), b""
+    ) as connection:
         assert status(connection) == 403
 
 

@@ -30,7 +30,7 @@ Event = dict[str, Any]
 Answer = dict[str, Any]
 TEXT = ("text/", "application/json", "application/javascript", "application/xml")
 _first_apps: dict[tuple[int, ...], FastAPI] = {}
-FLEET = re.compile(r"/api/workers(/\d+)?")
+FLEET = re.compile(r"/api/v1/workers(/\d+)?")
 
 
 class Functions:
@@ -120,9 +120,9 @@ def loaded(function: str) -> ModuleType:
 
 def function_of(path: str) -> str:
     """Return the function that the template routes a path to."""
-    if path.startswith("/api/admin") or FLEET.fullmatch(path):
+    if path.startswith("/api/v1/admin") or FLEET.fullmatch(path):
         return "admin"
-    if path.startswith("/api/workers"):
+    if path.startswith("/api/v1/workers"):
         return "workers"
     known = path.startswith("/api/") or path in {"/health", "/openapi.json"}
     return "submit" if known else "dashboard"

@@ -103,7 +103,7 @@ class Caller:
 
     def submit(self, **changes: Any) -> int:  # noqa: ANN401  fields of all types
         """Submit one job."""
-        answer = self.post("/api/queue/submit", {"jobs": [{**SPEC, **changes}]})
+        answer = self.post("/api/v1/queue/submit", {"jobs": [{**SPEC, **changes}]})
         job_id: int = answer["job_ids"][0]
         return job_id
 

@@ -41,10 +41,12 @@ class RawWorker:
         return {"X-Worker-Token": self.token}
 
     def post(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:  # noqa: ANN401  httpx's own
-        return self.api.http.post(f"/api/workers{path}", json=body, headers=self.headers, **options)
+        return self.api.http.post(
+            f"/api/v1/workers{path}", json=body, headers=self.headers, **options
+        )
 
     def get(self, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  as above
-        return self.api.http.get(f"/api/workers{path}", headers=self.headers, **options)
+        return self.api.http.get(f"/api/v1/workers{path}", headers=self.headers, **options)
 
     def machine(self, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  fields of all types
         """Return the machine that it reports."""

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 def server_settings(database_url: str, store_url: str, **changes: Any) -> ServerSettings:  # noqa: ANN401  fields of all types
     """Create settings for a server with its own secret."""
-    given = {"server_secret": secrets.token_hex(32), "long_poll_s": 2.0, **changes}
+    given = {
+        "server_secret": secrets.token_hex(32),
+        "long_poll_s": 2.0,
+        "caller_rate": 0,
+        **changes,
+    }
     return ServerSettings(database_url=database_url, store_url=store_url, **given)
 
 

@@ -59,7 +59,7 @@ class World:
             "none": {},
             "viewer": self.api.key("ann", Role.VIEWER).headers,
             "submitter": submitter.headers,
-            "token": bearer(submitter.post("/api/token")["token"]),
+            "token": bearer(submitter.post("/api/v1/token")["token"]),
             "other owner": self.api.key("bob", Role.SUBMITTER).headers,
             "admin": self.admin(),
             "worker": self.holder.headers,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from forge_schema.database.pool import Database
 
-URL = "https://forge.example/stage/api/queue/templates/a%2Fb%20%C3%A4%25"
+URL = "https://forge.example/stage/api/v1/queue/templates/a%2Fb%20%C3%A4%25"
 PRIVATE = serialization.PrivateFormat
 PUBLIC = serialization.PublicFormat
 PEM, SSH = serialization.Encoding.PEM, serialization.Encoding.OpenSSH

@@ -76,4 +76,4 @@ def test_pip_installs_what_uv_could_not(tmp_path: Path) -> None:
     said = installed(tmp_path, "/nowhere/uv", asked="2.7")
     assert "forge: uv could not install it, so pip tries" in said
     assert "Successfully installed wanted-1.0" in said
-    assert "forge: the project asks for Python 2.7, and here is Python 3." in said
+    assert "forge: the project requires Python 2.7, and here is Python 3." in said

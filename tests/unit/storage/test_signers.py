@@ -56,7 +56,7 @@ def test_s3_signs_every_header_that_the_caller_is_told_to_send(*, if_absent: boo
         (S3, "https://bucket.s3.eu-west-1.amazonaws.com/forge/a?"),
         ("s3://bucket?region=eu-west-1", "https://bucket.s3.eu-west-1.amazonaws.com/a?"),
         (ELSEWHERE, "http://127.0.0.1:9000/bucket/forge/a?"),
-        (FILE, "https://forge.test/api/objects/a?"),
+        (FILE, "https://forge.test/api/v1/objects/a?"),
     ],
 )
 def test_a_url_names_the_stores_own_place(store_url: str, begins: str) -> None:
@@ -143,7 +143,7 @@ def test_a_permit_is_over_when_it_expires(now: float, *, over: bool) -> None:
 
 @pytest.mark.parametrize(
     ("public_url", "begins"),
-    [("", "http://asked.test/api/"), ("https://forge.test/f/", "https://forge.test/f/api/")],
+    [("", "http://asked.test/api/v1/"), ("https://forge.test/f/", "https://forge.test/f/api/v1/")],
 )
 def test_the_servers_urls_begin_as_callers_reach_it(public_url: str, begins: str) -> None:
     settings = server_settings("postgresql://none", FILE, public_url=public_url)

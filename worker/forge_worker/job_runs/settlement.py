@@ -6,6 +6,7 @@ from dataclasses import replace
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End, Usage
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.states import Phase, Reason
 from forge_schema.storage.store import StoreError
 
@@ -150,6 +151,8 @@ def _end(parts: Parts, reason: Reason, code: int | None = None, detail: str | No
 def _too_little(limit_mb: int, used: Usage) -> str:
     """Say that a job ran out of memory, and which option to use; sizes in MiB."""
     peak_mb = used.peak_memory_mb
-    peak = f" (highest measured use: {peak_mb} MiB)" if peak_mb else ""
+    peak = f" (highest measured use: {size_text(peak_mb * MIB)})" if peak_mb else ""
     more = 2 * max(limit_mb, peak_mb or 0)
-    return f"needed more than its {limit_mb} MiB of memory{peak}: try --memory {more}MiB"
+    return (
+        f"needed more than its {size_text(limit_mb * MIB)} of memory{peak}: try --memory {more}MiB"
+    )

@@ -4,7 +4,6 @@ uv installs locks: they leave it nothing to choose, and its cache makes it fast.
 pip's, which takes what an image has already.
 """
 
-import ensurepip
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from time import monotonic
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.packages import uv_variables
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
@@ -32,7 +32,7 @@ WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
 RUNNER = "__pip-runner__.py"
-# Its words: Python, the environment, pip, the list, the version of Python that it asks for, uv, and
+# Its words: Python, the environment, pip, the list, the version of Python that it requires, uv, and
 # options for venv and for the installation.
 SCRIPT = """
 is() {
@@ -41,7 +41,7 @@ is() {
 python=$1 env=$2 pip=$3 list=$4 asked=$5 uv=$6 seen=$7 only=$8
 if [ -n "$asked" ] && ! is "$python" "$asked"; then
   if is "python$asked" "$asked"; then python=python$asked
-  else echo "forge: the project asks for Python $asked, and here is $("$python" -V)"; fi
+  else echo "forge: the project requires Python $asked, and here is $("$python" -V)"; fi
 fi
 "$python" -m venv --without-pip $seen "$env" || exit
 if [ -n "$uv" ]; then
@@ -99,7 +99,10 @@ def _installed() -> tuple[Path, str] | None:
 
 
 def _bundled() -> tuple[Path, str] | None:
-    for folder in (Path(ensurepip.__file__).parent / "_bundled", _wheels()):
+    # Debian has it in a package of its own.
+    found = find_spec("ensurepip")
+    beside = Path(found.origin).parent / "_bundled" if found and found.origin else None
+    for folder in (beside, _wheels()):
         if folder and (wheels := sorted(folder.glob("pip-*.whl"))):
             return folder, f"{wheels[-1].name}/pip"
     return None
@@ -237,7 +240,7 @@ def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
         while (ended := handle.wait(WATCH_S)) is None:
             attempt.while_wanted()
             if monotonic() > deadline:
-                raise ProvisionFailed(f"the installation took longer than {LIMIT_S:.0f} s")
+                raise ProvisionFailed(f"the installation took longer than {duration_text(LIMIT_S)}")
     finally:
         handle.remove()
     return ended

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forge_schema.model.packages import LOCK, PYTHON
+from forge_schema.model.quantities import size_text
 
 from forge_worker.prepare.provisions import ProvisionFailed
 
@@ -115,7 +116,7 @@ def _text(root: Path, path: str, most: int) -> str:
     if len(text) > most:
         raise ProvisionFailed(
             f"the project's {path}, with all files it includes, is too large: requirements may have"
-            f" {LARGEST_BYTES >> 10} KiB, a pyproject.toml {LARGEST_TOML_BYTES >> 10} KiB",
+            f" {size_text(LARGEST_BYTES)}, a pyproject.toml {size_text(LARGEST_TOML_BYTES)}",
             hint="name fewer packages, or submit with an image that has them",
         )
     return text

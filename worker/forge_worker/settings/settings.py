@@ -191,7 +191,7 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
     )
 
     worker_name: str = Field(
-        "", description="its name in the queue; by default one is generated and kept"
+        "", description="its name in the queue; by default one is generated and stored"
     )
     replace: bool = Field(
         default=False, description="take over from a live worker of the same name"

@@ -9,7 +9,7 @@ from forge_schema.model.job import Attempt, Event, Firing, JobDetail
 from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.stored import Artifact
 
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import decisive, first_line, what_follows
@@ -53,8 +53,11 @@ SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
 DIGITS = 12
 
 
-def show(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
-    """Show one job: its state, results, configuration, attempts and events."""
+def show(context: typer.Context, job: JobId = LAST, form: FormatOption = Format.TABLE) -> None:
+    """Show one job: its state, results, configuration, attempts and events.
+
+    Without JOB, your newest.
+    """
     with backend_of(context) as backend:
         detail, attempts, events = backend.job(job), backend.attempts(job), backend.events(job)
         artifacts = backend.artifacts(job)
@@ -173,5 +176,5 @@ def _print(
     columns = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if any(one.rank for one in tried) else ATTEMPTS
     for rows, titles in ((job.members, MEMBERS), (tried, columns), (events, EVENTS)):
         if rows:
-            output.console().print()
+            output.blank()
             output.show(rows, titles, Format.TABLE)

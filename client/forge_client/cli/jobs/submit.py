@@ -167,7 +167,7 @@ class Prepared:
     """A folder and a command line, read and not yet sent.
 
     With a saved config, the fields of the `spec` are not yet laid over its own. What is `shown` of
-    the job besides is not the queue's to check.
+    the job apart from that is not the queue's to check.
     """
 
     folder: Path

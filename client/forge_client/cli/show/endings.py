@@ -28,6 +28,12 @@ def reason_in_words(reason: str | None) -> str:
     return WORDS.get(reason or "", (reason or "").replace("_", " "))
 
 
+def it_is(word: str) -> str:
+    """Say in which state a job is, by the word that users read."""
+    ended = {"succeeded": "it has succeeded", "failed": "it has failed"}
+    return ended.get(word, "it was cancelled" if word == "cancelled" else f"it is {word}")
+
+
 def waiting_for(status: JobStatus) -> str:
     """Say what a held job waits for; empty if it is not held."""
     asked = f" ({status.approval.amount})" if status.approval else ""

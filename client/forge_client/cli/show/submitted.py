@@ -98,9 +98,7 @@ def tell_images(stored: Mapping[ImageTar, bool]) -> None:
 def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
     """Warn that jobs which ask to share a container will not share one."""
     if any(spec.get("share") for spec in specs):
-        narration.say(
-            "share: jobs cannot share a container at present; each gets a container of its own"
-        )
+        narration.say("--share has no effect: each job gets its own container")
 
 
 # Messages for the outlooks in `explain` of a job that no worker takes.
@@ -132,4 +130,4 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
     if found.nodes > 1:
         said = found.text
     advice = f": {found.remedies[0].text}" if found.remedies else ""
-    narration.say(f"{said}{advice} (`forge explain {job_id}` says more)", style="yellow")
+    narration.say(f"{said}{advice} (details: `forge explain {job_id}`)", style="yellow")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from forge_schema.model.packages import uv_variables
+from forge_schema.model.quantities import duration_text
 
 LIMIT_S = 120
 MOST = 300
@@ -66,7 +67,7 @@ class Uv:
                 env={**uv_variables(os.environ), **CALM, **os.environ},
             )
         except subprocess.TimeoutExpired as error:
-            raise NotLocked(f"uv took longer than {LIMIT_S} s") from error
+            raise NotLocked(f"uv took longer than {duration_text(LIMIT_S)}") from error
         except OSError as error:
             raise NotLocked(f"uv cannot be started: {error.strerror}") from error
         if done.returncode != 0:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Query, Request
 from forge_schema.model.admin import AwaitingApproval
 from forge_schema.model.fields import LARGEST, Word
 from forge_schema.queue.cancel_retry import MOST
@@ -14,7 +14,7 @@ from forge_functions.items import Items
 from forge_functions.middleware.bodies import Body, IdInPath
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/admin/approvals", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/admin/approvals", tags=["admin"], responses=problems(401, 403))
 
 
 class WhichApprovals(Body):
@@ -42,13 +42,13 @@ class Approved(BaseModel):
 
 @router.get("")
 def list_approvals(
-    service: AsAdmin, which: Annotated[WhichApprovals, Query()]
+    service: AsAdmin, which: Annotated[WhichApprovals, Query()], request: Request
 ) -> Items[AwaitingApproval]:
     """List the jobs that wait for approval, the oldest first."""
     found = service.admin.approvals(
         owner=which.owner, sweep=which.sweep, after=which.after, count=which.count
     )
-    return Items(items=found)
+    return Items.page(found, request, which.count, lambda last: {"after": last.job_id})
 
 
 @router.post("")

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from forge_schema.model.fields import Moment, Word
 from forge_schema.model.job import Event
 from forge_schema.read.audit import PAGE
@@ -14,7 +14,7 @@ from forge_functions.errors import problems
 from forge_functions.items import Items
 from forge_functions.middleware.bodies import DECADE_S, Body, IdInPath
 
-router = APIRouter(prefix="/api/admin/events", tags=["admin"], responses=problems(401, 403))
+router = APIRouter(prefix="/api/v1/admin/events", tags=["admin"], responses=problems(401, 403))
 DAY_S = 86_400
 
 
@@ -31,11 +31,12 @@ class Wanted(Body):
 
 
 @router.get("")
-def list_events(service: AsAdmin, wanted: Annotated[Wanted, Query()]) -> Items[Event]:
+def list_events(
+    service: AsAdmin, wanted: Annotated[Wanted, Query()], request: Request
+) -> Items[Event]:
     """List events, oldest first.
 
-    For the next page, request events after the last one's time. Events of one time are never split
-    between pages, so a page may have more than `count`.
+    Events of one time are never split between pages, so a page may have more than `count`.
     """
     found = service.admin.events(
         after=wanted.after,
@@ -46,4 +47,4 @@ def list_events(service: AsAdmin, wanted: Annotated[Wanted, Query()]) -> Items[E
         action=wanted.action,
         count=wanted.count,
     )
-    return Items(items=found)
+    return Items.page(found, request, wanted.count, lambda last: {"after": last.at.isoformat()})

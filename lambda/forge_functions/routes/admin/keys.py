@@ -14,7 +14,7 @@ from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, LastsS, PublicKey, lasting, public_key_of
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/admin/keys", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/admin/keys", tags=["admin"], responses=problems(401, 403))
 
 
 class NewKey(Body):

@@ -13,7 +13,7 @@ from forge_functions.items import Done, Items
 from forge_functions.middleware.bodies import Body, Limit
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/admin", tags=["admin"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/admin", tags=["admin"], responses=problems(401, 403))
 InPath = Annotated[Word, Path()]
 
 

@@ -15,7 +15,7 @@ from forge_functions.job_requests import ScheduledJob
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/queue", tags=["schedules"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/queue", tags=["schedules"], responses=problems(401, 403))
 Name = Annotated[ScheduleName, Path()]
 Owner = Annotated[Word | None, Query(description="the owner; only an admin may name another")]
 

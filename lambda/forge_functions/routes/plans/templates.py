@@ -13,7 +13,7 @@ from forge_functions.job_requests import JobConfig
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 
-router = Router(prefix="/api/queue/templates", tags=["templates"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/queue/templates", tags=["templates"], responses=problems(401, 403))
 ConfigName = Annotated[Word, Path()]
 Owner = Annotated[Word | None, Query(description="the owner; only an admin may name another")]
 

@@ -12,7 +12,7 @@ from forge_functions.errors import problems
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
-router = Router(prefix="/api/workers", tags=["workers"], responses=problems(401, 403))
+router = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401, 403))
 HINT = "send the header `Authorization: Bearer …` with the pod's projected service-account token"
 
 

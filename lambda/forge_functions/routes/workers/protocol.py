@@ -23,7 +23,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {hint_stream.MEDIA_TYPE: {"schema": {"type": "string"}}}}
 }
 
-router = Router(prefix="/api/workers", tags=["workers"], responses=problems(401))
+router = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401))
 noted = APIRouter(route_class=NotedRoute)
 
 

@@ -31,7 +31,9 @@ from forge_functions.objects.access import may_put, signed
 from forge_functions.routes.workers.protocol import AsWorker
 from forge_functions.services import Shared
 
-router = Router(prefix="/api/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404))
+router = Router(
+    prefix="/api/v1/workers/job/{job_id}", tags=["workers"], responses=problems(401, 404)
+)
 
 
 @router.post("/status")

@@ -61,7 +61,7 @@ def test_a_running_job_is_entered(both: Bed) -> None:
     assert run(url, job, "touch", "go").returncode == 0
     both.succeeds(job)
     late = run(url, job, "ls")
-    assert (late.returncode, "is not running: it is succeeded" in late.stderr) == (4, True)
+    assert (late.returncode, "is not running: it has succeeded" in late.stderr) == (4, True)
 
 
 def test_each_rank_of_a_job_is_entered_on_its_worker(tmp_path: Path, database_url: str) -> None:

@@ -6,27 +6,24 @@ import hashlib
 import os
 import signal
 import subprocess
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_functions.auth import shell_ticket
 from forge_functions.streams import relay
-from forge_schema.access.api_keys import Keys
 from forge_schema.http_client import tls_context
 from forge_schema.model.states import Phase, Role
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellNews, ShellTicket, connect
 from support.client.command import FORGE
 from support.client.entering import WAITS, enter_in_a_terminal
+from support.client.person import Person, entries
 from support.http.api import problem
 from support.http.certificates import certificates
-from support.warm.process import Warm
 from support.workers.http_bed import http_bed
 from support.workers.worker import bed
 from websockets.exceptions import InvalidStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from forge_schema.model.lease import Grant
@@ -37,36 +34,6 @@ if TYPE_CHECKING:
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; echo aside >&2; exit 7'
 LASTING = "exec sleep 86399"
 LARGE = 3_000_000
-
-
-class Person:
-    """Somebody with a key, on any machine."""
-
-    def __init__(self, made: Bed, url: str, owner: str, role: Role = Role.SUBMITTER) -> None:
-        key = Keys(made.database, actor="user:root").create(owner, role)[1]
-        kept = {name: it for name, it in os.environ.items() if not name.startswith("FORGE_")}
-        self.env = {**kept, "FORGE_URL": url, "FORGE_API_KEY": key}
-
-    def __call__(self, *words: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run `forge exec` with pipes."""
-        with self.started(*words) as process:
-            out, err = process.communicate(typed, timeout=120)
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-    @contextmanager
-    def started(self, *words: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:  # noqa: ANN401  files of all kinds
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        given = [str(FORGE), "exec", *words]
-        with Warm("forge_client.main", given, env=self.env, **{**pipes, **streams}) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-
-def entries(made: Bed, job: int) -> list[tuple[str, dict[str, Any]]]:
-    events = [event for event in made.jobs.events(job) if event["action"] == "entered"]
-    return [(event["actor"].partition(":")[0], event["detail"]) for event in events]
 
 
 def alive(words: str) -> bool:
@@ -109,7 +76,7 @@ def test_job_is_entered_from_anywhere(
         assert Person(made, url, "root", Role.ADMIN)(str(job), "--", "touch", "go").returncode == 0
         made.succeeds(job)
         late = ann(str(job), "--", "ls")
-        assert (late.returncode, b"is not running: it is succeeded" in late.stderr) == (4, True)
+        assert (late.returncode, b"is not running: it has succeeded" in late.stderr) == (4, True)
 
 
 def _left(ann: Person, job: int, eventually: Eventually) -> None:
@@ -217,7 +184,9 @@ class Door:
 
     def ticket(self, *command: str) -> ShellTicket:
         body = {"command": [*command]}
-        return ShellTicket.model_validate(self.ann.post(f"/api/queue/jobs/{self.job}/shells", body))
+        return ShellTicket.model_validate(
+            self.ann.post(f"/api/v1/queue/jobs/{self.job}/shells", body)
+        )
 
     def answer(self, ticket: str, order: str) -> ShellNews:
         """Show a ticket and send an order; return what is said."""
@@ -233,7 +202,7 @@ def door(api: Api) -> Door:
 
 
 def test_job_is_entered_only_while_its_program_runs(door: Door) -> None:
-    body, path = {"command": ["ls"]}, f"/api/queue/jobs/{door.job}/shells"
+    body, path = {"command": ["ls"]}, f"/api/v1/queue/jobs/{door.job}/shells"
     said = problem(door.ann.call("POST", path, body), 409, "not_running_job")
     assert said.startswith(f"rank 0 of job {door.job} is claimed on worker one")
     door.runs()

@@ -45,6 +45,8 @@ R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
 # A request's body is at most twice this size.
 PIECE_BYTES = 1 << 20
 MOST_JOBS = 100
+# A heartbeat may have 64 KiB.
+BEAT_LEASES = 500
 
 
 class HttpGateway:
@@ -116,9 +118,12 @@ class HttpGateway:
         with self._unanswered as ask:
             yield self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
 
-    def next_job(self) -> Grant | None:
+    def next_job(self, past: Sequence[int] = ()) -> Grant | None:
+        # A server of an earlier version refuses the field.
+        passed = {"past": list(past)} if past else {}
+        wanted = messages.Next(boot_id=self._boot_id, **passed)
         try:
-            return self._session.post("/next", messages.Boot(boot_id=self._boot_id), Upcoming).grant
+            return self._session.post("/next", wanted, Upcoming).grant
         except ServerRefused:
             # A server of an earlier version does not know.
             return None
@@ -143,16 +148,13 @@ class HttpGateway:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        beat = messages.Heartbeat.model_validate(
-            {
-                "boot_id": self._boot_id,
-                "status": status,
-                "leases": list(leases),
-                "condition": condition,
-            }
-        )
-        renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
-        standings = {one.fence(): one.standing for one in renewed.standings}
+        said = {"boot_id": self._boot_id, "status": status, "condition": condition}
+        standings: dict[Fence, Standing] = {}
+        for first in range(0, max(len(leases), 1), BEAT_LEASES):
+            some = list(leases[first : first + BEAT_LEASES])
+            beat = messages.Heartbeat.model_validate({**said, "leases": some})
+            renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
+            standings |= {one.fence(): one.standing for one in renewed.standings}
         return Renewal(standings, renewed.command, renewed.gangs_after_s)
 
     def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:

@@ -28,7 +28,7 @@ from forge_worker.circuit_breaker import (
 
 A = TypeVar("A", bound=BaseModel)
 
-PATH = "/api/workers"
+PATH = "/api/v1/workers"
 HEADER = "X-Worker-Token"
 PROGRAM = "forge-worker"
 TIMEOUT = httpx.Timeout(20.0, connect=5.0, pool=10.0)
