@@ -27,11 +27,13 @@ UV_FOR_PIP = {
 class Environment(KnownFields, BaseModel):
     """What a job's packages were taken from when it was submitted.
 
-    It is for people: the job installs its `requirements`. If they are a lock, `packages` is how
-    many it has, and `lock` its SHA-256. `python` is the version that the project asks for.
+    It is for people: the job installs its `requirements`. `reason` says why this `source`, and why
+    it was not locked. If it was, `packages` is how many the lock has, and `lock` its SHA-256.
+    `python` is the version that the project asks for.
     """
 
     source: Annotated[Text, Field(min_length=1, max_length=500)]
+    reason: Annotated[Text, Field(max_length=1000)] | None = None
     packages: Annotated[int, Field(ge=0, le=1_000_000), NUMERIC] | None = None
     lock: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     python: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")] | None = None
