@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.cloud.kubernetes import Documents
     from support.queue.rig import Rig
 
-SETTINGS = {
+SETTINGS: dict[str, type[BaseSettings]] = {
     "server": ServerProcess,
     "sweeper": ProcessSettings,
     "enrol": EnrolSettings,
