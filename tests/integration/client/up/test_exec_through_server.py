@@ -314,8 +314,12 @@ def test_ssh_and_ports_need_the_same_right_as_a_command(door: Door) -> None:
         problem(viewer.call("POST", path, body), 403, "forbidden")
         problem(bob.call("POST", path, body), 404, "job_unknown")
         assert ShellTicket.model_validate(door.ann.post(path, body)).worker == "one"
-    elsewhere = {"ports": ["10.0.0.1:8888"]}
-    for body in ({"ports": [80]}, {"ports": [8888], "ssh": True}, elsewhere):
+    refused: list[dict[str, object]] = [
+        {"ports": [80]},
+        {"ports": [8888], "ssh": True},
+        {"ports": ["10.0.0.1:8888"]},
+    ]
+    for body in refused:
         problem(door.ann.call("POST", path, body), 422, "invalid")
     told = [e["detail"] for e in door.api.rig.jobs.events(door.job) if e["action"] == "entered"]
     assert [(one["program"], one.get("ports")) for one in told] == [("ssh", None), ("port", [8888])]
