@@ -2,10 +2,10 @@
 # filled from the hash-pinned lists in requirements/.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 4 --dist worksteal
+PYTEST_ARGS ?= -n 6 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo docs test tests test-again test-launchers lint types fmt lock lock-launchers bench chaos lambda-zip screenshots clean
+.PHONY: demo dist docs images test tests test-again test-launchers lint types fmt lock lock-launchers bench chaos lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -49,8 +49,14 @@ CHAOS = $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
 chaos: .venv/dev.stamp  ## Strike a whole queue with faults and check that nothing was lost
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
+dist: .venv/dev.stamp  ## Build the wheel and the sdist into dist/, and run a job with the wheel
+	$(BIN)/python infra/dist.py
+
+images: .venv/dev.stamp  ## Build the images forge-server, forge-sweeper and forge-worker
+	$(BIN)/python infra/images.py $(IMAGES_ARGS)
+
 lambda-zip: .venv/dev.stamp  ## Build build/forge-lambda.zip, which infra/template.yaml deploys
-	$(BIN)/python infra/lambda_zip.py
+	$(BIN)/python infra/lambda_zip.py $(LAMBDA_ARGS)
 
 screenshots: .venv/dev.stamp  ## Take the pictures of the dashboard in docs/screenshots anew
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots

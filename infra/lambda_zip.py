@@ -32,8 +32,8 @@ LEFT_OUT = frozenset(
         *("editables", "hatchling", "packaging", "pathspec", "pluggy", "tomlkit"),
         "trove-classifiers",
         # only commands need these
-        *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "rich", "shellingham"),
-        "typer",
+        *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "pyyaml"),
+        *("rich", "shellingham", "typer", "uv"),
         # migrations, which are run by hand
         *("alembic", "mako", "sqlalchemy", "sqlmodel"),
         # only the server process needs this
@@ -54,11 +54,13 @@ MODULES_LEFT_OUT = (
     "forge_schema/sweeper/main.py",
     "forge_schema/database/tables",
 )
-# The only one used of the hundreds of services that botocore describes.
-SERVICES = {"s3"}
+# The only ones used of the hundreds of services that botocore describes.
+SERVICES = {"autoscaling", "ec2", "s3"}
 NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed")
 # Records of the installation differ from machine to machine.
 OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+# The authorities that sign databases' certificates; template.yaml names it as PGSSLROOTCERT.
+AUTHORITIES = "database-ca.pem"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 # Half the work of zlib's default, for 3 % more bytes.
 LEVEL = 4
@@ -68,13 +70,18 @@ def main() -> None:
     """Build it and print its size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT)
-    output: Path = parser.parse_args().output
+    parser.add_argument(
+        "--ca", type=Path, help="authorities of the database, such as RDS's global-bundle.pem"
+    )
+    given = parser.parse_args()
+    output: Path = given.output
     if sys.version_info[:2] != tuple(map(int, PYTHON.split("."))):
         # Lambda could not use its bytecode.
         sys.exit(f"lambda-zip: run it with Python {PYTHON}, which is what the functions run on")
     with tempfile.TemporaryDirectory(prefix="forge-lambda-") as folder:
         tree = Path(folder, "tree")
         fill(tree, Path(folder))
+        trust(tree, given.ca)
         unpacked = sum(file.stat().st_size for file in _files(tree))
         pack(tree, output)
     packed = output.stat().st_size
@@ -101,6 +108,15 @@ def fill(tree: Path, workplace: Path) -> None:
     compile_all(tree)
 
 
+def trust(tree: Path, more: Path | None) -> None:
+    """Write the authorities that a database's certificate may be from: the usual ones, and `more`.
+
+    libpq looks for them in the home folder, which a function does not have.
+    """
+    usual = (tree / "certifi" / "cacert.pem").read_bytes()
+    (tree / AUTHORITIES).write_bytes(usual + (more.read_bytes() if more else b""))
+
+
 def without_left_out(requirements: str) -> str:
     """Return a pinned list without what the functions never import."""
     entries = re.split(r"\n(?=[a-z0-9])", requirements, flags=re.IGNORECASE)
@@ -124,7 +140,7 @@ def strip(tree: Path) -> None:
     unused = [path for pattern in patterns for path in tree.glob(pattern)]
     unused += [tree / module for module in MODULES_LEFT_OUT]
     for data in (tree / "botocore" / "data", tree / "boto3" / "data"):
-        unused += [path for path in data.iterdir() if path.is_dir() and path.name not in SERVICES]
+        unused += [path for path in data.glob("*/") if path.name not in SERVICES]
     for path in unused:
         if path.is_dir():
             shutil.rmtree(path)

@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,10 @@ for _name in list(os.environ):
 # Nor must each process compile what another one has compiled: it would take 13 s of each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Nor is the developer's environment what a test submits, and no test asks an index of packages.
+for _name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    os.environ.pop(_name, None)
+os.environ["UV_OFFLINE"] = "1"
 # Nor must the cloud, if there is one under the machine that runs them.
 os.environ["FORGE_SPOT"] = "none"
 # No test asks a server on the internet. Reading the machine's authorities takes 22 ms of each HTTP
@@ -70,15 +75,36 @@ def pytest_configure(config: pytest.Config) -> None:
         ensure_user_exists("pgserver")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the chaos suite: its one long test mostly waits, and must not end alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each test process begin with its share of the long tests, and end with short ones.
+
+    The first folders have the longest, of which the chaos suite's one mostly waits. Processes get
+    equal parts of the list, and later take from the end of each other's.
+    """
     items.sort(key=lambda item: item.path.parent.name != "chaos")
+    modules = [list(group) for _, group in groupby(items, key=lambda item: item.path)]
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    dealt = [modules[first::processes] for first in range(processes)]
+    items[:] = [item for part in dealt for module in part for item in module]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401  xdist has no types
     """Tell a test process whether the tests were ever compiled, before another one does so."""
     node.workerinput["compiled"] = any(Path(__file__).parent.glob("unit/*/__pycache__/*-pytest-*"))
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
+    """Report a failure whose source Python cannot parse, instead of ending the whole run.
+
+    Where a browser's greenlets run, Python 3.11 may fail with "AST constructor recursion depth
+    mismatch".
+    """
+    try:
+        return pytest.TestReport.from_item_and_call(item, call)
+    except SystemError:
+        item.config.option.tbstyle = "native"
+        return pytest.TestReport.from_item_and_call(item, call)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,6 +135,12 @@ def _one_first(workerinput: dict[str, Any]) -> Iterator[None]:
         except BlockingIOError:
             flock(lock, LOCK_SH)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep no lock of an earlier run."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

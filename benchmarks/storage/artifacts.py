@@ -1,8 +1,11 @@
-"""Many small artifacts."""
+"""Many small artifacts, and the same files sent with boto3 by a number of threads."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import boto3
+from botocore.config import Config
 from forge_worker.job_io.artifacts import ArtifactKeeper
 
 from benchmarks.storage.bed import LIMIT_MB, Way, way
@@ -23,6 +26,23 @@ def small_artifacts(
         took, busy = time.monotonic() - began, time.process_time() - busy
         served = _cpu_s(made) - served
     return took, busy, served
+
+
+def plain_puts(root: Path, count: int, *, address: str, threads: int) -> tuple[float, float, float]:
+    """Store the same files with boto3's `put_object`; return as `small_artifacts`."""
+    root.mkdir(parents=True)
+    for number in range(count):
+        (root / f"{number:05}").write_text("abcd")
+    pooled = Config(max_pool_connections=threads)
+    client = boto3.client("s3", endpoint_url=address, config=pooled)
+
+    def put(path: Path) -> None:
+        client.put_object(Bucket="plain", Key=path.name, Body=path.read_bytes())
+
+    began, busy = time.monotonic(), time.process_time()
+    with ThreadPoolExecutor(threads) as pool:
+        assert len(list(pool.map(put, root.iterdir()))) == count
+    return time.monotonic() - began, time.process_time() - busy, 0.0
 
 
 def _cpu_s(made: Way) -> float:

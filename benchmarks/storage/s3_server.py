@@ -1,10 +1,14 @@
-"""An S3 server in a folder, for measurements alone: it checks no signature and no checksum."""
+"""An S3 server in a folder, for measurements alone: it checks no signature and no checksum.
+
+It may wait before it answers, as one that is not on the same machine does.
+"""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +17,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 PIECE = 1 << 20
 ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else "/nonexistent")
+DELAY_S = float(sys.argv[2] if len(sys.argv) > 2 else 0)
 METADATA = "x-amz-meta-"
 metadata: dict[Path, dict[str, str]] = {}
 
@@ -37,6 +42,7 @@ class Handler(BaseHTTPRequestHandler):
                 left -= len(piece)
             file.flush()
             os.fsync(file.fileno())
+        time.sleep(DELAY_S)
         metadata[path] = {k: v for k, v in self.headers.items() if k.lower().startswith(METADATA)}
         self._answer(ETag='"x"')
 
@@ -95,12 +101,15 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def s3_server(root: Path) -> Iterator[tuple[str, str]]:
-    """Start it as a process, and yield its address and the URL of a store in it."""
+def s3_server(root: Path, delay_s: float = 0.0) -> Iterator[tuple[str, str]]:
+    """Start it as a process, and yield its address and the URL of a store in it.
+
+    It takes `delay_s` longer for each object that it stores.
+    """
     root.mkdir()
     credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     os.environ |= {**credentials, "AWS_DEFAULT_REGION": "us-east-1"}
-    command = [sys.executable, __file__, str(root)]
+    command = [sys.executable, __file__, str(root), str(delay_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -9,12 +9,13 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.storage.artifacts import small_artifacts
+from benchmarks.storage.artifacts import plain_puts, small_artifacts
 from benchmarks.storage.checkpoint import Figures, checkpoints, copied, plainly_sent
 from benchmarks.storage.project import project
 from benchmarks.storage.s3_server import s3_server
 
 T = TypeVar("T")
+THREADS = (8, 32)
 Act = Callable[..., list[Figures]]
 HEAD = "| | s | CPU s | read | written | sent | extra disk |\n|---|---|---|---|---|---|---|"
 
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--project-files", type=int, default=3000, help="0 for no project")
     parser.add_argument("--project-kb", type=int, default=100, help="their average size in KiB")
     parser.add_argument("--artifacts", type=int, default=6000, help="small artifacts; 0 for none")
+    parser.add_argument("--delay-ms", type=float, default=20, help="of S3 for each small artifact")
     parser.add_argument("--folder", type=Path, help="where to write; by default, the temporary one")
     asked = parser.parse_args()
     size = asked.mb << 20
@@ -42,15 +44,30 @@ def main() -> None:
     for act, store, over_http in product(acts, ("folder", "S3"), (False, True)):
         name = f"{store}, {'HTTP' if over_http else 'direct'}"
         _shown(name, _apart(asked.folder, partial(_on, act, store, over_http)))
-    small = partial(small_artifacts, count=asked.artifacts)
-    for store, over_http in product(("folder", "S3"), (False, True)) if asked.artifacts else ():
-        took, worker, server = _apart(asked.folder, partial(_on, small, store, over_http))
-        print(
-            f"\n{asked.artifacts} artifacts of 4 bytes, {store},"
-            f" {'HTTP' if over_http else 'direct'}:"
-            f" {took:.1f} s; CPU: worker {worker:.1f} s, server {server:.1f} s",
-            flush=True,
-        )
+    if asked.artifacts:
+        _artifacts(asked.folder, asked.artifacts, asked.delay_ms / 1000)
+
+
+def _artifacts(folder: Path | None, count: int, delay_s: float) -> None:
+    print(
+        f"\n| {count} artifacts of 4 bytes | s | CPU s | CPU s of the server |\n|---|---|---|---|"
+    )
+    small = partial(small_artifacts, count=count)
+    for store, over_http in product(("folder", "S3"), (False, True)):
+        name = f"{store}, {'HTTP' if over_http else 'direct'}"
+        _line(name, _apart(folder, partial(_on, small, store, over_http, delay_s=delay_s)))
+    for threads in THREADS:
+
+        def plain(root: Path, threads: int = threads) -> tuple[float, float, float]:
+            root.mkdir()
+            with s3_server(root / "s3", delay_s) as (address, _):
+                return plain_puts(root / "plain", count, address=address, threads=threads)
+
+        _line(f"S3, boto3, {threads} threads", _apart(folder, plain))
+
+
+def _line(name: str, figures: tuple[float, float, float]) -> None:
+    print(f"| {name} | {' | '.join(f'{one:.1f}' for one in figures)} |", flush=True)
 
 
 def _apart(folder: Path | None, act: Callable[[Path], T]) -> T:
@@ -64,11 +81,17 @@ def _plain(root: Path, files: int, size: int) -> list[Figures]:
         return plainly_sent(root / "plain", files, size, address)
 
 
-def _on(act: Callable[..., T], store: str, over_http: bool, root: Path) -> T:  # noqa: FBT001
+def _on(
+    act: Callable[..., T],
+    store: str,
+    over_http: bool,  # noqa: FBT001
+    root: Path,
+    delay_s: float = 0.0,
+) -> T:
     root.mkdir()
     if store == "folder":
         return act(root / "way", over_http=over_http, store_url=None)
-    with s3_server(root / "s3") as (_, url):
+    with s3_server(root / "s3", delay_s) as (_, url):
         return act(root / "way", over_http=over_http, store_url=url)
 
 

@@ -12,7 +12,7 @@ from forge_client import settings
 from forge_client.connection import connect
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar, expanded, from_toml, sweep_name
-from forge_client.project.submission import PYTEST
+from forge_client.project.submission import PYTEST, called
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
@@ -179,17 +179,17 @@ class Client(Plans, Administration):
         root = Path(folder)
         project = Project.read(root).including(include)
         base = project.request().changed({"parallel": project.parallel, "command": command, **spec})
-        base = base.changed({"name": base.name or root.resolve().name or "job"})
-        called = sweep_name(base.sweep or base.name or "job", base.idempotency_key)
+        base = base.changed({"name": base.name or called(root)})
+        made = sweep_name(base.sweep or base.name or "job", base.idempotency_key)
         points = expanded(
             base,
             {**from_toml(project.matrix), **from_toml(matrix or {})},
             repeat=repeat or project.repeat,
-            sweep=called,
+            sweep=made,
             key=base.idempotency_key,
         )
         self.sender.submit(packed(project, root), points)
-        return Sweep(self.backend, called)
+        return Sweep(self.backend, made)
 
     def sweep(self, name: str, *, owner: str | None = None) -> Sweep:
         """Return an existing sweep of yours, or of another owner.

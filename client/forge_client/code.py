@@ -14,9 +14,10 @@ from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
-from forge_client.downloads import at_once, corrupt
+from forge_client.downloads import at_once, corrupt, whole_folder
 from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
+from forge_client.project.environment.settled import WRITTEN
 from forge_client.project.forge_toml import Project
 from forge_client.project.git import UNCOMMITTED
 
@@ -37,7 +38,8 @@ def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
         raise ClientError(
             f"{folder} is not empty", hint="name another folder", code="folder_not_empty"
         )
-    _unpack(backend, job.job_id, job.bundle_digest, folder)
+    with whole_folder(folder) as whole:
+        _unpack(backend, job.job_id, job.bundle_digest, whole)
 
 
 def uncommitted(backend: Backend, job: JobDetail) -> str:
@@ -55,6 +57,20 @@ def uncommitted(backend: Backend, job: JobDetail) -> str:
         return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
 
+def listed_packages(backend: Backend, job: JobDetail) -> str:
+    """Return the list of the packages that a job installs, "" if it installs none.
+
+    Raises:
+        ClientError: as `fetch`.
+    """
+    listed = job.spec.get("requirements")
+    if not listed:
+        return ""
+    with _files(backend, job) as files:
+        file = files.get(listed)
+        return file.read_text(encoding="utf-8", errors="replace") if file else ""
+
+
 def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> Iterator[str]:
     """Yield the lines of a unified diff of a job's code and that of another job, or a project.
 
@@ -66,7 +82,11 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
             _project(one) if isinstance(one, Path) else stack.enter_context(_files(backend, one))
             for one in (job, other)
         )
+        # A folder has no lock before it is submitted.
+        skipped = WRITTEN if isinstance(other, Path) else ()
         for name in sorted({*before, *after}):
+            if name.startswith(skipped):
+                continue
             yield from _difference(name, before.get(name), after.get(name))
 
 

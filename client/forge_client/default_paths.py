@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from platformdirs import user_data_path, user_state_path
+from platformdirs import user_cache_path, user_data_path, user_state_path
 
 
 def default_dir() -> Path:
@@ -13,3 +13,8 @@ def default_dir() -> Path:
 def pointer() -> Path:
     """Return the file that names the folder of this user's latest `forge up`."""
     return user_state_path("forge") / "up"
+
+
+def locks() -> Path:
+    """Return the folder of the locks that were made for this user's projects."""
+    return user_cache_path("forge") / "locks"

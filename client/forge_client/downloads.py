@@ -3,8 +3,8 @@
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -89,6 +89,24 @@ def verified_code(path: Path, digest: str) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to fill; what is in it appears in `folder` at the end, or not at all."""
+    there = folder.is_dir()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = (folder if there else folder.parent) / f".{secrets.token_hex(8)}.partial"
+    partial.mkdir()
+    try:
+        yield partial
+        if there:
+            for path in list(partial.iterdir()):
+                path.replace(folder / path.name)
+        else:
+            partial.replace(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> None:
     """Write a file from its chunks, several at once.
 
@@ -105,6 +123,9 @@ def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> No
 
 def at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
     """Call a function for each item, several at a time; the first error ends it."""
+    # Most commands download nothing.
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
     threads = ThreadPoolExecutor(AT_ONCE)
     try:
         for _ in threads.map(act, items):
@@ -152,10 +173,29 @@ def download_all(
 ) -> list[Path]:
     """Write artifacts to a folder; identical existing files are left alone.
 
+    A folder that does not exist appears once it is complete. If that is interrupted, another call
+    goes on with what is there.
+
     Raises:
         ClientError: a path leads out of the folder, a file cannot be written, or is corrupt.
     """
+    place = folder if folder.exists() else _partial(folder, artifacts)
+    _download_all(backend, artifacts, place, progress)
+    if place != folder and place.exists():
+        place.replace(folder)
+    return [folder / artifact.path for artifact in artifacts]
 
+
+def _partial(folder: Path, artifacts: Sequence[Artifact]) -> Path:
+    """Return the place of a folder until it is complete: of these artifacts, and of no others."""
+    keys = "\n".join(artifact.key for artifact in artifacts)
+    digest = hashlib.sha256(keys.encode()).hexdigest()[:8]
+    return folder.with_name(f"{folder.name}.partial-{digest}")
+
+
+def _download_all(
+    backend: Backend, artifacts: Sequence[Artifact], folder: Path, progress: Progress | None
+) -> None:
     def download(artifact: Artifact) -> Path:
         return _download(backend, artifact, folder, progress)
 
@@ -164,7 +204,6 @@ def download_all(
     for artifact in artifacts:
         if in_chunks(artifact.key):
             download(artifact)
-    return [folder / artifact.path for artifact in artifacts]
 
 
 def _download(

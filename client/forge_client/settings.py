@@ -6,17 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.http.server import Server, checked_key, checked_url, read_key
-from forge_client.up import running
 
 PLACES = ("url", "database_url")
 
@@ -31,11 +24,12 @@ def login_name() -> str:
 
 @dataclass(frozen=True)
 class Connection:
-    """The database and the store to use; `up_dir` is the folder of the `forge up` they are from."""
+    """The database and the store to use; of a `forge up`, also its folder and its server's URL."""
 
     database_url: str
     store_url: str | None
     up_dir: Path | None = None
+    up_url: str | None = None
 
     def store(self) -> str:
         """Return the store's URL.
@@ -52,10 +46,10 @@ class Connection:
         return self.store_url
 
 
-class Settings(BaseSettings):
-    """Where to find Forge, and as whom."""
+class Settings(BaseModel):
+    """Where to find Forge, and as whom. Each field is also a variable, `FORGE_URL` and so on."""
 
-    model_config = SettingsConfigDict(env_prefix="FORGE_", env_ignore_empty=True, extra="ignore")
+    model_config = ConfigDict(frozen=True)
 
     url: str | None = None
     api_key: SecretStr | None = None
@@ -110,8 +104,12 @@ class Settings(BaseSettings):
             )
         if self.database_url:
             return Connection(self.database_url, self.store_url)
+        # What it needs is of no use to those who have a server.
+        from forge_client.up import running  # noqa: PLC0415
+
         up = running.find(self.dir)
-        return Connection(up.database_url, self.store_url or up.store_url, up.dir)
+        store_url = self.store_url or up.store_url
+        return Connection(up.database_url, store_url, up.dir, up.url or None)
 
 
 def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings:
@@ -128,9 +126,9 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
         ClientError: a variable is invalid, or one layer names both a server and a database.
     """
     given = {name: value for name, value in flags.items() if value is not None}
+    variables = _variables()
     try:
-        settings = _layered(given, project)
-        variables = Settings().model_dump(exclude_unset=True)
+        settings = Settings.model_validate({**project, **variables, **given})
     except ValidationError as error:
         raise _refused(error) from error
     chosen = _chosen({"the options": given, "FORGE_* variables": variables, "forge.toml": project})
@@ -150,21 +148,10 @@ def _with_one_key(
     return settings
 
 
-def _layered(given: Mapping[str, object], project: Mapping[str, object]) -> Settings:
-    class Layered(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            del dotenv_settings, file_secret_settings
-            return init_settings, env_settings, InitSettingsSource(settings_cls, dict(project))
-
-    return Layered(**given)  # type: ignore[arg-type]  # pydantic checks them
+def _variables() -> dict[str, str]:
+    """Return the FORGE_* variables that are set, by the names of their fields."""
+    known = {name: os.environ.get(f"FORGE_{name.upper()}") for name in Settings.model_fields}
+    return {name: text for name, text in known.items() if text}
 
 
 def _chosen(layers: Mapping[str, Mapping[str, object]]) -> str | None:

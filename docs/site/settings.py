@@ -8,9 +8,8 @@ from forge_client.settings import Settings as ClientSettings
 from forge_functions.server import Settings as ServerSettings
 from forge_schema.sweeper.main import ProcessSettings as SweeperSettings
 from forge_worker.settings.help import table as worker_settings
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings
 from tabular import cell, table
 
 HEAD = """\
@@ -23,7 +22,7 @@ Generated from the code. Each setting is an environment variable. Flags of the s
 
 [Worker settings](../worker-settings.md) explains them.
 """
-PROGRAMS: Mapping[str, type[BaseSettings]] = {
+PROGRAMS: Mapping[str, type[BaseModel]] = {
     "forge-server": ServerSettings,
     "forge-sweeper": SweeperSettings,
     "forge": ClientSettings,

@@ -1,145 +1,40 @@
 """Fit an Auto Scaling group to the queue: once now, or every minute with `--every 60`.
 
-Machines are added by the desired capacity. They are not removed by it, since the group would not
-know which are busy: surplus idle ones are drained, and ended by name at a later look.
+On AWS, infra/template.yaml runs the same as a scheduled function.
 """  # noqa: INP001 - a script, not a package
 
 import argparse
-import math
-import os
 import signal
 import sys
-from dataclasses import dataclass
 from threading import Event
-from typing import Any
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
-from forge_schema.access.worker_tokens import NotOffline, WorkerTokens
-from forge_schema.database.pool import Database, Row
+from forge_functions.handlers.scale import NoSuchGroup, ScaleSettings, look, opened, say
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.states import Command
-from forge_schema.queue.registry import Registry
-
-# The operator decides which shapes a pool serves.
-DEMAND = """
-    SELECT coalesce(sum(demand), 0)::integer AS jobs
-    FROM queue_demand WHERE accelerator = ANY(%s)
-"""
-ACTOR = "autoscaler"
-# After so long, a machine will not return, even from a network partition.
-FORGET_AFTER_S = 86_400
-# boto3 creates its clients at run time, so they have no static type.
-Client = Any
-
-
-@dataclass(frozen=True)
-class Group:
-    """A group as AWS describes it: the ids of its machines, and its size."""
-
-    name: str
-    machines: frozenset[str]
-    desired: int
-    largest: int
 
 
 def main() -> None:
     """Look once, or until told to leave."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--group", required=True, help="the group's name")
-    parser.add_argument("--jobs-each", type=int, default=1, help="jobs at once on a machine")
-    parser.add_argument("--accelerators", default="any,cuda", help="whose demand it serves")
+    for name, field in ScaleSettings.model_fields.items():
+        flag = f"--{name.removesuffix('_s').replace('_', '-')}"
+        parser.add_argument(flag, dest=name, required=field.is_required(), help=field.description)
     parser.add_argument("--every", type=float, help="seconds between looks; once without it")
-    given = parser.parse_args()
+    given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
+    every = given.pop("every", None)
+    settings = ScaleSettings.model_validate(given)
     leave = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leave.set())
-    client = boto3.session.Session().client("autoscaling")
-    with Database(os.environ["FORGE_DATABASE_URL"], size=1, prepare=False) as database:
-        while True:
-            try:
-                wanted = math.ceil(demand(database, given.accelerators) / given.jobs_each)
-                fit(database, client, given.group, wanted)
-            except (ForgeError, BotoCoreError, ClientError) as error:
-                say(f"this look failed: {error}")
-            if given.every is None or leave.wait(given.every):
-                return
-
-
-def demand(database: Database, accelerators: str) -> int:
-    """Return how many jobs run or could run now."""
-    with database.reporting() as connection:
-        row = connection.execute(DEMAND, (accelerators.split(","),)).fetchone()
-    assert row is not None  # noqa: S101 - a sum has a row
-    jobs: int = row["jobs"]
-    return jobs
-
-
-def fit(database: Database, client: Client, name: str, wanted: int) -> None:
-    """Take the steps of one look; whatever is cut short, the next look does."""
-    group = described(client, name)
-    # Enrolment names a worker after its machine.
-    machines = [row for row in Registry(database, actor=ACTOR).workers() if row["name"][:2] == "i-"]
-    mine = [row for row in machines if row["name"] in group.machines]
-    forget(database, [row for row in machines if row["name"] not in group.machines])
-    left = group.desired - end_drained(client, mine)
-    wanted = min(wanted, group.largest)
-    if wanted > left:
-        say(f"{left} machines, {wanted} wanted")
-        client.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=wanted)
-    else:
-        drain_idle(database, mine, left - wanted)
-
-
-def described(client: Client, name: str) -> Group:
-    """Return the group, without machines that are on their way out."""
-    groups = client.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
-    if not groups["AutoScalingGroups"]:
-        sys.exit(f"asg: there is no Auto Scaling group {name}")
-    (found,) = groups["AutoScalingGroups"]
-    here = {i["InstanceId"] for i in found["Instances"] if not leaving(i["LifecycleState"])}
-    return Group(name, frozenset(here), found["DesiredCapacity"], found["MaxSize"])
-
-
-def leaving(state: str) -> bool:
-    """Tell whether a machine in this state of its life is on its way out."""
-    return state.startswith(("Terminat", "Detach"))
-
-
-def end_drained(client: Client, mine: list[Row]) -> int:
-    """End machines that hold nothing and take nothing more, and return how many."""
-    drained = [row for row in mine if row["status"] == "draining" and row["leases"] == 0]
-    for row in drained:
-        say(f"ending {row['name']}, which is drained")
-        client.terminate_instance_in_auto_scaling_group(
-            InstanceId=row["name"], ShouldDecrementDesiredCapacity=True
-        )
-    return len(drained)
-
-
-def drain_idle(database: Database, mine: list[Row], surplus: int) -> None:
-    """Have as many machines as are too many take nothing more, idle ones only."""
-    surplus -= sum(row["command"] is not None for row in mine)
-    idle = [row for row in mine if row["command"] is None and row["leases"] == 0]
-    registry = Registry(database, actor=ACTOR)
-    for row in idle[: max(0, surplus)]:
-        say(f"draining {row['name']}, which is idle")
-        registry.command(row["id"], Command.DRAIN)
-
-
-def forget(database: Database, gone: list[Row]) -> None:
-    """Remove the workers of machines that are long gone."""
-    tokens = WorkerTokens(database, actor=ACTOR)
-    for row in gone:
-        if row["status"] == "offline" and row["silent_s"] > FORGET_AFTER_S:
-            try:
-                tokens.delete(row["id"])
-            except NotOffline:
-                continue
-
-
-def say(what: str) -> None:
-    sys.stderr.write(f"asg: {what}\n")
+    while True:
+        try:
+            look(*opened(), settings)
+        except NoSuchGroup as error:
+            sys.exit(f"scale: {error.message}")
+        except (ForgeError, BotoCoreError, ClientError) as error:
+            say(f"this look failed: {error}")
+        if every is None or leave.wait(every):
+            return
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ STATUS = {
     "worker_not_offline": HTTPStatus.CONFLICT,
     "object_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "key_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "url_unusable": HTTPStatus.UNPROCESSABLE_ENTITY,
     "job_ambiguous": HTTPStatus.UNPROCESSABLE_ENTITY,
     "cron_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "timezone_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -180,7 +181,7 @@ def _unexpected(request: Request, error: Exception) -> JSONResponse:
     log.error("unexpected_error", error=type(error).__name__, exc_info=error)
     problem = Problem(
         code="internal",
-        message="this should not have happened",
+        message="unexpected error",
         hint="the server's log has details under the request's id",
     )
     return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, problem)

@@ -13,6 +13,7 @@ import structlog
 from forge_schema.database.current import HEAD
 from forge_schema.database.pool import NotMigrated
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.storage import StoreUrlInvalid
 
 if TYPE_CHECKING:
@@ -112,4 +113,6 @@ def sweeper(shared: Services) -> None:
     """Check that nothing waits that a sweeper should have moved."""
     row = shared.database.one("lateness", ttl=shared.settings.ttl)
     if row is not None and row["seconds"] > LATE_S:
-        raise Wrong(f"something has been due for {row['seconds']:.0f} s: is a sweeper running?")
+        raise Wrong(
+            f"something has been due for {duration_text(row['seconds'])}: is a sweeper running?"
+        )

@@ -41,11 +41,12 @@ from forge_functions.routes import (
 )
 from forge_functions.routes.admin import approvals as admin_approvals
 from forge_functions.routes.admin import events as admin_events
+from forge_functions.routes.admin import invitations as admin_invitations
 from forge_functions.routes.admin import keys as admin_keys
 from forge_functions.routes.admin import queues as admin_queues
 from forge_functions.routes.admin import workers as admin_workers
 from forge_functions.routes.plans import schedules, templates
-from forge_functions.routes.workers import enrol, upcoming
+from forge_functions.routes.workers import enrol, join, upcoming
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
@@ -70,11 +71,13 @@ ROUTERS = (
     fleet.router,
     overview.router,
     admin_workers.router,
+    admin_invitations.router,
     admin_keys.router,
     admin_queues.router,
     admin_approvals.router,
     admin_events.router,
     enrol.router,
+    join.router,
     workers.router,
     worker_records.router,
     upcoming.router,

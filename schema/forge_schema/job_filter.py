@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.quantities import DAY, span
+from forge_schema.model.quantities import DAY, counted, span
 from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFor
 
 KEYS = (
@@ -138,7 +138,10 @@ def parse(text: str) -> Filter:
     """
     if len(text) > LENGTH:
         raise FilterInvalid(
-            f"it has more than {LENGTH} characters", hint="shorten it", start=LENGTH, end=len(text)
+            f"it has more than {counted(LENGTH, 'character')}",
+            hint="shorten it",
+            start=LENGTH,
+            end=len(text),
         )
     words: list[str] = []
     found: dict[str, tuple[str, ...]] = {}

@@ -1,8 +1,9 @@
 """A shell inside a running job: what its caller, the server and its worker send each other.
 
-All three speak over WebSockets. A binary message carries bytes, after a first byte that names their
+A shell is one command, or a whole SSH connection, which also carries ports of the job. All three
+speak over WebSockets. A binary message carries bytes, after a first byte that names their
 stream; one without bytes ends the stream. Text messages are JSON: first the order, then from the
-caller the new sizes of its terminal, and from the worker how the command ended.
+caller the new sizes of its terminal, and from the worker its SSH server's key and how it ended.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import BaseModel, Field, model_validator
 
 from forge_schema.model.fields import SMALLINT, KnownFields, Text
+from forge_schema.model.quantities import counted
 
 if TYPE_CHECKING:
     import ssl
@@ -30,6 +32,9 @@ LEASE = "X-Forge-Lease"
 # How long connecting, and then the order, may take.
 OPEN_S, ORDER_S = 15.0, 10.0
 Side = Annotated[int, Field(ge=1, le=10_000)]
+# Lower ones are the system's.
+Port = Annotated[int, Field(ge=1024, le=65_535)]
+MOST_PORTS = 16
 
 
 class Terminal(KnownFields):
@@ -41,17 +46,30 @@ class Terminal(KnownFields):
 
 
 class ShellWanted(KnownFields):
-    """A command to run inside a rank of a job; without a terminal, with three streams."""
+    """A command to run inside a rank of a job; without a terminal, with three streams.
 
-    command: Annotated[list[Text], Field(min_length=1, max_length=1000)]
+    Instead of a command, `ssh` asks for an SSH server, and `ports` for one that does nothing but
+    connect to these ports of the job.
+    """
+
+    command: Annotated[list[Text], Field(default_factory=list, max_length=1000)]
     rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
     terminal: Terminal | None = None
+    ssh: bool = False
+    ports: Annotated[list[Port], Field(default_factory=list, max_length=MOST_PORTS)]
 
     @model_validator(mode="after")
-    def _is_short(self) -> Self:
+    def _is_one_short_wish(self) -> Self:
+        if sum(map(bool, (self.command, self.ssh, self.ports))) != 1:
+            raise ValueError("one of command, ssh and ports is needed")
         if len(self.text) > MOST_CHARACTERS:
-            raise ValueError(f"the command has more than {MOST_CHARACTERS} characters")
+            raise ValueError(f"the command has more than {counted(MOST_CHARACTERS, 'character')}")
         return self
+
+    @property
+    def program(self) -> str:
+        """What is shown of it in one word."""
+        return self.command[0] if self.command else "ssh" if self.ssh else "port"
 
     @property
     def text(self) -> str:
@@ -59,7 +77,7 @@ class ShellWanted(KnownFields):
         return shlex.join(self.command)
 
 
-class ShellTicket(BaseModel):
+class ShellTicket(BaseModel, defer_build=True):
     """The right to open one shell, for a minute: show it, and send the order as it is."""
 
     ticket: str
@@ -67,10 +85,14 @@ class ShellTicket(BaseModel):
     worker: str
 
 
-class ShellNews(BaseModel):
-    """The size of a terminal, or how a command ended: with a code, or not begun with an error."""
+class ShellNews(BaseModel, defer_build=True):
+    """The size of a terminal, or how a command ended: with a code, or not begun with an error.
+
+    `host_key` is the public key of an SSH server, sent before its first byte.
+    """
 
     terminal: Terminal | None = None
+    host_key: str = ""
     exit_code: int | None = None
     code: str = ""
     message: str = ""

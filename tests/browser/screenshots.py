@@ -63,6 +63,7 @@ class Shown:
             "jobs": "/jobs?q=train-resnet",
             "job": f"/jobs/{self.job}",
             "curves": f"/jobs/{self.on_gpus}#charts",
+            "compare": f"/compare?job={self.job}&job={self.on_gpus}",
             "submit": f"/submit?from={self.job}",
             "workers": "/workers",
             "worker": f"/workers/{self.worker}",

@@ -64,7 +64,7 @@ def test_the_command_that_is_shown_starts_a_worker(browsing: Browsing, tmp_path:
     page.get_by_role("link", name="Create a worker").click()
     page.get_by_label("Name").fill(name)
     page.get_by_label("Labels").fill("zone=eu")
-    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("button", name="Create, with a token").click()
     shown = page.locator("#token-shell")
     expect(shown).to_contain_text("forge-worker --url")
     pasted = started(shown.inner_text(), tmp_path)

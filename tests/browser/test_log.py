@@ -155,7 +155,7 @@ def test_an_attempt_that_begins_later_can_be_chosen(browsing: Browsing) -> None:
     expect(log.locator("option")).to_have_text(["all", "1"])
     page.get_by_role("button", name="Retry").click()
     expect(log.locator("option")).to_have_text(["all", "2", "1"])
-    expect(charts.locator("option")).to_have_text(["newest", "2", "1"])
+    expect(charts.locator("option")).to_have_text(["all, joined", "2", "1"])
     log.select_option("2")
     expect(page.locator(".log-line")).to_have_text(["2"])
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import psycopg
+from forge_schema.storage.chunks import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 STATES = "SELECT state, count(*) FROM job_status GROUP BY state ORDER BY 2 DESC"
 REASONS = "SELECT reason, count(*) FROM attempt GROUP BY reason ORDER BY 2 DESC"
 GROWN = "SELECT count(*) FROM event WHERE action = 'asked to grow'"
+LARGE = f"SELECT count(*) FROM checkpoint WHERE bytes > {CHUNK_BYTES}"
+RESUMED = f"""
+    SELECT count(*) FROM attempt
+    WHERE started_at IS NOT NULL AND EXISTS (
+        SELECT FROM checkpoint AS earlier
+        WHERE earlier.job_id = attempt.job_id AND earlier.attempt < attempt.attempt
+            AND bytes > {CHUNK_BYTES}
+    )
+"""
 SCHEDULED = "SELECT count(*) FROM job WHERE idempotency_key LIKE 'schedule:%'"
 Counts = dict[str, int]
 
@@ -23,7 +33,8 @@ class Figures:
     """Counts; `cancelled_at_the_end` jobs were cancelled because they took too long.
 
     `scheduled` jobs were submitted by schedules; `grown` runs were asked to go on with more
-    machines.
+    machines. `large` checkpoints were in chunks when all was at rest; `resumed` attempts began
+    after one of their job was stored.
     """
 
     seed: int
@@ -32,6 +43,8 @@ class Figures:
     jobs: int = 0
     scheduled: int = 0
     grown: int = 0
+    large: int = 0
+    resumed: int = 0
     cancelled_at_the_end: int = 0
     states: Counts = field(default_factory=dict)
     attempts: int = 0
@@ -52,6 +65,8 @@ class Figures:
             self.states = dict(connection.execute(STATES).fetchall())
             (self.scheduled,) = connection.execute(SCHEDULED).fetchone() or (0,)
             (self.grown,) = connection.execute(GROWN).fetchone() or (0,)
+            (self.large,) = connection.execute(LARGE.encode()).fetchone() or (0,)
+            (self.resumed,) = connection.execute(RESUMED.encode()).fetchone() or (0,)
             self.reasons = dict(connection.execute(REASONS).fetchall())
         self.jobs, self.attempts = sum(self.states.values()), sum(self.reasons.values())
 
@@ -67,6 +82,7 @@ class Figures:
             "jobs": f"{self.jobs}: {_list(self.states)}",
             "of these, by schedules": self.scheduled,
             "runs asked to grow": self.grown,
+            "checkpoints in chunks": f"{self.large}; {self.resumed} attempts began after one",
             "cancelled at the end": self.cancelled_at_the_end,
             "attempts": f"{self.attempts}: {_list(self.reasons)}",
             "faults": f"{self.faults}: {_list(self.struck)}",

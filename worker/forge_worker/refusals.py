@@ -3,6 +3,7 @@
 from threading import Lock
 
 import structlog
+from forge_schema.model.quantities import duration_text
 
 # Many tries would change nothing, and might lock the worker out.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 120.0
@@ -33,7 +34,7 @@ class Refusals:
             first = self._met and not self._reasons
             self._reasons[who] = why
         if first:
-            longest = f"{LONGEST_PAUSE_S:.0f} s"
+            longest = duration_text(LONGEST_PAUSE_S)
             log.error("queue_refuses", why=why, note=f"retried after up to {longest}, not logged")
 
     def met(self) -> None:

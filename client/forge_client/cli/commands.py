@@ -29,7 +29,9 @@ PANELS = {
         "checkpoints": "jobs.checkpoints:checkpoints",
         "code": "code.code:code",
         "diff": "code.code:diff",
-        "exec": "jobs.shell:enter",
+        "exec": "inside.shell:enter",
+        "ssh": "inside.tunnels:ssh",
+        "port": "inside.tunnels:port",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
     },
@@ -53,6 +55,8 @@ PANELS = {
         "up": "admin.up:up",
         "down": "admin.up:down",
         "dashboard": "jobs.dashboard:dashboard",
+        "backup": "admin.backup:backup",
+        "restore": "admin.backup:restore",
         "events": "admin.events:events",
         "doctor": "admin.doctor:doctor",
     },
@@ -69,7 +73,29 @@ FORMER = {
     "keys": ("key",),
     "templates": ("template",),
 }
-WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec"}
+# Words of other tools, and the commands that do the same.
+ELSEWHERE = {
+    **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
+    **dict.fromkeys(("status", "describe", "info", "inspect", "get"), "show"),
+    **dict.fromkeys(("kill", "stop", "rm", "delete", "abort", "scancel"), "cancel"),
+    **dict.fromkeys(("run", "launch", "sbatch", "srun"), "submit"),
+    **dict.fromkeys(("tail", "output", "attach"), "logs"),
+    **dict.fromkeys(("fetch", "download", "outputs", "files"), "artifacts"),
+    **dict.fromkeys(("shell",), "exec"),
+    **dict.fromkeys(("start", "serve"), "up"),
+    **dict.fromkeys(("why",), "explain"),
+    **dict.fromkeys(("sweeps",), "sweep list"),
+    **dict.fromkeys(("schedules", "cron"), "schedule list"),
+    **dict.fromkeys(("reports",), "report list"),
+    **dict.fromkeys(("ui", "web", "login"), "dashboard"),
+    **dict.fromkeys(("audit", "history"), "events"),
+    **dict.fromkeys(("check", "health"), "doctor"),
+}
+PLAINLY = {
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
+    "Input should be a valid number, unable to parse string as a number": "write a number",
+}
+WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
 
@@ -93,7 +119,18 @@ class Commands(TyperGroup):
             now = FORMER[args[0]]
             narration.say(f"`forge {args[0]}` is now `forge {' '.join(now)}`", "dim")
             args = [*now, *args[1:]]
+        if args and args[0] in ELSEWHERE:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {ELSEWHERE[args[0]]}'?")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        """Run a command; what is wrong with an option is said in our words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            said = error.message.removeprefix("Value error, ")
+            error.message = PLAINLY.get(said, said)
+            raise
 
 
 def _loaded(name: str) -> Any:  # noqa: ANN401 - as above

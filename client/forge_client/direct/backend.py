@@ -1,12 +1,15 @@
 """The backend that accesses the database and the store directly, without a server."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
 from forge_schema.database.pool import Database
+from forge_schema.model.admin import Invitation
 from forge_schema.model.bundles import Segment, SegmentList
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
@@ -21,6 +24,7 @@ from forge_client.backend import Progress
 from forge_client.checks import Check
 from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
+from forge_client.direct.package import package_digest
 from forge_client.direct.translation import raising_client_errors, translated
 from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
 from forge_client.errors import ClientError
@@ -28,10 +32,41 @@ from forge_client.project.bundle import Bundle
 from forge_client.project.image_tar import ImageTar
 from forge_client.settings import Connection
 
+# What it would print about an outage, commands say themselves.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+
 
 @raising_client_errors
 class DirectAdmin(Admin):
-    """Admin operations, directly on the database."""
+    """Admin operations, directly on the database. `server_url` is that of a `forge up`."""
+
+    server_url: str | None = None
+
+    def invite_worker(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Invitation:
+        """Make a worker that waits for its machine, and the line to paste there.
+
+        Raises:
+            ClientError: no server is named, or it does not answer.
+        """
+        url = url or self.server_url
+        if url is None:
+            raise ClientError(
+                "a machine joins through a server, but only a database is configured",
+                hint="name the server as the machine reaches it: --server https://…",
+                code="server_not_named",
+            )
+        digest = package_digest(url)
+        return self.invitation(
+            name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
+        )
 
 
 @raising_client_errors
@@ -72,7 +107,9 @@ class DirectBackend(Service):
     @cached_property
     def admin(self) -> DirectAdmin:
         """The admin operations."""
-        return DirectAdmin(self.caller, self._connected)
+        admin = DirectAdmin(self.caller, self._connected)
+        admin.server_url = self._connection.up_url
+        return admin
 
     @cached_property
     def findings(self) -> DirectFindings:
@@ -127,6 +164,16 @@ class DirectBackend(Service):
         Audit(self._database).note(
             self.caller.actor, "entered", {"program": program}, job_id=job_id
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same database."""
+        given = {
+            "FORGE_DATABASE_URL": self._connection.database_url,
+            "FORGE_STORE_URL": self._connection.store_url,
+            "FORGE_OWNER": self.caller.owner,
+        }
+        return {name: value for name, value in given.items() if value}
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
         """Return a chunk's output, decompressed and verified."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 from forge_schema.database.pool import Database
+from forge_schema.model.quantities import counted
 from forge_schema.read.growth import growth
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.store import Store
@@ -57,7 +58,7 @@ def _check(disk: _Disk, all_disks: list[_Disk]) -> Check:
     if free is None or per_day <= 0:
         return Check(name=disk.name, standing=Standing.OK, detail=_said(disk.holds, growing, room))
     days = free / per_day
-    detail = _said(disk.holds, growing, room, f"full in about {days:,.0f} days")
+    detail = _said(disk.holds, growing, room, f"full in about {counted(round(days), 'day')}")
     if days < SOON_DAYS:
         return Check(name=disk.name, standing=Standing.WARN, detail=detail, hint=HINT)
     return Check(name=disk.name, standing=Standing.OK, detail=detail)

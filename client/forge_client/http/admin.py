@@ -10,6 +10,7 @@ from urllib.parse import quote
 from forge_schema.model.admin import (
     ApiKey,
     AwaitingApproval,
+    Invitation,
     OwnerLimits,
     OwnerSettings,
     QueueInfo,
@@ -21,6 +22,7 @@ from forge_client.http.transport import Transport
 
 KEYS = "/api/v1/admin/keys"
 WORKERS = "/api/v1/admin/workers"
+INVITATIONS = "/api/v1/admin/invitations"
 QUEUES = "/api/v1/admin/queues"
 OWNERS = "/api/v1/admin/quotas"
 APPROVALS = "/api/v1/admin/approvals"
@@ -81,6 +83,26 @@ class HttpAdmin:
         }
         answer = self._transport.send("POST", WORKERS, _given(body), again=False)
         return Secret(self._text(answer, "id"), self._text(answer, "token"))
+
+    def invite_worker(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Invitation:
+        body = {
+            "name": name,
+            "url": url,
+            "kind": "ephemeral" if ephemeral else "persistent",
+            "labels": dict(labels or {}),
+            "lasts_s": _seconds(lasts),
+        }
+        # A repeat only replaces a line that nobody has seen.
+        answer = self._transport.send("POST", INVITATIONS, _given(body), again=True)
+        return self._transport.record(Invitation, answer)
 
     def rotate_worker(
         self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None

@@ -1,16 +1,18 @@
-"""The backend that reaches everything through a server's HTTP functions."""
+"""The backend that reaches everything through a server's HTTP functions.
+
+What only some commands need is imported by the methods that use it: the others start sooner.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 from forge_schema.job_filter import parse
-from forge_schema.model.admin import Myself
-from forge_schema.model.bundles import BundleOffer, SegmentList, SegmentUpload
-from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
     Attempt,
     Event,
@@ -20,7 +22,6 @@ from forge_schema.model.job import (
     job_states,
     possible_job,
 )
-from forge_schema.model.overview import Overview
 from forge_schema.model.stored import (
     BEGINNING,
     THE_END,
@@ -32,27 +33,35 @@ from forge_schema.model.stored import (
     SignedUrl,
     in_chunks,
 )
-from forge_schema.model.worker import WorkerInfo
-from forge_schema.shell import ShellTicket
 
 from forge_client.backend import Progress
-from forge_client.checks import Check
 from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
 from forge_client.errors import ClientError, as_client_error
-from forge_client.http.admin import HttpAdmin
 from forge_client.http.errors import NOT_FORGE, UNKNOWN_REQUEST, rejected_job
-from forge_client.http.findings import JOBS, HttpFindings, job_path
-from forge_client.http.health import checks
+from forge_client.http.job_path import JOBS, job_path
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.plans import HttpPlans
 from forge_client.http.server import Server
 from forge_client.http.submission import submitted
 from forge_client.http.transport import Transport, retried
-from forge_client.project.bundle import Bundle
-from forge_client.project.image_tar import ImageTar
+
+if TYPE_CHECKING:
+    from forge_schema.model.admin import Myself
+    from forge_schema.model.bundles import BundleOffer, SegmentUpload
+    from forge_schema.model.explanation import Explanation
+    from forge_schema.model.overview import Overview
+    from forge_schema.model.worker import WorkerInfo
+    from forge_schema.shell import ShellTicket
+
+    from forge_client.checks import Check
+    from forge_client.http.admin import HttpAdmin
+    from forge_client.http.findings import HttpFindings
+    from forge_client.project.bundle import Bundle
+    from forge_client.project.image_tar import ImageTar
 
 T = TypeVar("T")
 PAGE = 1000
+BUNDLES, IMAGES = "/api/v1/bundles", "/api/v1/images"
 UPLOADS = 3
 TIME_COLUMNS = ("at", "since")
 # Zstandard's bound for incompressible data, plus a header.
@@ -77,25 +86,32 @@ class HttpBackend(HttpPlans):
 
     def __init__(self, server: Server, *, owner: str | None = None) -> None:
         super().__init__(Transport(server), owner=owner)
-        self._bare = self._transport.bare()
-        self._objects = Objects(self._bare)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._bare.close()
         self._transport.close()
 
     @cached_property
+    def _objects(self) -> Objects:
+        return Objects(self._transport.bare)
+
+    @cached_property
     def admin(self) -> HttpAdmin:
+        from forge_client.http.admin import HttpAdmin
+
         return HttpAdmin(self._transport)
 
     @cached_property
     def findings(self) -> HttpFindings:
+        from forge_client.http.findings import HttpFindings
+
         return HttpFindings(self._transport, owner=self._owner)
 
     def me(self) -> Myself:
+        from forge_schema.model.admin import Myself
+
         return self._transport.record(Myself, self._transport.get("/api/v1/me"))
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
@@ -108,10 +124,10 @@ class HttpBackend(HttpPlans):
         return submitted(self._transport, specs)
 
     def has_bundle(self, bundle: Bundle) -> bool:
-        return self._offer(bundle).stored
+        return self._offer(bundle, BUNDLES).stored
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
-        self._upload(bundle, progress)
+        self._upload(bundle, BUNDLES, progress)
 
     def missing_bytes(self, bundle: Bundle) -> int | None:
         """Return the size of a bundle's missing segments; None if the server takes none."""
@@ -141,30 +157,31 @@ class HttpBackend(HttpPlans):
         retried(act, patience_s=self._transport.patience_s)
 
     def _segments_offer(self, bundle: Bundle) -> BundleOffer:
+        from forge_schema.model.bundles import BundleOffer, SegmentList
+
         said = SegmentList(segments=list(bundle.segments)).model_dump()
-        answer = self._transport.send("POST", "/api/v1/bundles/segments", said, again=True)
+        answer = self._transport.send("POST", f"{BUNDLES}/segments", said, again=True)
         return self._transport.record(BundleOffer, answer)
 
     def has_image(self, image: ImageTar) -> bool:
-        return self._offer(image).stored
+        return self._offer(image, IMAGES).stored
 
     def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
-        self._upload(image, progress)
+        self._upload(image, IMAGES, progress)
 
-    def _upload(self, brought: Bundle | ImageTar, progress: Progress | None) -> None:
+    def _upload(self, brought: Bundle | ImageTar, path: str, progress: Progress | None) -> None:
         def once() -> None:
             # Asked again after each try: another owner may just have stored the same object.
             for _ in range(UPLOADS):
-                offer = self._offer(brought)
+                offer = self._offer(brought, path)
                 if offer.stored:
                     return
                 self._objects.put(offer, brought.path, progress or _ignore)
 
         retried(once, patience_s=self._transport.patience_s)
 
-    def _offer(self, brought: Bundle | ImageTar) -> Offer:
+    def _offer(self, brought: Bundle | ImageTar, path: str) -> Offer:
         wanted = {"digest": brought.digest, "bytes": brought.size}
-        path = "/api/v1/bundles" if isinstance(brought, Bundle) else "/api/v1/images"
         answer = self._transport.send("POST", path, wanted, again=True)
         return self._transport.record(Offer, answer)
 
@@ -239,21 +256,48 @@ class HttpBackend(HttpPlans):
 
     def enter(self, job_id: int, command: Sequence[str], *, rank: int = 0) -> int:
         """Run a command inside a running job, and return its exit code."""
-        # They need a terminal's modules, which not every system has.
-        from forge_client.http import shells  # noqa: PLC0415
+        from forge_client.http import shells
 
         terminal = shells.terminal()
         size = None if terminal is None else terminal.model_dump()
-        body = {"command": list(command), "rank": rank, "terminal": size}
-        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
-        ticket = self._transport.record(ShellTicket, answer)
+        ticket = self._ticket(job_id, {"command": list(command), "rank": rank, "terminal": size})
         return shells.run(self._transport, ticket, interactive=terminal is not None)
+
+    def tunnel(
+        self, job_id: int, ports: Sequence[int], pin: Callable[[str], None], *, rank: int = 0
+    ) -> None:
+        """Pass this process's input and output to an SSH server inside a running job."""
+        from forge_client.http import shells
+
+        what = {"ports": list(ports)} if ports else {"ssh": True}
+        shells.run(self._transport, self._ticket(job_id, {**what, "rank": rank}), pin=pin)
+
+    def _ticket(self, job_id: int, body: dict[str, object]) -> ShellTicket:
+        from forge_schema.shell import ShellTicket
+
+        answer = self._transport.send("POST", f"{job_path(job_id)}/shells", body, again=True)
+        return self._transport.record(ShellTicket, answer)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same server."""
+        server = self._transport.server
+        given = {
+            "FORGE_URL": server.url,
+            "FORGE_API_KEY": server.key,
+            "FORGE_SIGNING_KEY_FILE": server.signing_key and str(server.signing_key.absolute()),
+            "FORGE_TLS_CA": server.ca and str(server.ca.absolute()),
+            "FORGE_INSECURE_SKIP_VERIFY": None if server.verify else "true",
+        }
+        return {name: value for name, value in given.items() if value}
 
     def attempts(self, job_id: int) -> list[Attempt]:
         answer = self._transport.get(f"{job_path(job_id)}/attempts")
         return self._transport.records(Attempt, answer)
 
     def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
+        from forge_schema.model.explanation import Explanation
+
         answer = self._transport.get(f"{job_path(job_id)}/explain", workers=workers)
         return self._transport.record(Explanation, answer)
 
@@ -379,6 +423,8 @@ class HttpBackend(HttpPlans):
         return next((one.url for one in found if one.key == artifact.key), artifact.url)
 
     def workers(self) -> list[WorkerInfo]:
+        from forge_schema.model.worker import WorkerInfo
+
         return self._transport.records(WorkerInfo, self._transport.get("/api/v1/workers"))
 
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
@@ -386,6 +432,8 @@ class HttpBackend(HttpPlans):
         self._transport.send("POST", path, {"undo": undo}, again=True)
 
     def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
+        from forge_schema.model.overview import Overview
+
         answer = self._transport.get("/api/v1/overview", jobs=jobs, workers=workers)
         return self._transport.record(Overview, answer)
 
@@ -402,6 +450,8 @@ class HttpBackend(HttpPlans):
         return [typed(row) for row in self._transport.items(answer)]
 
     def health(self) -> list[Check]:
+        from forge_client.http.health import checks
+
         return checks(self._transport, self.me, self.workers)
 
 

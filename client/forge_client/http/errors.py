@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.project.request import in_own_words
 
 
 class Retryable(Exception):
@@ -127,7 +126,7 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
     if problem.code in UNKNOWN_PATH:
         return _older(place)
     error = ClientError(
-        in_own_words(problem.message) if problem.code == INVALID else problem.message,
+        _invalid(problem.message) if problem.code == INVALID else problem.message,
         hint=_hint(problem, _status(answer)),
         code=problem.code,
         exit_code=STATUS_EXIT_CODES.get(_status(answer), ExitCode.FAILED),
@@ -142,6 +141,13 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
     if answer.is_server_error:
         error.hint = f"{problem.hint}: {problem.request_id}" if problem.request_id else problem.hint
     return error
+
+
+def _invalid(message: str) -> str:
+    # A request takes much of pydantic to import.
+    from forge_client.project.request import in_own_words  # noqa: PLC0415
+
+    return in_own_words(message)
 
 
 def not_forge(answer: httpx.Response, place: str) -> ClientError:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from forge_schema.model.job import possible_job
 from forge_schema.model.results import (
     JobTest,
     LastMetric,
@@ -14,11 +13,10 @@ from forge_schema.model.results import (
     SweepPoint,
 )
 
-from forge_client.errors import as_client_error
 from forge_client.findings import PAGE
+from forge_client.http.job_path import job_path
 from forge_client.http.transport import Transport
 
-JOBS = "/api/v1/queue/jobs"
 SWEEPS = "/api/v1/queue/sweeps"
 
 
@@ -127,13 +125,3 @@ class HttpFindings:
 
 def _path(name: str) -> str:
     return f"{SWEEPS}/{quote(name, safe='')}"
-
-
-def job_path(job_id: int) -> str:
-    """Return the path of a job.
-
-    Raises:
-        ClientError: no job could have this id.
-    """
-    with as_client_error():
-        return f"{JOBS}/{possible_job(job_id)}"

@@ -18,7 +18,7 @@ OPERATORS = "the server's log has more details"
 TO_START = "start one with `forge-worker`; an admin creates its token with `forge worker create`"
 
 
-class Finding(BaseModel):
+class Finding(BaseModel, defer_build=True):
     """One check of the server's public health report."""
 
     name: str
@@ -33,7 +33,7 @@ class Finding(BaseModel):
         return Check(name=self.name, standing=standing, detail=self.detail, hint=hint)
 
 
-class Health(BaseModel):
+class Health(BaseModel, defer_build=True):
     """The answer of `/health`, healthy or not."""
 
     version: str = ""

@@ -22,7 +22,7 @@ TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 RETRYABLE = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
-class Offer(BaseModel):
+class Offer(BaseModel, defer_build=True):
     """Where and how to store an object, unless the store already has it."""
 
     stored: bool

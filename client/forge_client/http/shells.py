@@ -5,7 +5,7 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from queue import SimpleQueue
 from threading import Thread
@@ -43,8 +43,16 @@ def terminal() -> Terminal | None:
     return Terminal(rows=rows, columns=columns, term=os.environ.get("TERM") or "xterm")
 
 
-def run(transport: Transport, ticket: ShellTicket, *, interactive: bool) -> int:
+def run(
+    transport: Transport,
+    ticket: ShellTicket,
+    *,
+    interactive: bool = False,
+    pin: Callable[[str], None] = lambda _: None,
+) -> int:
     """Run what a ticket is for, and return its exit code.
+
+    `pin` is told the public key of an SSH server before its first byte.
 
     Raises:
         ClientError: it was not run, or the connection was lost.
@@ -57,7 +65,7 @@ def run(transport: Transport, ticket: ShellTicket, *, interactive: bool) -> int:
         with connect(url, CALLER_PATH, headers, transport.tls) as socket:
             socket.send(ticket.order)
             with _raw() if interactive else nullcontext():
-                return _attended(socket, interactive=interactive)
+                return _attended(socket, pin, interactive=interactive)
     except InvalidHandshake as error:
         raise ClientError(
             f"{url} opens no shell: {error}",
@@ -67,12 +75,12 @@ def run(transport: Transport, ticket: ShellTicket, *, interactive: bool) -> int:
     except (ConnectionClosed, OSError) as error:
         raise ClientError(
             f"the connection to worker {ticket.worker} was lost",
-            hint="the command was ended; the job goes on",
+            hint="the command was ended; the job keeps running",
             code="shell_lost",
         ) from error
 
 
-def _attended(socket: "ClientConnection", *, interactive: bool) -> int:
+def _attended(socket: "ClientConnection", pin: Callable[[str], None], *, interactive: bool) -> int:
     if interactive:
         _follow_size(socket)
     Thread(target=_type, args=(socket,), name="stdin", daemon=True).start()
@@ -84,6 +92,9 @@ def _attended(socket: "ClientConnection", *, interactive: bool) -> int:
         news = ShellNews.model_validate_json(message)
         if news.exit_code is not None:
             return news.exit_code
+        if news.host_key:
+            pin(news.host_key)
+            continue
         raise ClientError(news.message, hint=news.hint, code=news.code or "not_run")
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from forge_schema.model.job import SHOWN
+
 from forge_client.errors import ClientError
 from forge_client.http.errors import rejected_job
 from forge_client.http.transport import Transport
@@ -19,10 +21,10 @@ def submitted(transport: Transport, specs: Sequence[Mapping[str, Any]]) -> list[
         try:
             return _sent(transport, jobs)
         except ClientError as error:
-            # A server of the version before knows no `git`, which is only shown to people.
-            if "git" not in error.message or not any("git" in job for job in jobs):
+            # A server of the version before does not know all of them.
+            if not any(name in error.message and name in job for name in SHOWN for job in jobs):
                 raise
-            plain = [{name: job[name] for name in job if name != "git"} for job in jobs]
+            plain = [{name: job[name] for name in job if name not in SHOWN} for job in jobs]
             return _sent(transport, plain)
 
 

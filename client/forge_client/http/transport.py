@@ -1,8 +1,10 @@
 """Requests to a server, retried as long as that is useful and safe."""
 
 import random
+import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
 import httpx
@@ -79,21 +81,29 @@ class Transport:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        with as_client_error():
-            self.tls = tls_context(server.ca, verify=server.verify)
         self._answered = False
-        self._client = self._open(auth=_Key(server, open_signing(server.signing_key)))
+        # Loading the authorities takes a while, and plain HTTP needs none.
+        plain = server.url.startswith("http:") and server.ca is None
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else self.tls
+        auth = _Key(server, open_signing(server.signing_key))
+        self._client = open_client("forge", tls, TIMEOUT, auth)
 
-    def _open(self, auth: httpx.Auth | None = None) -> httpx.Client:
-        return open_client("forge", self.tls, TIMEOUT, auth)
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """The certificates to trust."""
+        with as_client_error():
+            return tls_context(self.server.ca, verify=self.server.verify)
 
+    @cached_property
     def bare(self) -> httpx.Client:
-        """Return an HTTP client with the same certificates but without the API key."""
-        return self._open()
+        """An HTTP client with the same certificates but without the API key."""
+        return open_client("forge", self.tls, TIMEOUT)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+        if "bare" in self.__dict__:
+            self.bare.close()
 
     def get(self, path: str, **params: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
         """Send a GET request; parameters that are None are left out."""

@@ -11,10 +11,9 @@ from forge_schema.model.quantities import Size
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.errors import ClientError
+from forge_client.project import FILE
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.request import TABLES, Request, plain
-
-FILE = "forge.toml"
 
 
 class ProjectConnection(BaseModel):

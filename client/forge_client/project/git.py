@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forge_schema.model.job import Git
 
+from forge_client.project.ignore import leaves_out
 from forge_client.project.listing import Listing
 
 # A larger diff is not kept: the bundle has the files.
@@ -23,7 +24,7 @@ UNCOMMITTED = "uncommitted.diff"
 def git_state(listing: Listing) -> tuple[Git, bytes] | None:
     """Return the commit of a project's folder, and the changes since; None without a repository.
 
-    The changes are those of tracked files that are in the bundle.
+    The changes are those of tracked files that are in the bundle, or would be if they were there.
     """
     root = listing.root
     revision = _said(root, "rev-parse", "--verify", "HEAD^{commit}")
@@ -37,16 +38,26 @@ def git_state(listing: Listing) -> tuple[Git, bytes] | None:
 
 
 def _diff(listing: Listing) -> bytes:
-    """Return the changes of tracked files; files that are not in the bundle may hold secrets."""
+    """Return the changes of tracked files; what a bundle leaves out may hold secrets."""
     found = _git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b""
-    # A deleted file's name may be no UTF-8; then it is not in the bundle either.
-    names = set(found.decode(errors="replace").split("\0"))
-    shown = sorted({entry.name for entry in listing.files} & names)
+    names = _names(found)
+    gone = _git(listing.root, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
+    deleted = {name for name in _names(gone) if not leaves_out(listing.root, name)}
+    shown = sorted(({entry.name for entry in listing.files} & names) | deleted)
     if not 0 < len(shown) <= MOST_FILES:
         return b""
     paths = [f":(literal){name}" for name in shown]
     diff = _git(listing.root, "diff", "--binary", *PLAIN, "--", *paths) or b""
     return diff if len(diff) <= MOST_DIFF_BYTES else b""
+
+
+def _names(listed: bytes) -> set[str]:
+    # A name that is no UTF-8 is in no bundle.
+    return {
+        name
+        for name in listed.decode(errors="replace").split("\0")
+        if name and "\ufffd" not in name
+    }
 
 
 def _said(root: Path, *words: str) -> str | None:

@@ -52,6 +52,18 @@ class Ignore:
         return False
 
 
+def leaves_out(root: Path, name: str) -> bool:
+    """Tell whether a project's bundle leaves out a file of this name, which need not exist."""
+    ignore, parts = Ignore().within(root, ""), name.split("/")
+    for depth in range(1, len(parts) + 1):
+        path, folder = "/".join(parts[:depth]), depth < len(parts)
+        if is_always_out(path) or ignore.excludes(path, folder=folder):
+            return True
+        if folder:
+            ignore = ignore.within(root / path, path)
+    return CREDENTIALS.match_file(name.lower())
+
+
 def _lines(path: Path) -> list[str]:
     if not path.is_file():
         return []

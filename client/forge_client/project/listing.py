@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forge_schema.model.bundles import folded_name, name_fault
+from forge_schema.model.quantities import counted
 
 from forge_client.errors import ClientError
 from forge_client.project.ignore import ALWAYS, Guard, Ignore, LeftOut, is_always_out
@@ -79,7 +80,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         raise BundleError(
             f"{folder} is not a folder",
             code="not_a_folder",
-            hint="pass the project's folder; the command comes after --",
+            hint="the folder comes first: forge submit . -- python train.py",
         )
     root = folder.resolve()
     found = _Scan(root, Guard(include))
@@ -155,7 +156,7 @@ class _Scan:
             )
         if len(self.seen) > MOST_ENTRIES:
             raise BundleError(
-                f"{self.root} contains more than {MOST_ENTRIES} files and folders",
+                f"{self.root} contains more than {counted(MOST_ENTRIES, 'file')} and folders",
                 code="bundle_too_large",
                 hint="list data and build folders in .forgeignore",
             )

@@ -10,6 +10,8 @@ from itertools import product
 from math import isfinite, prod
 from typing import Any
 
+from forge_schema.model.quantities import counted
+
 from forge_client.errors import ClientError
 from forge_client.project.request import Request, no_command
 
@@ -89,7 +91,9 @@ def expanded(
         raise no_command()
     _check_placeholders(base.command, {*matrix, REPEAT})
     if (count := prod(map(len, matrix.values())) * repeat) > MOST:
-        raise _wrong(f"this would be {count} jobs", f"at most {MOST} can be submitted at once")
+        raise _wrong(
+            f"this would be {counted(count, 'job')}", f"at most {MOST} can be submitted at once"
+        )
     return [_point(base, chosen, sweep, key) for chosen in _points(matrix, repeat)]
 
 

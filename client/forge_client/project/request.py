@@ -296,7 +296,8 @@ def no_command() -> ClientError:
 
 def refused(first: Mapping[str, Any]) -> ClientError:
     """Return an error that names the wrong field and its fault, from pydantic's first error."""
-    field = ".".join(str(part) for part in first["loc"])
+    # An option or a key of forge.toml, whichever table it is in.
+    field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
         return _unknown(field)
     said = ": ".join(filter(None, [field, plain(first)]))

@@ -1,7 +1,6 @@
-"""Turn a folder and requests into jobs: choose requirements, pack, upload, submit."""
+"""Turn a folder and requests into jobs: choose packages, pack, upload, submit."""
 
 import tempfile
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -10,10 +9,12 @@ from typing import Any
 
 from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.job import Template
+from forge_schema.model.spec import is_handle
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle, Listing, pack, pack_listing
+from forge_client.project.environment.settled import Settled, settle
 from forge_client.project.git import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
@@ -21,7 +22,6 @@ from forge_client.project.request import Request, no_command
 from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
-LISTED, PROJECT = "requirements.txt", "pyproject.toml"
 # What runs the tests of a project.
 PYTEST = "python3 -m pytest"
 
@@ -161,7 +161,7 @@ def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> li
     Raises:
         ClientError: a request is incomplete.
     """
-    name = _called(folder)
+    name = called(folder)
     return [request.spec(owner=owner, name=name) for request in requests]
 
 
@@ -177,20 +177,23 @@ def configured(
     if not (request.command or config.spec.get("command")):
         raise no_command()
     if not (request.name or config.spec.get("name")):
-        fields["name"] = _called(folder)
+        fields["name"] = called(folder)
     if request.requirements is False:
         fields["requirements"] = None
     return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
 
 
-def _called(folder: Path) -> str:
-    return folder.resolve().name or "job"
+def called(folder: Path) -> str:
+    """Return the name of the jobs of a folder."""
+    name = folder.resolve().name or "job"
+    # A folder `2026` would be taken for an id.
+    return f"job-{name}" if is_handle(name) else name
 
 
-def with_requirements(
+def settled(
     requests: Sequence[Request], listing: Listing, below: Mapping[str, Any] | None = None
-) -> list[Request]:
-    """Return requests that name the project's requirements file, if they do not name any.
+) -> Settled:
+    """Return requests that name what they install, and their files with the lists of it.
 
     Args:
         requests: the jobs.
@@ -198,41 +201,12 @@ def with_requirements(
         below: the fields from a saved config.
 
     Raises:
-        ClientError: a named file is not in the bundle, a file is where the checkpoint folder is to
-            be, or a pyproject.toml is not valid TOML.
+        ClientError: a file is where the checkpoint folder is to be, or a list of packages cannot be
+            used.
     """
-    found: list[str | None] = []  # looked for once, if at all
-    return [_settled(request, listing, below or {}, found) for request in requests]
-
-
-def _settled(
-    request: Request, listing: Listing, below: Mapping[str, Any], found: list[str | None]
-) -> Request:
-    _check_folder(request.checkpoint_dir, listing)
-    if request.requirements:
-        _check(request.requirements, listing)
-    silent = request.requirements is None and "requirements" not in below
-    # A handler runs in the worker's own environment.
-    if not silent or request.handler or below.get("handler"):
-        return request
-    if not found:
-        found.append(_found(listing))
-    return request.model_copy(update={"requirements": found[0]})
-
-
-def _found(listing: Listing) -> str | None:
-    paths = {entry.name: entry.path for entry in listing.files}
-    if LISTED in paths:
-        return LISTED
-    if PROJECT not in paths:
-        return None
-    try:
-        project = tomllib.loads(paths[PROJECT].read_text(encoding="utf-8")).get("project", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _wrong(
-            f"{paths[PROJECT]}: {error}", "correct it, or submit with --no-install"
-        ) from error
-    return PROJECT if isinstance(project, dict) and project.get("dependencies") else None
+    for request in requests:
+        _check_folder(request.checkpoint_dir, listing)
+    return settle(requests, listing, below or {})
 
 
 def _check_folder(path: str | None, listing: Listing) -> None:
@@ -242,15 +216,3 @@ def _check_folder(path: str | None, listing: Listing) -> None:
             hint="name a folder with --checkpoint-dir, which need not exist yet",
             code="option_invalid",
         )
-
-
-def _check(path: str, listing: Listing) -> None:
-    if path not in {entry.name for entry in listing.files}:
-        raise _wrong(
-            f"requirements: {path} is not in the bundle of {listing.root}",
-            "give the file's path in the project, and check that it is not ignored",
-        )
-
-
-def _wrong(message: str, hint: str) -> ClientError:
-    return ClientError(message, hint=hint, code="requirements_invalid")

@@ -7,6 +7,7 @@ from typing import Any, TypedDict, Unpack
 from forge_schema.model.admin import (
     ApiKey,
     AwaitingApproval,
+    Invitation,
     OwnerLimits,
     OwnerSettings,
     QueueInfo,
@@ -67,6 +68,24 @@ class Administration:
         """
         return self.backend.admin.create_worker(
             name, ephemeral=ephemeral, labels=labels, lasts=lasts, public_key=public_key
+        )
+
+    def add_worker(
+        self,
+        name: str,
+        *,
+        server: str | None = None,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Invitation:
+        """Make a worker that waits for its machine; return the line to paste there.
+
+        Without `lasts`, the line is valid for a day. `server` is the server's URL for the machine,
+        if it is another one there.
+        """
+        return self.backend.admin.invite_worker(
+            name, url=server, ephemeral=ephemeral, labels=labels, lasts=lasts
         )
 
     def rotate_worker(

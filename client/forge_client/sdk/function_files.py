@@ -11,8 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from forge_client.errors import ClientError
+from forge_client.project import FILE
 from forge_client.project.bundle import Listing
-from forge_client.project.forge_toml import FILE, Project
+from forge_client.project.forge_toml import Project
 from forge_client.sdk import function_runner as runner
 from forge_client.sdk.sending import Parcel, packed
 

@@ -7,6 +7,7 @@ loaded: see docs/python.md for who has to trust whom.
 import base64
 import functools
 import hashlib
+import inspect
 import pickle
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -145,6 +146,7 @@ class JobFunction(Generic[P, R]):
         Raises:
             ClientError: the function or an argument cannot be pickled, or as for `Client.submit`.
         """
+        self._check(*args, **kwargs)
         return self._submit([(args, kwargs)])[0]
 
     def map(self, *arguments: Iterable[Any]) -> list[FunctionJob[R]]:
@@ -153,7 +155,17 @@ class JobFunction(Generic[P, R]):
         Raises:
             ClientError: as for `submit`.
         """
-        return self._submit([(given, {}) for given in zip(*arguments, strict=True)])
+        try:
+            calls: list[Call] = [(given, {}) for given in zip(*arguments, strict=True)]
+        except ValueError:
+            raise ClientError(
+                f"{self.__name__}.map: the iterables do not have the same length",
+                hint="give as many values of each argument",
+                code="option_invalid",
+            ) from None
+        for args, _ in calls:
+            self._check(*args)
+        return self._submit(calls) if calls else []
 
     def options(self, *, client: Client | None = None, **spec: Unpack[NamedSpec]) -> Self:
         """Return the function with other fields of a job, or on another Forge."""
@@ -174,6 +186,28 @@ class JobFunction(Generic[P, R]):
         """
         backend = self._connected().job(job_id).backend
         return FunctionJob(backend, job_id)
+
+    def _check(self, *args: object, **kwargs: object) -> None:
+        """Refuse here what could only fail in the job.
+
+        Raises:
+            ClientError: the function takes no such arguments, or does not return its result.
+        """
+        kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+        if any(is_one(self.function) for is_one in kinds):
+            raise ClientError(
+                f"{self.__name__} is async or a generator, and a job needs a plain function",
+                hint="wrap it: def main(): return asyncio.run(…), or return list(…)",
+                code="option_invalid",
+            )
+        try:
+            inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise ClientError(
+                f"{self.__name__}: {error}",
+                hint=f"it is {self.__name__}{inspect.signature(self.function)}",
+                code="option_invalid",
+            ) from None
 
     def _connected(self) -> Client:
         return self._client or _default_client()

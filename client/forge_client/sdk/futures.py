@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from forge_schema.model.job import job_unknown
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, duration_text
 
 from forge_client.backend import Backend
-from forge_client.errors import as_client_error
+from forge_client.errors import Outage, as_client_error
 from forge_client.sdk.job import Job
 
 J = TypeVar("J", bound=Job)
@@ -35,16 +35,18 @@ def as_completed(jobs: Iterable[J], timeout: float | None = None) -> Iterator[J]
     """
     pending = dict.fromkeys(jobs)
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause = QUICK_POLL_S
+    pause, outage = QUICK_POLL_S, Outage()
     while pending:
-        ended = _ended(pending)
+        ended = outage.ask(lambda: _ended(pending)) or []
         for job in ended:
             del pending[job]
             yield job
         if not pending:
             return
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError(f"{counted(len(pending), 'job')} did not end within {timeout:g} s")
+            raise TimeoutError(
+                f"{counted(len(pending), 'job')} did not end within {duration_text(timeout or 0)}"
+            )
         pause = QUICK_POLL_S if ended else min(pause * 1.3, POLL_S)
         time.sleep(pause)
 

@@ -6,12 +6,14 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.results import JobTest, MetricLine, Series
 from forge_schema.model.stored import Artifact, Checkpoint
 
@@ -21,7 +23,7 @@ from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.cli.show.endings import decisive, ending
 from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
@@ -165,10 +167,11 @@ class Job:
             TimeoutError: it has not ended in time. The job continues.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        pause = QUICKEST_S
-        while not (status := self.status()).terminal:
+        pause, outage = QUICKEST_S, Outage()
+        while not ((status := outage.ask(self.status)) and status.terminal):
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"job {self.id} is {status.word} after {timeout:g} s")
+                word = status.word if status else "out of reach"
+                raise TimeoutError(f"job {self.id} is {word} after {duration_text(timeout or 0)}")
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)
         return status
@@ -282,6 +285,27 @@ class Job:
                 code="server_not_named",
             )
         return self.backend.enter(self.id, command, rank=rank)
+
+    @contextmanager
+    def port(self, port: int, *, local: int | None = None, rank: int = 0) -> Iterator[str]:
+        """Connect a port of this machine's loopback address with a port of the running job.
+
+        Yields its URL, `http://127.0.0.1:…`, which works until the block or the job ends. It runs
+        OpenSSH's `ssh`.
+
+        Args:
+            port: the one that the job listens on, from 1024.
+            local: the one on this machine, by default any that is free.
+            rank: which of the job's machines.
+
+        Raises:
+            ClientError: the job is not reached, or the local port is in use.
+        """
+        from forge_client import tunnel  # noqa: PLC0415 - not every system has what it needs
+
+        local = local or tunnel.free_port()
+        with tunnel.forwarded(self.backend, self.id, {local: port}, rank=rank):
+            yield f"http://{tunnel.LOOPBACK}:{local}"
 
     def attempts(self) -> Rows[Attempt]:
         """Return the job's finished attempts: where each ran, and why it ended."""

@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import Any
 
 from forge_schema.model.job import JobStatus
+from forge_schema.model.quantities import duration_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show.endings import ending
+from forge_client.errors import Outage
 
 QUICKEST_S = 0.2
 MOST_ROWS = 50
@@ -87,17 +89,18 @@ def follow(backend: Backend, job_ids: Sequence[int], timeout: float | None) -> N
     """
     show = _in_a_notebook() or _in_a_terminal()
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause, known = QUICKEST_S, None
+    pause, known, outage = QUICKEST_S, None, Outage()
     while True:
-        found = backend.statuses(job_ids)
-        statuses = [found[job_id] for job_id in job_ids if job_id in found]
-        if statuses != known:
-            show(statuses)
-            pause, known = QUICKEST_S, statuses
-        if all(status.terminal for status in statuses):
-            return
+        found = outage.ask(lambda: backend.statuses(job_ids))
+        if found is not None:
+            statuses = [found[job_id] for job_id in job_ids if job_id in found]
+            if statuses != known:
+                show(statuses)
+                pause, known = QUICKEST_S, statuses
+            if all(status.terminal for status in statuses):
+                return
         if deadline is not None and time.monotonic() >= deadline:
-            raise TimeoutError(f"some jobs have not ended within {timeout:g} s")
+            raise TimeoutError(f"some jobs have not ended within {duration_text(timeout or 0)}")
         time.sleep(pause)
         pause = min(pause * 1.3, backend.slowest_s)
 

@@ -1,13 +1,10 @@
 """The packages of the environment in which this Python runs, as requirements."""
 
-import re
 import warnings
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 
 from forge_client.errors import ClientError
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-AN_EXTRA = re.compile(r";.*\bextra\s*==")
+from forge_client.project.environment.names import AN_EXTRA, canonical, name_of
 
 
 def installed(*names: str) -> list[str]:
@@ -21,7 +18,7 @@ def installed(*names: str) -> list[str]:
     Raises:
         ClientError: a package is not installed here.
     """
-    found = {_canonical(one.name): one for one in _wanted(names)}
+    found = {canonical(one.name): one for one in _wanted(names)}
     local = [name for name, one in found.items() if one.read_text("direct_url.json")]
     if local:
         warnings.warn(f"{', '.join(sorted(local))}: not from an index, so left out", stacklevel=2)
@@ -31,12 +28,11 @@ def installed(*names: str) -> list[str]:
 def _wanted(names: tuple[str, ...]) -> list[Distribution]:
     if not names:
         return list(distributions())
-    found: dict[str, Distribution] = {_canonical(name): _named(name) for name in names}
+    found: dict[str, Distribution] = {canonical(name): _named(name) for name in names}
     rest = list(found)
     while rest:
         for needed in found[rest.pop()].requires or []:
-            match = NAME.match(needed)
-            name = _canonical(match[0]) if match and not AN_EXTRA.search(needed) else ""
+            name = "" if AN_EXTRA.search(needed) else name_of(needed)
             if name and name not in found:
                 try:
                     found[name] = distribution(name)
@@ -56,7 +52,3 @@ def _named(name: str) -> Distribution:
             hint="give its name in the package index, as for `pip install`",
             code="name_unknown",
         ) from error
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -6,19 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forge_schema.model.job import Template
+
 from forge_client.backend import Backend
 from forge_client.project.bundle import Listing, scan
+from forge_client.project.environment.settled import Settled
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
     configured,
+    settled,
     specs,
     upload,
     upload_images,
     with_images,
-    with_requirements,
 )
 from forge_client.settings import Settings
 
@@ -49,24 +52,23 @@ class Sender:
     def uploaded(self, parcel: Parcel, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Have the queue check jobs, upload their files, and return them as it takes them."""
         requests, images = with_images(requests)
-        wanted = self._specs(parcel, requests)
+        kept = self.backend.template(parcel.config) if parcel.config else None
+        whole = settled(requests, parcel.listing, kept.spec if kept else None)
+        wanted = self._specs(whole, kept)
         self.backend.check(wanted)
-        stored = upload(self.backend, parcel.listing, limit=parcel.limit)
+        stored = upload(self.backend, whole.listing, limit=parcel.limit)
         upload_images(self.backend, images)
-        return [{**spec, **stored.fields} for spec in wanted]
+        return [{**spec, **whole.shown(spec), **stored.fields} for spec in wanted]
 
     def without_files(self, requests: Sequence[Request]) -> list[int]:
         """Submit jobs that have no files, and return their ids."""
         return self.backend.submit(specs(requests, owner=self.settings.job_owner, folder=Path()))
 
-    def _specs(self, parcel: Parcel, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        owner, listing = self.settings.job_owner, parcel.listing
-        if parcel.config is None:
-            whole = with_requirements(requests, listing)
-            return specs(whole, owner=owner, folder=listing.root)
-        kept = self.backend.template(parcel.config)
-        whole = with_requirements(requests, listing, kept.spec)
-        return [configured(one, kept, owner=owner, folder=listing.root) for one in whole]
+    def _specs(self, whole: Settled, kept: Template | None) -> list[dict[str, Any]]:
+        owner, root = self.settings.job_owner, whole.listing.root
+        if kept is None:
+            return specs(whole.requests, owner=owner, folder=root)
+        return [configured(one, kept, owner=owner, folder=root) for one in whole.requests]
 
 
 def packed(

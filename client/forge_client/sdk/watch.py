@@ -8,7 +8,7 @@ from typing import Any
 from forge_schema.model.job import JobStatus, job_unknown
 
 from forge_client.backend import Backend
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, Outage
 
 QUICKEST_S = 0.1
 # They fetch results and the ends of logs, so that a large one does not hold up the others.
@@ -40,6 +40,7 @@ class _Watch:
         self.pending: dict[Future[Any], tuple[int, Fetch]] = {}
         self.pause_s = QUICKEST_S
         self._backend = backend
+        self._outage = Outage()
 
     def run(self) -> None:
         with ThreadPoolExecutor(FETCHERS, thread_name_prefix="forge-results") as fetchers:
@@ -63,7 +64,10 @@ class _Watch:
         ids = list({job_id for job_id, _ in waited.values()})
         found: dict[int, JobStatus | Exception]
         try:
-            found = {**self._backend.statuses(ids)}
+            answer = self._outage.ask(lambda: self._backend.statuses(ids))
+            if answer is None:
+                return []
+            found = {**answer}
         except Exception as error:  # noqa: BLE001 - also a client that was closed
             found = dict.fromkeys(ids, error)
         ended = [

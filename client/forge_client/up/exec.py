@@ -3,13 +3,19 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from forge_schema.shell import PIECE_BYTES, STDOUT
 from forge_worker.runners.entry import Entry, find
 
 from forge_client.errors import ClientError, as_client_error
 
+if TYPE_CHECKING:
+    from forge_worker.shells.ssh import Ssh
+
+RunningHere: TypeAlias = Entry
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 # An interactive shell needs to know the terminal; jobs do not have one.
 TERMINAL = ("TERM", "COLORTERM")
@@ -43,6 +49,34 @@ def enter(job: Entry, command: Sequence[str]) -> NoReturn:
     if program.folder is not None:
         os.chdir(program.folder)
     become(program.command, program.env)
+
+
+def serve(job: Entry, mark: str, ports: list[int], pin: Callable[[str], None]) -> None:
+    """Serve SSH inside a job on this process's input and output, until either ends.
+
+    `pin` is told the server's public key before its first byte.
+    """
+    # Only for this; its library takes a while to import.
+    from forge_worker.shells.ssh import Ssh  # noqa: PLC0415
+
+    ssh = Ssh(job, mark, ports)
+    pin(ssh.host_key)
+    Thread(target=_type, args=(ssh,), name="stdin", daemon=True).start()
+    try:
+        while data := os.read(ssh.outputs[STDOUT], PIECE_BYTES):
+            while data:
+                data = data[os.write(1, data) :]
+    except BrokenPipeError:
+        return
+    finally:
+        ssh.kill()
+        ssh.close()
+
+
+def _type(ssh: "Ssh") -> None:
+    while data := os.read(0, PIECE_BYTES):
+        ssh.type(data)
+    ssh.type(b"")
 
 
 def become(command: Sequence[str], env: dict[str, str]) -> NoReturn:

@@ -7,6 +7,8 @@ import socket
 import time
 from pathlib import Path
 
+from forge_schema.model.quantities import duration_text
+
 from forge_client.errors import ClientError
 from forge_client.up.child_process import ChildProcess
 from forge_client.up.stop_signals import StopSignals
@@ -86,7 +88,7 @@ class Server:
         if self._child and status is not None:
             self._say(
                 f"the server exited with status {status}; restarting it in"
-                f" {self._child.rest_s:.0f} s; {self._log} says why"
+                f" {duration_text(self._child.rest_s)}; see {self._log}"
             )
 
     def stop(self) -> None:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from forge_schema.model.quantities import duration_text
+
 from forge_client.errors import ClientError
 from forge_client.up.child_process import ChildProcess
 from forge_client.up.stop_signals import StopSignals
@@ -62,7 +64,7 @@ class Workers:
             elif status is not None:
                 self._say(
                     f"worker {process.name} exited with status {status}; restarting it in"
-                    f" {process.rest_s:.0f} s; {process.log} says why"
+                    f" {duration_text(process.rest_s)}; see {process.log}"
                 )
         if self._left and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + RETURN_LOOK_S

@@ -49,5 +49,5 @@ def absent() -> Refused:
         HTTPStatus.NOT_FOUND,
         "object_unknown",
         "this lease has no such object",
-        hint="ask for an input of the lease's job, or for a key below the lease's own prefix",
+        hint="request an input of the lease's job, or for a key below the lease's own prefix",
     )

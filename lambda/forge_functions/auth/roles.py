@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Path
+from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
@@ -25,6 +26,18 @@ def service_for(role: Role) -> Callable[[Caller, Services], Service]:
     return permitted
 
 
+def job_in_path(
+    job_id: Annotated[
+        Word, Path(description="the job's id, `@last`, its name or the beginning of its name")
+    ],
+    who: Annotated[Caller, Depends(caller)],
+    shared: Annotated[Services, Depends(services)],
+) -> int:
+    """Return the id of the job that a path names, as `/api/v1/queue/job-id` finds it."""
+    return shared.service(who).job_id(job_id)
+
+
+JobInPath = Annotated[int, Depends(job_in_path)]
 AsViewer = Annotated[Service, Depends(service_for(Role.VIEWER))]
 AsSubmitter = Annotated[Service, Depends(service_for(Role.SUBMITTER))]
 AsAdmin = Annotated[Service, Depends(service_for(Role.ADMIN))]

@@ -1,4 +1,4 @@
-"""Tickets for shells: the right to run one command inside a job, for a minute."""
+"""Tickets for shells: the right to enter one job once, within a minute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 import jwt
+from forge_schema.access.api_keys import Keys
+from forge_schema.model.states import Role
+from forge_schema.service.caller import Caller
 
 from forge_functions.auth.short_token import ALGORITHM, secret
 from forge_functions.streams.relay import LASTS_S, Ticket, digest
@@ -18,12 +21,13 @@ PURPOSE = b"forge shell ticket"
 BEARER = "Bearer "
 
 
-def issue(shared: Services, owner: str, job_id: int, worker_id: int, order: str) -> str:
+def issue(shared: Services, caller: Caller, job_id: int, worker_id: int, order: str) -> str:
     """Return a ticket for an order that its caller may give."""
     claims = {
         "jti": f"{job_id}-{secrets.token_hex(16)}",
         "exp": int(time.time()) + LASTS_S,
-        "owner": owner,
+        "owner": caller.owner,
+        "actor": caller.actor,
         "worker_id": worker_id,
         "order": digest(order),
     }
@@ -36,4 +40,17 @@ def read(shared: Services, header: str) -> Ticket | None:
         said = jwt.decode(header.removeprefix(BEARER), secret(shared, PURPOSE), [ALGORITHM])
     except jwt.InvalidTokenError:
         return None
-    return Ticket(said["jti"], said["owner"], said["worker_id"], said["order"])
+    return Ticket(said["jti"], said["owner"], said["actor"], said["worker_id"], said["order"])
+
+
+def holds(shared: Services, ticket: Ticket, job_id: int) -> bool:
+    """Tell whether a ticket's caller may, now still, enter the job."""
+    kind, _, key_id = ticket.actor.partition(":")
+    if kind != "key":
+        # A token of another issuer says nothing about later.
+        return True
+    key = Keys(shared.database, actor="server").valid(key_id)
+    if key is None:
+        return False
+    caller = Caller(key["owner"], Role(key["role"]), ticket.actor)
+    return shared.service(caller).may_enter(job_id)

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import Request
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.signing import COVERED, INPUT, TAG, Message, canonical
 from http_message_signatures import (
     HTTPMessageSignaturesException,
@@ -135,8 +136,8 @@ def target_of(request: Request) -> str:
 def _skewed(age_s: float) -> SignatureInvalid:
     when = "before" if age_s > 0 else "after"
     return SignatureInvalid(
-        f"the request was signed {abs(age_s):.0f} s {when} the time of the server's database;"
-        f" at most {WINDOW_S} s are accepted",
+        f"the request was signed {duration_text(abs(age_s))} {when} the time of the server's"
+        f" database; at most {duration_text(WINDOW_S)} is accepted",
         hint="set the clock of the machine that signed it (`timedatectl set-ntp true`), or if that"
         " is right, the database's",
     )

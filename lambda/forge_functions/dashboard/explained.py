@@ -38,8 +38,12 @@ def _said(part: P, text: str) -> P:
 
 def _outlook(said: Explanation, limits: list[Limit]) -> str:
     if said.nodes > 1 and not limits:
-        numbers = {"nodes": said.nodes, "free": said.free or 0}
-        return t("it needs {nodes} machines at once, and {free} are free", **numbers)
+        return n(
+            "it needs {nodes} machines at once, and {count} is free",
+            "it needs {nodes} machines at once, and {count} are free",
+            said.free or 0,
+            nodes=said.nodes,
+        )
     ahead = said.ahead or 0
     before = n("{count} job is ahead of it", "{count} jobs are ahead of it", ahead)
     first = said.workers[0].worker if said.workers else ""
@@ -66,26 +70,19 @@ def _limit(limit: Limit, said: Explanation) -> str:
         "after": t("job {jobs} must begin first", jobs=jobs),
         "after_ok": t("job {jobs} must succeed first", jobs=jobs),
         "after_any": t("job {jobs} must end first", jobs=jobs),
-        "turn": t(
-            "{limit} jobs of its sweep may run at once, and {before} are before it",
-            before=limit.before,
-            **numbers,
+        "turn": n(
+            "{limit} of its sweep may run at once, and {count} is before it",
+            "{limit} of its sweep may run at once, and {count} are before it",
+            limit.before or 0,
+            limit=limit.limit,
         ),
         "approval": t("an admin must approve what it may spend"),
         "queue_paused": t("the queue {name} is paused", **queue),
         "owner_paused": t("the owner {name} is paused", **owner),
-        "queue_jobs": t(
-            "queue {name}: {used} of {limit} allowed jobs are running", **queue, **numbers
-        ),
-        "queue_gpus": t(
-            "queue {name}: {used} of {limit} allowed GPUs are in use", **queue, **numbers
-        ),
-        "owner_jobs": t(
-            "owner {name}: {used} of {limit} allowed jobs are running", **owner, **numbers
-        ),
-        "owner_gpus": t(
-            "owner {name}: {used} of {limit} allowed GPUs are in use", **owner, **numbers
-        ),
+        "queue_jobs": t("queue {name}: jobs running {used}, allowed {limit}", **queue, **numbers),
+        "queue_gpus": t("queue {name}: GPUs in use {used}, allowed {limit}", **queue, **numbers),
+        "owner_jobs": t("owner {name}: jobs running {used}, allowed {limit}", **owner, **numbers),
+        "owner_gpus": t("owner {name}: GPUs in use {used}, allowed {limit}", **owner, **numbers),
     }[limit.code]
 
 
@@ -93,8 +90,9 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
     changes = remedy.changes or {}
     asked = ", ".join(f"{name}={value}" for name, value in changes.items())
     worker = remedy.worker or ""
-    if "nodes" in changes:
-        return t("submit it for {nodes} machines", nodes=changes["nodes"])
+    nodes = changes.get("nodes")
+    if isinstance(nodes, int):
+        return n("submit it for {count} machine", "submit it for {count} machines", nodes)
     if remedy.code == "wait" and worker:
         return t("wait until {worker} takes it", worker=worker)
     return {
@@ -107,7 +105,7 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "start_sweeper": t("start a sweeper"),
         "raise_priority": t("submit it with priority {priority}", priority=changes.get("priority")),
         "wait_for_room": t("wait until enough jobs on {worker} have ended", worker=worker),
-        "ask_less": t("ask for {asked}: worker {worker} has it", asked=asked, worker=worker),
+        "ask_less": t("request {asked}: worker {worker} has it", asked=asked, worker=worker),
         "undrain": t("let {worker} take jobs again", worker=worker),
         "relieve": t("bring {worker} within its limits", worker=worker),
         "start_worker": t("start the worker {worker}", worker=worker),

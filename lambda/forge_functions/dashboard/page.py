@@ -93,7 +93,13 @@ def environment() -> Environment:
     )
     made.filters.update(FILTERS)
     made.globals.update(
-        t=words.t, n=words.n, asset=assets.address, live=_live, query=_query, marks=MARKS
+        t=words.t,
+        n=words.n,
+        forms=words.forms,
+        asset=assets.address,
+        live=_live,
+        query=_query,
+        marks=MARKS,
     )
     # A part is rendered without its template's imports.
     made.globals["ui"] = made.get_template("ui.html").module

@@ -25,6 +25,7 @@ from forge_functions.dashboard.routes import (
 )
 from forge_functions.dashboard.routes.access import keys, login, sign_on
 from forge_functions.dashboard.routes.plans import schedules
+from forge_functions.dashboard.routes.runs import compare
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
 # One router per page; more specific paths come first.
@@ -36,6 +37,7 @@ ROUTERS = (
     preferences.router,
     overview.router,
     jobs.router,
+    compare.router,
     cancel_retry.router,
     job_streams.router,
     job.router,

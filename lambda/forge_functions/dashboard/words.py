@@ -1,13 +1,15 @@
-"""The dashboard's texts. English sentences are the keys of the Hindi catalogue in `locales/`."""
+"""The dashboard's texts: English in the code, other languages in gettext files in `locales/`."""
 
-import json
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from gettext import GNUTranslations, NullTranslations
 from importlib.resources import files
+from io import BytesIO
 from typing import Annotated
 
+import polib
 from fastapi import Depends, Request
 
 COOKIE = "forge_language"
@@ -45,23 +47,32 @@ def reader() -> Reader:
 
 def t(text: str, **values: object) -> str:
     """Return a sentence in the reader's language, with each `{name}` replaced by a value."""
-    said = words(reader().language).get(text, text)
+    # gettext keeps the file's header under the empty text.
+    said = text and _texts().gettext(text)
     return said.format(**values) if values else said
 
 
 def n(one: str, many: str, count: int, **values: object) -> str:
-    """Return the singular or the plural sentence, with `{count}` replaced."""
-    return t(one if count == 1 else many, count=f"{count:,}", **values)
+    """Return the sentence in the form that the count takes, with `{count}` replaced."""
+    return _texts().ngettext(one, many, count).format(count=f"{count:,}", **values)
+
+
+def forms(one: str, many: str) -> str:
+    """Return both forms of a sentence, of which a script chooses one and replaces `{count}`."""
+    return "|".join(_texts().ngettext(one, many, count) for count in (1, 2))
+
+
+def _texts() -> NullTranslations:
+    return catalogue(reader().language)
 
 
 @cache
-def words(language: str) -> dict[str, str]:
-    """Return a language's sentences by the English ones, from all its files; none for English."""
-    folder = files("forge_functions.dashboard") / "locales" / language
+def catalogue(language: str) -> NullTranslations:
+    """Return a language's sentences by the English ones, which need no file."""
     if language == "en":
-        return {}
-    paths = (path for path in folder.iterdir() if path.name.endswith(".json"))
-    return {k: v for path in paths for k, v in json.loads(path.read_text("utf-8")).items()}
+        return NullTranslations()
+    written = files("forge_functions.dashboard") / "locales" / f"{language}.po"
+    return GNUTranslations(BytesIO(polib.pofile(written.read_text("utf-8")).to_binary()))
 
 
 def language(request: Request) -> str:

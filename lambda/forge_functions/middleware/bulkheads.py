@@ -173,5 +173,5 @@ def _has_body(request: Request) -> bool:
 def _refused(status: HTTPStatus, code: str, message: str, rest_s: int) -> Refused:
     hint = "wait until some have ended; narrow reports with `since` to make them faster"
     if code == "too_many_requests":
-        hint = "wait; ask for many jobs at once with POST /api/v1/queue/statuses"
+        hint = "wait; read many jobs at once with POST /api/v1/queue/statuses"
     return Refused(status, code, message, hint=hint, headers={"Retry-After": str(rest_s)})

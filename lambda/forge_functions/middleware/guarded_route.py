@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from forge_schema.model.quantities import counted
 from starlette.exceptions import HTTPException
 
 from forge_functions.auth import authentication, worker
@@ -67,6 +68,7 @@ def _parsed(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MOST_FIELDS:
         raise HTTPException(
-            HTTPStatus.BAD_REQUEST, f"an object in the body has more than {MOST_FIELDS} fields"
+            HTTPStatus.BAD_REQUEST,
+            f"an object in the body has more than {counted(MOST_FIELDS, 'field')}",
         )
     return dict(pairs)

@@ -7,6 +7,7 @@ from time import monotonic, perf_counter
 from uuid import uuid4
 
 import structlog
+from forge_schema.model.quantities import size_text
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -105,7 +106,7 @@ async def _soon(receive: Receive, within_s: float) -> Message:
 
 def _too_large(limit: int) -> HTTPException:
     return HTTPException(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have at most {limit} bytes"
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have at most {size_text(limit)}"
     )
 
 

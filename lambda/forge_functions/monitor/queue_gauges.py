@@ -93,7 +93,7 @@ def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:
     )
     gpus = _family("gpus_used", "GPUs in use by the jobs of a queue.", "queue")
     oldest = _family(
-        "oldest_ready_seconds", "Seconds that the oldest ready job has waited.", "queue"
+        "oldest_ready_seconds", "Seconds that the oldest queued job has waited.", "queue"
     )
     for queue, some in _by_queue(lanes).items():
         for state in UNFINISHED_STATES:

@@ -4,6 +4,7 @@ import hashlib
 from http import HTTPStatus
 
 from fastapi.concurrency import run_in_threadpool
+from forge_schema.model.quantities import counted
 from forge_schema.storage.file_store import Incoming
 from forge_schema.storage.signed import Permit
 from starlette.requests import ClientDisconnect, Request
@@ -65,12 +66,13 @@ class Upload:
         return Refused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             "too_large",
-            f"the body is larger than the signed {self._permit.size} bytes",
+            f"the body is larger than the signed {counted(self._permit.size, 'byte')}",
         )
 
     def _too_short(self) -> Refused:
         return _unfit(
-            "body_short", f"the body is smaller than the signed {self._permit.size} bytes"
+            "body_short",
+            f"the body is smaller than the signed {counted(self._permit.size, 'byte')}",
         )
 
 

@@ -3,10 +3,9 @@
 from forge_schema.model.states import State
 from pydantic import BaseModel
 
-from forge_functions.auth.roles import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter, JobInPath
 from forge_functions.errors import problems
 from forge_functions.items import Done
-from forge_functions.middleware.bodies import IdInPath
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.routes.jobs import Ids
 
@@ -57,19 +56,19 @@ def retry_many(service: AsSubmitter, which: Ids) -> RetriedMany:
 
 
 @router.post("/jobs/{job_id}/cancel", responses=NO_JOB)
-def cancel(service: AsSubmitter, job_id: IdInPath) -> Cancelled:
+def cancel(service: AsSubmitter, job_id: JobInPath) -> Cancelled:
     """Cancel a job. One that has ended stays as it is. Idempotent."""
     return Cancelled(state=service.cancel(job_id))
 
 
 @router.post("/jobs/{job_id}/retry", responses=problems(404, 409))
-def retry(service: AsSubmitter, job_id: IdInPath) -> Done:
+def retry(service: AsSubmitter, job_id: JobInPath) -> Done:
     """Give a failed job fresh budgets and queue it again."""
     service.retry(job_id)
     return Done()
 
 
 @router.post("/jobs/{job_id}/preempt", responses=NO_JOB)
-def preempt(service: AsSubmitter, job_id: IdInPath) -> Preempted:
+def preempt(service: AsSubmitter, job_id: JobInPath) -> Preempted:
     """Ask for a running job back, as a spot notice would. Idempotent."""
     return Preempted(asked=service.preempt(job_id))

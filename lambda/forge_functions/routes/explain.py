@@ -6,9 +6,8 @@ from fastapi import APIRouter, Query
 from forge_schema.explain.explain import MOST_SHOWN, SHOWN
 from forge_schema.model.explanation import Explanation
 
-from forge_functions.auth.roles import AsViewer
+from forge_functions.auth.roles import AsViewer, JobInPath
 from forge_functions.errors import problems
-from forge_functions.middleware.bodies import IdInPath
 
 router = APIRouter(
     prefix="/api/v1/queue/jobs/{job_id}", tags=["jobs"], responses=problems(401, 403, 404)
@@ -18,7 +17,7 @@ router = APIRouter(
 @router.get("/explain")
 def explain_job(
     service: AsViewer,
-    job_id: IdInPath,
+    job_id: JobInPath,
     workers: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = SHOWN,
 ) -> Explanation:
     """Explain why a job waits and what would start it, where it runs, or how it ended."""

@@ -13,10 +13,10 @@ from forge_schema.read.jobs import CHUNKS, PAGE
 from forge_schema.read.series import Wanted
 from pydantic import Field, JsonValue
 
-from forge_functions.auth.roles import AsViewer
+from forge_functions.auth.roles import AsViewer, JobInPath
 from forge_functions.errors import problems
 from forge_functions.items import Items
-from forge_functions.middleware.bodies import Body, IdInPath
+from forge_functions.middleware.bodies import Body
 from forge_functions.services import Services, Shared
 
 router = APIRouter(
@@ -81,23 +81,23 @@ class WhichChunks(Body):
 
 # A query is frozen, which mypy does not see.
 class WhichSeries(Body, Wanted):  # type: ignore[misc]
-    """Which series: by default those of the newest attempt that has any, under all keys."""
+    """Which series: by default all keys, metrics over all attempts, samples of the newest."""
 
 
 @router.get("")
-def status(service: AsViewer, job_id: IdInPath) -> JobDetail:
+def status(service: AsViewer, job_id: JobInPath) -> JobDetail:
     """Return a job's status and request."""
     return service.job(job_id)
 
 
 @router.get("/attempts")
-def attempts(service: AsViewer, job_id: IdInPath) -> Items[Attempt]:
+def attempts(service: AsViewer, job_id: JobInPath) -> Items[Attempt]:
     """List a job's finished attempts, in order."""
     return Items(items=service.attempts(job_id))
 
 
 @router.get("/events")
-def events(service: AsViewer, job_id: IdInPath) -> Items[Event]:
+def events(service: AsViewer, job_id: JobInPath) -> Items[Event]:
     """List a job's events, oldest first."""
     return Items(items=service.events(job_id))
 
@@ -105,7 +105,7 @@ def events(service: AsViewer, job_id: IdInPath) -> Items[Event]:
 @router.get("/logs")
 def logs(
     service: AsViewer,
-    job_id: IdInPath,
+    job_id: JobInPath,
     shared: Shared,
     request: Request,
     after: Annotated[After, Query()],
@@ -129,7 +129,7 @@ def logs(
 @router.get("/metrics")
 def metrics(
     service: AsViewer,
-    job_id: IdInPath,
+    job_id: JobInPath,
     which: Annotated[WhichMetrics, Query()],
     request: Request,
 ) -> Items[MetricLine]:
@@ -143,7 +143,7 @@ def metrics(
 
 @router.get("/metrics/last")
 def last_metrics(
-    service: AsViewer, job_id: IdInPath, whose: Annotated[WhoseMetrics, Query()]
+    service: AsViewer, job_id: JobInPath, whose: Annotated[WhoseMetrics, Query()]
 ) -> Items[LastMetric]:
     """List the last value of each metric of a job's rank, in the last thousand lines."""
     found = service.findings.last_metrics(job_id, rank=whose.rank, attempt=whose.attempt)
@@ -153,7 +153,7 @@ def last_metrics(
 @router.get("/tests")
 def tests(
     service: AsViewer,
-    job_id: IdInPath,
+    job_id: JobInPath,
     which: Annotated[WhichTests, Query()],
     request: Request,
 ) -> Items[JobTest]:
@@ -169,8 +169,8 @@ def tests(
 
 
 @router.get("/series")
-def series(service: AsViewer, job_id: IdInPath, which: Annotated[WhichSeries, Query()]) -> Series:
-    """Return an attempt's metrics and samples as the curves of a chart."""
+def series(service: AsViewer, job_id: JobInPath, which: Annotated[WhichSeries, Query()]) -> Series:
+    """Return metrics and samples as the curves of a chart."""
     return service.findings.series(
         job_id, attempt=which.attempt, rank=which.rank, keys=which.keys, points=which.points
     )
@@ -178,21 +178,21 @@ def series(service: AsViewer, job_id: IdInPath, which: Annotated[WhichSeries, Qu
 
 @router.get("/result")
 def result(
-    service: AsViewer, job_id: IdInPath, rank: Annotated[int, Query(ge=0, le=SMALLINT)] = 0
+    service: AsViewer, job_id: JobInPath, rank: Annotated[int, Query(ge=0, le=SMALLINT)] = 0
 ) -> Result:
     """Return the result of a job's rank; null if it has reported none."""
     return service.findings.result(job_id, rank=rank)
 
 
 @router.get("/checkpoints")
-def checkpoints(service: AsViewer, job_id: IdInPath) -> Items[Checkpoint]:
+def checkpoints(service: AsViewer, job_id: JobInPath) -> Items[Checkpoint]:
     """List a job's complete checkpoints, newest first."""
     return Items(items=service.checkpoints(job_id))
 
 
 @router.get("/artifacts")
 def artifacts(
-    service: AsViewer, job_id: IdInPath, shared: Shared, request: Request
+    service: AsViewer, job_id: JobInPath, shared: Shared, request: Request
 ) -> Items[Artifact]:
     """List a job's output files, ordered by path."""
     return Items(items=_with_urls(shared, request, service.artifacts(job_id)))
@@ -200,14 +200,14 @@ def artifacts(
 
 @router.get("/code/{digest}")
 def code(
-    service: AsViewer, job_id: IdInPath, digest: Digest, shared: Shared, request: Request
+    service: AsViewer, job_id: JobInPath, digest: Digest, shared: Shared, request: Request
 ) -> SignedUrl:
     """Return a URL of an object of the job's code: its bundle, a segment of it, or its diff."""
     return shared.signer(str(request.base_url)).get(service.code_key(job_id, digest))
 
 
 @router.get("/request")
-def asked(service: AsViewer, job_id: IdInPath) -> dict[str, JsonValue]:
+def asked(service: AsViewer, job_id: JobInPath) -> dict[str, JsonValue]:
     """Return the fields that submit the job again, without its sweep and its dependencies."""
     return service.request(job_id)
 
@@ -215,7 +215,7 @@ def asked(service: AsViewer, job_id: IdInPath) -> dict[str, JsonValue]:
 @router.get("/artifacts/chunks")
 def artifact_chunks(
     service: AsViewer,
-    job_id: IdInPath,
+    job_id: JobInPath,
     shared: Shared,
     request: Request,
     which: Annotated[WhichChunks, Query()],

@@ -1,32 +1,35 @@
-"""Shells inside running jobs: `forge exec` from any machine."""
+"""Shells inside running jobs: `forge exec`, `forge ssh` and `forge port` from any machine."""
 
+import asyncio
 from functools import partial
 from uuid import UUID
 
 from fastapi import WebSocket
 from fastapi.concurrency import run_in_threadpool
 from forge_schema.access.shells import Shells
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import Fence
 from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellTicket, ShellWanted
 
 from forge_functions.auth import shell_ticket
-from forge_functions.auth.roles import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter, JobInPath
 from forge_functions.errors import problems
-from forge_functions.middleware.bodies import IdInPath
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
-from forge_functions.streams.relay import close
+from forge_functions.streams import relay
+from forge_functions.streams.relay import Shell, Ticket, close
 
 router = Router(tags=["jobs"])
 
 
 @router.post("/api/v1/queue/jobs/{job_id}/shells", responses=problems(401, 403, 404, 409))
-def ask(service: AsSubmitter, job_id: IdInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
-    """Ask to run a command inside a running job, with a WebSocket to `/api/v1/queue/shells`."""
+def ask(service: AsSubmitter, job_id: JobInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
+    """Ask to enter a running job, with a WebSocket to `/api/v1/queue/shells`."""
     worker_id, worker = service.shell(job_id, body)
-    order = body.model_dump_json()
-    ticket = shell_ticket.issue(shared, service.caller.owner, job_id, worker_id, order)
+    # A worker of an earlier version knows fewer fields.
+    order = body.model_dump_json(exclude_defaults=True)
+    ticket = shell_ticket.issue(shared, service.caller, job_id, worker_id, order)
     return ShellTicket(ticket=ticket, order=order, worker=worker)
 
 
@@ -59,8 +62,30 @@ async def come(worker: WebSocket, shell_id: str) -> None:
         await worker.close()
         return
     shell.worker.set_result(worker)
-    await shell.over.wait()
+    while not await _over(shell):
+        if not await run_in_threadpool(_may_go_on, shared, shell.ticket, fence):
+            shell.withdrawn = True
+            break
     await close(worker)
+
+
+async def _over(shell: Shell) -> bool:
+    """Wait until a shell is over, or until it is time to look whether it may go on."""
+    try:
+        async with asyncio.timeout(relay.LOOK_EVERY_S):
+            await shell.over.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _may_go_on(shared: Services, ticket: Ticket, fence: Fence) -> bool:
+    try:
+        lease_holds = _holds(shared, ticket.worker_id, fence)
+        return lease_holds and shell_ticket.holds(shared, ticket, fence.job_id)
+    except DatabaseUnreachable:
+        # A worker that cannot renew its lease ends the shell itself.
+        return True
 
 
 def _call(shared: Services, worker_id: int, shell_id: str) -> None:

@@ -16,6 +16,7 @@ from time import monotonic
 
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
+from forge_schema.model.quantities import counted
 from forge_schema.shell import ORDER_S, ShellNews
 
 from forge_functions.errors import Refused
@@ -26,6 +27,8 @@ MOST, MOST_OF_OWNER = 64, 8
 # A worker is called again, because calls may get lost.
 CALL_EVERY_S, CALL_S = 3.0, 20.0
 IDLE_S, LONGEST_S = 1800.0, 43_200.0
+# How often it is checked that the attempt still runs and its caller may still be there.
+LOOK_EVERY_S = 30.0
 NOBODY = ShellNews(
     code="worker_silent",
     message="its worker did not connect to this server in time",
@@ -41,12 +44,20 @@ OVER = ShellNews(
 )
 
 
+WITHDRAWN = ShellNews(
+    code="shell_withdrawn",
+    message="the shell was closed: the attempt has ended, or you may no longer enter the job",
+    hint="`forge show` says which attempt runs",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """One shell of an owner, on a worker; `order` is the digest of what may be run."""
 
     id: str
     owner: str
+    actor: str
     worker_id: int
     order: str
 
@@ -58,11 +69,15 @@ def digest(order: str) -> str:
 
 @dataclass(eq=False)
 class Shell:
-    """One caller that waits for its worker; `over` is set when the caller has gone."""
+    """One caller that waits for its worker; `over` is set when the caller has gone.
+
+    `withdrawn` means that the caller may no longer be in the job.
+    """
 
     ticket: Ticket
     worker: "asyncio.Future[WebSocket]" = field(default_factory=asyncio.Future)
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    withdrawn: bool = False
 
 
 class Relay:
@@ -96,6 +111,8 @@ class Relay:
                     return
                 await worker.send_text(order)
                 await _pass_on(caller, worker)
+                if shell.withdrawn:
+                    await caller.send_text(WITHDRAWN.text)
         except Refused as error:
             news = ShellNews(code=error.code, message=error.message, hint=error.hint)
             with suppress(Exception):  # it may have left
@@ -117,8 +134,8 @@ class Relay:
             raise _refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many_shells",
-                f"{owners[ticket.owner]} shells of {ticket.owner} are open at this server, of"
-                f" {len(self._open)}; at most {MOST_OF_OWNER} of {MOST} may be",
+                f"{ticket.owner} has {counted(owners[ticket.owner], 'shell')} open at this server,"
+                f" which has {len(self._open)} in all; the limits are {MOST_OF_OWNER} and {MOST}",
             )
         shell = self._open[ticket.id] = Shell(ticket)
         try:

@@ -30,7 +30,8 @@ class Shells:
         Raises:
             NotRunning: the program of this rank does not run now.
         """
-        detail = {"program": wanted.command[0], "command": wanted.text[:SHOWN]}
+        shown = {"ports": wanted.ports} if wanted.ports else {"command": wanted.text[:SHOWN]}
+        detail = {"program": wanted.program, **({} if wanted.ssh else shown)}
         row = self._database.one(
             "enter",
             again=True,

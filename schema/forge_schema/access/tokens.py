@@ -1,7 +1,8 @@
 """Create, parse and compare tokens.
 
-`fgw_<id>_<256-bit secret>_<crc>` for a worker, `fgk_…` for an API key. The checksum detects
-typing errors without a database query, and lets scanners recognise leaked tokens.
+`fgw_<id>_<256-bit secret>_<crc>` for a worker, `fgk_…` for an API key, `fgj_…` for a machine that
+joins. The checksum detects typing errors without a database query, and lets scanners recognise
+leaked tokens.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from forge_schema.model.errors import ForgeError
 SECRET_BYTES = 32
 # Longer texts are rejected before they are parsed or hashed.
 LONGEST = 200
-_FORM = re.compile(r"(fg[kw])_([0-9A-Za-z]{1,32})_([0-9a-f]{64})_([0-9a-f]{8})")
+_FORM = re.compile(r"(fg[kwj])_([0-9A-Za-z]{1,32})_([0-9a-f]{64})_([0-9a-f]{8})")
 
 
 class TokenMalformed(ForgeError):
@@ -31,6 +32,7 @@ class TokenKind(StrEnum):
 
     KEY = "fgk"
     WORKER = "fgw"
+    JOIN = "fgj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,12 @@ class Token:
     digest: bytes
 
 
-def mint(kind: TokenKind, key_id: str) -> tuple[str, bytes]:
-    """Create a token; return its text, to be shown once, and its digest, to be stored."""
-    stem = f"{kind.value}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
+def mint(kind: TokenKind, key_id: str, secret: str = "") -> tuple[str, bytes]:
+    """Create a token; return its text, to be shown once, and its digest, to be stored.
+
+    A caller who may have to repeat this gives the secret, 64 hexadecimal digits.
+    """
+    stem = f"{kind.value}_{key_id}_{secret or secrets.token_hex(SECRET_BYTES)}"
     text = f"{stem}_{_checksum(stem)}"
     return text, _digest(text)
 

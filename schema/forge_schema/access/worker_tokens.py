@@ -10,7 +10,7 @@ from forge_schema.access.tokens import Token, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import WorkerKind
-from forge_schema.queue.registry import NoSuchWorker
+from forge_schema.queue.registry import NoSuchWorker, Registry
 
 LARGEST_ID = 2**63 - 1
 
@@ -19,6 +19,12 @@ class NameTaken(ForgeError):
     """Another worker has this name."""
 
     code = "name_taken"
+
+
+class JoinRefused(ForgeError):
+    """The token in a line for a machine is not valid any more."""
+
+    code = "join_refused"
 
 
 class NotOffline(ForgeError):
@@ -42,6 +48,7 @@ class WorkerTokens:
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
         public_key: bytes | None = None,
+        token: TokenKind = TokenKind.WORKER,
     ) -> tuple[int, str]:
         """Create a worker that may connect, and return its id and its token.
 
@@ -51,6 +58,7 @@ class WorkerTokens:
             labels: labels that override those the worker reports.
             lasts: time until the token expires; None means never.
             public_key: an Ed25519 key, 32 bytes. If given, every request must be signed.
+            token: the kind of its token; one to join with must first be exchanged.
 
         Raises:
             NameTaken: another worker has this name.
@@ -58,7 +66,7 @@ class WorkerTokens:
         place = self._database.one("next_worker_id", again=True)
         assert place is not None  # noqa: S101 - a sequence has a next value
         worker_id: int = place["id"]
-        text, digest = tokens.mint(TokenKind.WORKER, str(worker_id))
+        text, digest = tokens.mint(token, str(worker_id))
         row = self._database.one(
             "create_worker",
             again=True,
@@ -93,6 +101,63 @@ class WorkerTokens:
             if row is None:
                 raise
         return row["id"], self.rotate(row["id"])
+
+    def invite(
+        self,
+        name: str,
+        *,
+        kind: WorkerKind = WorkerKind.PERSISTENT,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta,
+    ) -> tuple[int, str]:
+        """Create a worker for a machine that joins; return its id and the token to join with.
+
+        If it exists and never connected, earlier tokens become invalid.
+
+        Raises:
+            NameTaken: a worker of this name has connected.
+        """
+        try:
+            return self.create(name, kind=kind, labels=labels, lasts=lasts, token=TokenKind.JOIN)
+        except NameTaken:
+            worker_id = Registry(self._database, actor=self._actor).named(name)
+        text, digest = tokens.mint(TokenKind.JOIN, str(worker_id))
+        row = self._database.one(
+            "invite_worker",
+            again=True,
+            id=worker_id,
+            kind=kind.value,
+            labels=Jsonb(dict(labels or {})),
+            hash=digest,
+            lasts=lasts,
+            actor=self._actor,
+        )
+        if row is None:
+            raise NameTaken(
+                f"a worker {name!r} already exists and has connected",
+                hint="choose another name; or stop it, and remove it with `forge worker delete`",
+            )
+        return worker_id, text
+
+    def join(self, token: Token, secret: str) -> tuple[int, str, str]:
+        """Exchange a token to join with, once; return the worker's id, its name and its token.
+
+        A repeat with the same secret has the same answer, so a lost one does no harm.
+
+        Raises:
+            JoinRefused: the token was exchanged or replaced, or has expired.
+        """
+        text, digest = tokens.mint(TokenKind.WORKER, token.id, secret)
+        known = token.id.isdecimal() and int(token.id) <= LARGEST_ID
+        row = known and self._database.one(
+            "join_worker", again=True, id=int(token.id), hash=digest, join_hash=token.digest
+        )
+        if not row:
+            raise JoinRefused(
+                "the token of this line was used already, was replaced or has expired",
+                hint="ask an admin for a new line: forge worker add NAME",
+            )
+        return row["id"], row["name"], text
 
     def rotate(
         self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None

@@ -381,7 +381,7 @@ def explained(error: Exception, url: str) -> DatabaseUnreachable:
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return DatabaseUnreachable(
             f"the database {place} takes no writes: {first_line}",
-            hint="it is a standby, or was the primary: check where the URL leads",
+            hint="it is a standby, was the primary, or its queue was moved: check the URL",
         )
     if REFUSAL.search(str(error)):
         said = re.split(r"FATAL:\s+", first_line)[-1]

@@ -96,7 +96,7 @@ def in_words(job: Row, changes: Changes) -> str:
             said += [_label(job, label, new) for label, new in value.items()]
         else:
             said.append(f"{_thing(name, value)} instead of {_amount(name, job[name])}")
-    return "ask for " + " and ".join(said)
+    return "request " + " and ".join(said)
 
 
 def _label(job: Row, name: str, new: JsonValue) -> str:

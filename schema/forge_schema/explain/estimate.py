@@ -70,7 +70,7 @@ def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
     if ended < ENOUGH:
         return None
     period = duration_text(past.seconds)
-    basis = f"{ended} jobs competing for these workers succeeded within {period}"
+    basis = f"{counted(ended, 'job')} competing for these workers succeeded within {period}"
     return Estimate(
         wait_s=(ahead + 1) * past.seconds / ended,
         basis=f"{basis}; {counted(ahead, 'job')} ahead",

@@ -11,7 +11,7 @@ from forge_schema.explain.remedies import back, to_name
 from forge_schema.explain.text import LABEL, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
 from forge_schema.model.lease import Member
-from forge_schema.model.quantities import counted, duration_text
+from forge_schema.model.quantities import counted, counted_range, duration_text
 from forge_schema.model.states import Phase
 
 # The most members that are named.
@@ -55,7 +55,7 @@ class Machines:
 
     def text(self) -> str:
         """Return the same as a sentence."""
-        many = f"the {_range(self.needed, self.most)} machines that it needs"
+        many = f"the {counted_range(self.needed, self.most, 'machine')} that it needs"
         are = "is" if self.able == 1 else "are"
         return {
             Outlook.NO_WORKER: "no worker is registered",
@@ -72,7 +72,7 @@ class Machines:
             return f"{alike}; --mixed allows others {checked}"
         if not self.same:
             could = f"only {counted(self.known, 'worker')}" if self.known else "no worker"
-            needs = f"it needs {_range(self.needed, self.most)} machines"
+            needs = f"it needs {counted_range(self.needed, self.most, 'machine')}"
             return f"{needs}, and {could} could run it {checked}"
         if not self.labelled:
             return f"no worker has the label {self.same}, which --same compares {checked}"
@@ -104,7 +104,9 @@ def _left(members: list[Member], nodes: int) -> str:
     have = "have" if len(members) > 1 else "has"
     named = [f"rank {one.rank} on {one.worker}" for one in members]
     return (
-        f"{len(members)} of its {nodes} ranks {have} not ended: {_some(named)}" if members else ""
+        f"{len(members)} of its {counted(nodes, 'rank')} {have} not ended: {_some(named)}"
+        if members
+        else ""
     )
 
 
@@ -115,16 +117,12 @@ def _gathering(members: list[Member], nodes: int) -> str:
     if not late or min(one.step for one in late) >= REACHABLE:
         return ""
     named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late]
-    return f"its {nodes} machines are gathering: {_some(named)}"
+    return f"its {counted(nodes, 'machine')} are gathering: {_some(named)}"
 
 
 def _some(named: list[str]) -> str:
     more = [f"and {len(named) - NAMED} more"] if len(named) > NAMED else []
     return ", ".join([*named[:NAMED], *more])
-
-
-def _range(least: int, most: int) -> str:
-    return str(least) if most == least else f"{least} to {most}"
 
 
 def machines(job: Row, fleet: Fleet) -> Machines:
@@ -182,7 +180,7 @@ def _fewer(found: Machines) -> list[Remedy]:
     if found.able <= 1:
         return []
     least = "" if found.most == found.needed else "at least "
-    text = f"submit it with {least}{found.able} nodes instead of {found.needed}"
+    text = f"submit it with {least}{counted(found.able, 'node')} instead of {found.needed}"
     return [Remedy(code="ask_less", text=text, changes={"nodes": found.able})]
 
 
@@ -196,7 +194,7 @@ def _smaller(job: Row, found: Machines, fleet: Fleet) -> list[Remedy]:
     ((words, count),) = Counter(words for words, _ in ways).most_common(1) or [("", 0)]
     if not count or found.able + count < found.needed:
         return []
-    text = f"{words}: {found.able + count} workers have it"
+    text = f"{words}: {counted(found.able + count, 'worker')} have it"
     return [
         Remedy(code="ask_less", text=text, changes=dict(ways)[words], worker=unfit[0].row["name"])
     ]

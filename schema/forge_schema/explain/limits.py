@@ -75,7 +75,7 @@ def _asks(asked: Approval) -> Iterator[str]:
     if asked.timeout_s is None:
         yield "it has no time limit, so it may spend any amount"
         return
-    who = "it" if asked.jobs == 1 else f"its request of {asked.jobs} jobs"
+    who = "it" if asked.jobs == 1 else f"its request of {counted(asked.jobs, 'job')}"
     most, hours = asked.most_gpu_hours, asked.all_gpu_hours
     if most is not None and asked.gpu_hours and (hours is None or hours > most):
         amount = "any number of" if hours is None else f"{hours:.6g}"

@@ -21,8 +21,8 @@ SPENT = {
 BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
 # What to do besides retrying.
 ADVICE = {
-    Reason.OOM: "ask for more memory with --memory",
-    Reason.DISK_FULL: "ask for more disk: the job filled what it had",
+    Reason.OOM: "request more memory with --memory",
+    Reason.DISK_FULL: "request more disk with --disk: the job filled what it had",
     Reason.TIMEOUT: "set a longer timeout, or write checkpoints more often",
     Reason.IMAGE_MISSING: "name an image that its workers can pull",
     Reason.BUNDLE_CORRUPT: "submit the folder again: the stored copy is damaged",
@@ -79,7 +79,7 @@ def end(database: Database, status: Row) -> End:
         resumes=resumes,
         retry=_retry(status, resumes)
         if retryable
-        else "only a failed job can be retried: submit it again to run it once more",
+        else "only a failed job can be retried: submit it to run it again",
     )
 
 
@@ -153,7 +153,7 @@ def running_text(found: Run) -> str:
     why = found.asked and ASKED.get(found.asked, found.asked)
     asked = f"; it is asked to end: {why}" if why else ""
     phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
-    fewer = f"{found.nodes} of up to {found.max_nodes} machines: "
+    fewer = f"{found.nodes} of up to {counted(found.max_nodes, 'machine')}: "
     where = f"{fewer if found.nodes < found.max_nodes else ''}{names_text(found.workers)}"
     saved = "" if found.saved_s is None else f"; last checkpoint {duration_text(found.saved_s)} ago"
     return f"running on {where} for {duration_text(found.held_s)}{phase}{saved}{asked}"

@@ -91,6 +91,15 @@ class Secret(NamedTuple):
     text: str
 
 
+class Invitation(Record):
+    """A worker that waits for its machine, and the line that makes a machine this worker, once."""
+
+    id: int
+    line: str
+    url: str
+    lasts_s: int
+
+
 class Myself(Record):
     """The caller's owner and role, and the actor name used in the audit trail."""
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import FailFast, Field, ValidationError
 
 from forge_schema.model.fields import NUMERIC, Digest, KnownFields, Record
+from forge_schema.model.quantities import counted
 from forge_schema.model.stored import SignedUrl
 
 # A folder of more than this many bytes becomes segments, none of which has more.
@@ -84,7 +85,7 @@ def name_fault(path: str) -> str | None:
     except UnicodeEncodeError:
         return "is not valid UTF-8"
     if length > PATH_BYTES or path.count("/") >= DEPTH:
-        return f"is over {PATH_BYTES} bytes long or {DEPTH} folders deep"
+        return f"is over {counted(PATH_BYTES, 'byte')} long or {counted(DEPTH, 'folder')} deep"
     if path.startswith("/"):
         return "is absolute"
     return next((found for name in path.split("/") if (found := _part_fault(name))), None)
@@ -103,5 +104,5 @@ def _part_fault(name: str) -> str | None:
     if name.partition(".")[0].rstrip(" ").lower() in _DEVICES:
         return "is the name of a device on Windows"
     if len(name.encode()) > NAME_BYTES:
-        return f"has a name over {NAME_BYTES} bytes"
+        return f"has a name over {counted(NAME_BYTES, 'byte')}"
     return None

@@ -26,6 +26,8 @@ from pydantic_core.core_schema import (
     no_info_wrap_validator_function,
 )
 
+from forge_schema.model.quantities import counted, size_text
+
 SMALLINT = 2**15 - 1
 INTEGER = 2**31 - 1
 # The largest integer that every JSON reader keeps exact; no id comes near it.
@@ -62,7 +64,7 @@ def _not_a_number(said: str) -> str:
 
 def _short_path(path: str) -> str:
     if len(path.encode()) > PATH_BYTES:
-        raise ValueError(f"a path may have at most {PATH_BYTES} bytes")
+        raise ValueError(f"a path may have at most {counted(PATH_BYTES, 'byte')}")
     return path
 
 
@@ -74,8 +76,8 @@ def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("it has values that JSON cannot represent") from error
     if "\\u0000" in text or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
         raise ValueError(
-            f"it may have at most {DOCUMENT_BYTES} bytes and {DOCUMENT_DEPTH} levels,"
-            " and no NUL character"
+            f"it may have at most {size_text(DOCUMENT_BYTES)} and"
+            f" {counted(DOCUMENT_DEPTH, 'level')}, and no NUL character"
         )
     return values
 
@@ -123,7 +125,11 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", json_schema_serialization_defaults_required=True
+        frozen=True,
+        extra="ignore",
+        json_schema_serialization_defaults_required=True,
+        # A command reads a few kinds of them, and building one takes milliseconds.
+        defer_build=True,
     )
 
 

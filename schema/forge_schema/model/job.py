@@ -21,6 +21,8 @@ from forge_schema.model.states import (
 )
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
+# Fields of a job that are only shown to people. A server of the version before refuses new ones.
+SHOWN = frozenset({"git", "environment"})
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
@@ -70,7 +72,8 @@ class JobStatus(Record):
     """The state of a job; `progress` is the fraction done, 0 to 1.
 
     `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
-    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank.
+    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. `sweep` is
+    the benchmark that it belongs to.
     """
 
     job_id: int
@@ -97,6 +100,7 @@ class JobStatus(Record):
     approval: Approval | None = None
     nodes: int = 1
     workers: list[str] = Field(default_factory=list)
+    sweep: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -112,11 +116,13 @@ class JobStatus(Record):
 class ListedJob(JobStatus):
     """A job in a list: `ran_s` is how long its current or last attempt has run, in seconds.
 
-    `metrics` has a few of the last numbers that it wrote to its metrics file.
+    `metrics` has a few of the last numbers that it wrote to its metrics file. A job is `unservable`
+    if it is ready and no online worker could run it.
     """
 
     ran_s: float | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
+    unservable: bool = False
 
 
 class Dependency(Record):

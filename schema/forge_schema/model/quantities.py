@@ -66,7 +66,7 @@ def capacity(text: object) -> int:
     """
     count = size(text)
     if 0 < count < MIB:
-        raise ValueError(f"{text!r} is {count} bytes; write 512MiB or 2GiB")
+        raise ValueError(f"{text!r} is {counted(count, 'byte')}; write 512MiB or 2GiB")
     return count
 
 
@@ -114,6 +114,11 @@ def counted(count: float, one: str, many: str = "") -> str:
     """Format a count with its noun: `1 file`, `2 files`, `0.5 CPUs`."""
     number = count if isinstance(count, int) else f"{count:g}"
     return f"{number} {one if count == 1 else many or f'{one}s'}"
+
+
+def counted_range(least: int, most: int, one: str) -> str:
+    """Format a range with its noun: `2 to 8 machines`, or `2 machines`."""
+    return counted(least, one) if most == least else f"{least} to {counted(most, one)}"
 
 
 def names_text(names: Sequence[str], most: int = 3, *, last: str = "and") -> str:

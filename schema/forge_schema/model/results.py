@@ -70,10 +70,21 @@ class Curve(Record):
     last: list[float]
 
 
-class Series(Record):
-    """The metrics and resource samples of an attempt; `left_off` counts curves not returned.
+class Join(Record):
+    """Where a later attempt begins: its first step, and the time `t` (Unix seconds)."""
 
-    `until` is its end, or now while it is `running`. `attempt` is None if there is none.
+    attempt: int
+    step: float | None = None
+    t: float
+
+
+class Series(Record):
+    """The metrics of a job and the resource samples of an attempt.
+
+    `attempt` is the newest that has any, or None; `until` is its end, or now while it is `running`.
+    Without a wanted attempt, the metrics go over all attempts: `joins` says where later ones begin.
+    Values that a resumed attempt reported again are in `superseded`, as the earlier ones reported
+    them. `left_off` counts curves not returned.
     """
 
     attempt: int | None = None
@@ -83,6 +94,8 @@ class Series(Record):
     running: bool = False
     left_off: int = 0
     items: list[Curve] = Field(default_factory=list)
+    superseded: list[Curve] = Field(default_factory=list)
+    joins: list[Join] = Field(default_factory=list)
 
 
 class SweepPoint(Record):

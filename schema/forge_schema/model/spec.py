@@ -19,7 +19,9 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import Git
+from forge_schema.model.job import SHOWN, Git
+from forge_schema.model.packages import Environment
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
@@ -36,7 +38,7 @@ OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
 OPTIONAL |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints", "stall"}
 OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
 OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"}
-OPTIONAL |= {"git"}
+OPTIONAL |= SHOWN
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -85,6 +87,8 @@ RelativePath = Annotated[
     Field(min_length=1, max_length=500, json_schema_extra=BELOW),
     AfterValidator(_relative),
 ]
+# `7`, `@last`, `@2`: how people name jobs without a name.
+HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 SignalName = Annotated[
@@ -254,6 +258,11 @@ class CheckpointSource(KnownFields, BaseModel):
         return self
 
 
+def is_handle(name: str) -> bool:
+    """Tell whether commands take a name for an id, or for one of the newest jobs."""
+    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None
+
+
 class JobSpec(KnownFields, BaseModel):
     """A job as submitted. Times are in seconds; a higher priority goes first.
 
@@ -266,7 +275,7 @@ class JobSpec(KnownFields, BaseModel):
 
     model_config = ConfigDict(json_schema_extra=_kinds_of_job())
 
-    name: Name
+    name: Annotated[Name, Field(json_schema_extra={"not": {"pattern": f"^({HANDLE})$"}})]
     command: Annotated[list[Text], Field(min_length=1, json_schema_extra=A_PROGRAM)]
     owner: Name
     queue: Name = "default"
@@ -290,6 +299,7 @@ class JobSpec(KnownFields, BaseModel):
     tuning: Tuning = Tuning()
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     git: Git | None = None
+    environment: Environment | None = None
     resources: Resources = Resources()
     labels: dict[Name, Name] = {}
     target: Target = Target.AUTO
@@ -393,7 +403,7 @@ class JobSpec(KnownFields, BaseModel):
     @model_validator(mode="after")
     def _labels_fit(self) -> Self:
         if len(json.dumps(self._labels(), ensure_ascii=False).encode()) > MAX_LABELS_BYTES:
-            raise ValueError(f"labels may have at most {MAX_LABELS_BYTES} bytes together")
+            raise ValueError(f"labels may have at most {size_text(MAX_LABELS_BYTES)} together")
         return self
 
     def needs(self) -> dict[int, str]:
@@ -471,7 +481,7 @@ class JobSpec(KnownFields, BaseModel):
         # Defaults are left out: a field added later must not change the digests of old jobs.
         content = self.content() if content is None else content
         # A commit between two submits of the same files changes nothing.
-        content = {name: value for name, value in content.items() if name != "git"}
+        content = {name: value for name, value in content.items() if name not in SHOWN}
         return hashlib.sha256(SORTED.encode(content).encode()).hexdigest()
 
 

@@ -36,6 +36,12 @@ class Enrolled(Answer):
     token: str
 
 
+class Joined(Enrolled):
+    """The worker that a machine has become. The token that it joined with is invalid."""
+
+    name: str
+
+
 class Claimed(Answer):
     """The outcomes of the ended leases, and the jobs granted."""
 

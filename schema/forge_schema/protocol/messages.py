@@ -169,6 +169,12 @@ class Boot(Body):
     boot_id: UUID
 
 
+class Next(Boot):
+    """The boot of a worker that looks for what it may prepare, and jobs that it passes over."""
+
+    past: Annotated[list[Id], Field(max_length=OBJECTS)] = []
+
+
 class Status(Held):
     """Either a job's phase or the end of its attempt."""
 

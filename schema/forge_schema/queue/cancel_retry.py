@@ -7,6 +7,7 @@ from uuid import uuid4
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import array
+from forge_schema.model.quantities import counted
 
 MOST = 1_000
 # A job moving between two tables may be seen in neither; the next try finds it.
@@ -56,7 +57,7 @@ class JobActs:
             done |= {i: row for i, row in rows.items() if row["became"] != "moved"}
             if not left:
                 return done
-        named = f"job {left[0]}" if len(left) == 1 else f"{len(left)} jobs"
+        named = f"job {left[0]}" if len(left) == 1 else counted(len(left), "job")
         raise ForgeError(
             f"{named} kept changing state and could not be cancelled", hint="try again"
         )
@@ -109,6 +110,7 @@ def _some(job_ids: Sequence[int]) -> list[int]:
     some = sorted(set(job_ids))
     if len(some) > MOST:
         raise TooManyJobs(
-            f"{len(some)} jobs are too many for one call", hint=f"send at most {MOST} at a time"
+            f"{counted(len(some), 'job')} are too many for one call",
+            hint=f"send at most {MOST} at a time",
         )
     return some

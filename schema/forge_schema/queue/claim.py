@@ -145,11 +145,15 @@ def claimed_before(
     return grants, [fence for fence in fences if fence not in kept]
 
 
-def next_job(database: Database, lanes: Lanes) -> Grant | None:
-    """Return the job that a full worker would likely be granted next, without a lease: token 0."""
+def next_job(database: Database, lanes: Lanes, past: Sequence[int] = ()) -> Grant | None:
+    """Return the job that a full worker would likely be granted next, without a lease: token 0.
+
+    Jobs in `past` are passed over.
+    """
     if not (first := lanes.first()):
         return None
     which = {"worker_id": lanes.worker_id, "lanes": array([lane.id for lane in first])}
+    which["past"] = array(list(past))
     row = database.one("next_job", again=True, **which)
     return None if row is None else _grants([row], first, UUID(int=0))[0]
 

@@ -315,7 +315,7 @@ class Queue:
             state = self._job_exists(job_id)
             raise NotRetryable(
                 f"job {job_id} is {in_words(state)}; only a failed job can be retried",
-                hint="submit it again to run it once more",
+                hint="submit it to run it again",
             )
 
     def _job_exists(self, job_id: int) -> State:

@@ -8,6 +8,7 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import ALL_PORTS, GANG_NETWORK, RUNS
 from forge_schema.model.states import Command, WorkerKind
 from forge_schema.model.worker import Machine
@@ -129,8 +130,9 @@ class Registry:
     def _in_use(self, name: str) -> NameInUse:
         return NameInUse(
             f"worker {name} is alive in another folder or on another machine",
-            hint="give this one its own name (over HTTP: a token), stop the other one and wait"
-            f" up to {self._alive.total_seconds():g} s, or take its place with --replace",
+            hint="give this one its own name (over HTTP: a token), stop the other one and"
+            f" wait up to {duration_text(self._alive.total_seconds())}, or take its place with"
+            " --replace",
         )
 
     def _described(self, machine: Machine) -> dict[str, object]:

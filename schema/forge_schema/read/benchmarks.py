@@ -98,5 +98,5 @@ class Benchmarks:
     def _unknown(self, sweep: str) -> SweepUnknown:
         return SweepUnknown(
             f"{self._owner} has no sweep {sweep!r}",
-            hint="`forge benchmark` prints the name of a sweep when it submits it",
+            hint="`forge sweep list` lists the sweeps",
         )

@@ -1,4 +1,4 @@
-"""Series of an attempt for charts: its metrics and resource samples."""
+"""Series of a job for charts: its metrics over all attempts, and resource samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ POINTS = 500
 MOST_POINTS = 2000
 # Maximum number of curves of each source.
 MOST_KEYS = 64
+# Maximum number of attempts that a curve goes over: the newest.
+MOST_ATTEMPTS = 200
 # Maximum that one call reads of each source: lines, and bytes of JSON.
 LINES = 20_000
 BYTES = 8 << 20
@@ -23,7 +25,7 @@ SLACK = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which series: by default all keys of rank 0 of the newest attempt that has any.
+    """Which series: by default all keys of rank 0, its metrics joined over all attempts.
 
     `points` is the maximum number of points of each.
     """
@@ -46,41 +48,83 @@ class Series:
         self._database = database
 
     def of(self, job_id: int, wanted: Wanted | None = None) -> Row:
-        """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off` and the `items`.
+        """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off`, the `items` and more.
 
         Each item is one curve: `source` (metric or sample), `key`, `gpu` (a UUID, or None), `count`
         (of the values read), and the lists `t`, `min`, `avg`, `max`, `last`, and for a metric
         `step`, all of equal length. `left_off` counts the curves beyond the limit. Without an
         attempt, there are no items.
+
+        Samples are those of the newest attempt that has any values, or of the wanted one. A curve
+        of a metric goes on from attempt to attempt: where one resumed at an earlier step than the
+        last had reached, the values of the last from there on are in `superseded`. `joins` are the
+        attempts after the first, each with the `step` and the time `t` at which it began.
         """
         wanted = wanted or Wanted()
-        found = self._database.one(
-            "series_attempt", again=True, job_id=job_id, attempt=wanted.attempt, rank=wanted.rank
+        found = self._database.rows(
+            "series_attempts",
+            again=True,
+            job_id=job_id,
+            attempt=wanted.attempt,
+            rank=wanted.rank,
+            count=MOST_ATTEMPTS,
         )
-        if found is None:
+        if not found:
             return _none(wanted)
-        bounds = {
+        most = {
             "job_id": job_id,
-            "token": found.pop("token"),
             "rank": wanted.rank,
-            "since": found["since"] - SLACK,
-            "until": found["until"] + SLACK,
             "lines": LINES,
             "points": min(max(wanted.points, 1), MOST_POINTS),
             "keys": list(wanted.keys) if wanted.keys else None,
             "most_keys": MOST_KEYS,
         }
-        metrics = self._database.rows("series_metrics", again=True, bytes=BYTES, **bounds)
-        samples = self._database.rows("series_samples", again=True, **bounds)
+        metrics = self._metrics(found, most)
+        samples = self._samples(found[-1], most)
         left_off = sum(rows[0]["left_off"] for rows in (metrics, samples) if rows)
-        items = [*_curves("metric", metrics), *_curves("sample", samples)]
-        return {**found, "left_off": left_off, "items": items}
+        old, current = _apart(metrics)
+        shown = {key: found[-1][key] for key in ("attempt", "since", "until", "running")}
+        return {
+            **shown,
+            "rank": wanted.rank,
+            "left_off": left_off,
+            "items": [*_curves("metric", current), *_curves("sample", samples)],
+            "superseded": _curves("metric", old),
+            "joins": [_join(run) for run in found[1:]],
+        }
+
+    def _metrics(self, runs: list[Row], most: Row) -> list[Row]:
+        bounds = {
+            "tokens": [run["token"] for run in runs],
+            "since": [run["since"] - SLACK for run in runs],
+            "until": [run["until"] + SLACK for run in runs],
+            "below": [run["below"] for run in runs],
+        }
+        return self._database.rows("series_metrics", again=True, bytes=BYTES, **bounds, **most)
+
+    def _samples(self, run: Row, most: Row) -> list[Row]:
+        bounds = {"since": run["since"] - SLACK, "until": run["until"] + SLACK}
+        return self._database.rows(
+            "series_samples", again=True, token=run["token"], **bounds, **most
+        )
+
+
+def _apart(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the superseded curves, and the others."""
+    old = [row for row in rows if row["superseded"]]
+    return old, [row for row in rows if not row["superseded"]]
+
+
+def _join(run: Row) -> Row:
+    return {"attempt": run["attempt"], "step": run["first_step"], "t": run["since"].timestamp()}
 
 
 def _curves(source: str, rows: list[Row]) -> list[dict[str, Any]]:
-    for row in rows:
-        del row["left_off"]
-    return [{"source": source, **row} for row in rows]
+    unsaid = {"left_off", "superseded"}
+    return [
+        {"source": source, **{key: value for key, value in row.items() if key not in unsaid}}
+        for row in rows
+    ]
 
 
 def _none(wanted: Wanted) -> Row:
@@ -92,4 +136,6 @@ def _none(wanted: Wanted) -> Row:
         "running": False,
         "left_off": 0,
         "items": [],
+        "superseded": [],
+        "joins": [],
     }

@@ -10,6 +10,7 @@ from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import counted
 
 # In cron, a week begins on Sunday, which is 0 and 7. APScheduler counts from Monday.
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -104,7 +105,7 @@ def _zone(name: str) -> ZoneInfo:
 
 def _triggers(fields: list[str]) -> list[CronTrigger]:
     if len(fields) != FIELDS:
-        raise ValueError(f"it needs {FIELDS} fields, not {len(fields)}")
+        raise ValueError(f"it needs {counted(FIELDS, 'field')}, not {len(fields)}")
     *others, month_day, month, week_day = fields
     week_days = _week_days(week_day)
     # As in crontab(5): if both days are given, either will do. APScheduler requires both.

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from forge_schema.access.api_keys import Keys
+from forge_schema.access.join_line import join_line
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
 from forge_schema.model.admin import (
     ApiKey,
     AwaitingApproval,
+    Invitation,
     OwnerLimits,
     OwnerSettings,
     QueueInfo,
@@ -22,6 +24,9 @@ from forge_schema.queue.limits import Limits
 from forge_schema.queue.registry import Registry
 from forge_schema.read.audit import LAST_DAY, PAGE, Audit
 from forge_schema.service.caller import Caller, Verbs
+
+# Booting a machine, or finding the person who can log in there, takes its time.
+LINE_LASTS = timedelta(days=1)
 
 
 class Admin(Verbs):
@@ -76,6 +81,34 @@ class Admin(Verbs):
             name, kind=kind, labels=labels, lasts=lasts, public_key=public_key
         )
         return Secret(str(worker_id), text)
+
+    def invitation(
+        self,
+        name: str,
+        *,
+        url: str,
+        digest: str,
+        ephemeral: bool = False,
+        labels: Mapping[str, str] | None = None,
+        lasts: timedelta | None = None,
+    ) -> Invitation:
+        """Make a worker that waits for its machine, as `WorkerTokens.invite`, and the line for it.
+
+        Args:
+            name: the worker's name.
+            url: where the machine reaches the server.
+            digest: the SHA-256 of the server's package.
+            ephemeral: whether it exits after one job.
+            labels: labels that override those the worker reports.
+            lasts: time until the line expires; a day, if it is not given.
+        """
+        kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
+        lasts = LINE_LASTS if lasts is None else lasts
+        join_line(url, "", digest)  # A URL that cannot be used must not change anything.
+        worker_id, token = self._workers.invite(name, kind=kind, labels=labels, lasts=lasts)
+        line = join_line(url, token, digest)
+        lasts_s = int(lasts.total_seconds())
+        return Invitation(id=worker_id, line=line, url=url, lasts_s=lasts_s)
 
     def rotate_worker(
         self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None

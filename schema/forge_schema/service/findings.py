@@ -52,7 +52,7 @@ class Findings(Verbs):
         keys: Sequence[str] | None = None,
         points: int = curves.POINTS,
     ) -> Series:
-        """Return an attempt's metrics and samples as curves, as `read.series`."""
+        """Return metrics and samples as curves, as `read.series`."""
         wanted = curves.Wanted(attempt=attempt, rank=rank, keys=keys, points=points)
         self._visible(job_id)
         return Series.model_validate(curves.Series(self._database).of(job_id, wanted))

@@ -18,6 +18,7 @@ from forge_schema.model.job import (
     Firing,
     JobDetail,
     JobStatus,
+    JobUnknown,
     ListedJob,
     job_states,
     possible_job,
@@ -144,6 +145,14 @@ class Service(Scheduling):
         """
         self._change(job_id)
         return Shells(self._database, actor=self.caller.actor).enter(job_id, wanted)
+
+    def may_enter(self, job_id: int) -> bool:
+        """Tell whether the caller may, still, enter a job."""
+        try:
+            self._change(job_id)
+        except (Forbidden, JobUnknown):
+            return False
+        return True
 
     def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
         """Cancel many jobs and count the outcomes, as `JobActs.cancel`."""

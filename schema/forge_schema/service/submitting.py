@@ -12,7 +12,7 @@ from forge_schema.model.bundles import Segment, SegmentList, list_digest
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
 from forge_schema.model.job import Template
-from forge_schema.model.spec import JobSpec
+from forge_schema.model.spec import JobSpec, is_handle
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Sources, Uploads, check_needs
 from forge_schema.queue.submission import LaneIds, Submission
@@ -184,7 +184,11 @@ class Submitting(Verbs):
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             fields = _merged(kept["spec"], fields)
-        return checked(JobSpec, fields, place)
+        job = checked(JobSpec, fields, place)
+        if is_handle(job.name):
+            message = f"{job.name!r} cannot be a name, since commands would take it for another job"
+            raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
+        return job
 
     def _templates(self, owner: str | None) -> Templates:
         whose = self.caller.acting_for(owner, "read or write the job configs")

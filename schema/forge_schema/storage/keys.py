@@ -5,6 +5,7 @@ import unicodedata
 from dataclasses import dataclass
 from uuid import UUID
 
+from forge_schema.model.quantities import counted
 from forge_schema.storage.store import KeyInvalid
 
 KEY_BYTES = 900  # S3 allows 1024, including the store's prefix
@@ -50,7 +51,7 @@ def _fault(key: str) -> str | None:
     except UnicodeEncodeError:
         return "it is not valid Unicode"
     if not 0 < length <= KEY_BYTES:
-        return f"its length must be 1 to {KEY_BYTES} bytes"
+        return f"its length must be 1 to {counted(KEY_BYTES, 'byte')}"
     if "\\" in key or any(unicodedata.category(char) == "Cc" for char in key):
         return "it contains a backslash or a control character"
     return next((fault for part in key.split("/") if (fault := _segment_fault(part))), None)
@@ -60,7 +61,7 @@ def _segment_fault(segment: str) -> str | None:
     if segment in {"", ".", "..", RESERVED}:
         return f"{segment!r} is not allowed between its slashes"
     if len(segment.encode()) > SEGMENT_BYTES:
-        return f"one of its names is longer than {SEGMENT_BYTES} bytes"
+        return f"one of its names is longer than {counted(SEGMENT_BYTES, 'byte')}"
     return None
 
 

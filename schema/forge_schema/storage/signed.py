@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote, urlencode
 
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import open_store, split
@@ -53,7 +54,7 @@ def open_signer(store_url: str, *, secret: bytes, base_url: str, lasts_s: int) -
         StoreUrlInvalid: the URL does not name a store.
     """
     if not 0 < lasts_s <= LONGEST_S:
-        raise ValueError(f"a signed URL lasts 1 to {LONGEST_S} seconds, not {lasts_s}")
+        raise ValueError(f"a signed URL lasts 1 s to {duration_text(LONGEST_S)}, not {lasts_s}")
     if split(store_url).scheme == "s3":
         # boto3 takes half a second and tens of megabytes, so it is imported only for S3.
         from forge_schema.storage.s3.signer import S3Signer  # noqa: PLC0415

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from forge_schema.model.errors import ForgeError
 
@@ -88,6 +88,12 @@ class Store(Protocol):
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
     ) -> bool:
         """Write an object from a file, as `put` does. A failure leaves nothing behind."""
+
+    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
+        """Write an object by a copy of a part of an open file; False if this store cannot.
+
+        If the file ends before, so does the object.
+        """
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:
         """Write up to 100 objects, 512 KiB in all, in one step; False if this store cannot.

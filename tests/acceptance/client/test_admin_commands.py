@@ -113,6 +113,25 @@ def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_u
     told(admin("worker", "delete", "gpu-1"), 3, "no worker 'gpu-1'", "forge worker list")
 
 
+@BOTH
+def test_a_machine_is_added_with_one_line_through_a_server(admin: Command) -> None:
+    added = admin("worker", "add", "gpu-1", "--label", "zone=eu")
+    if "FORGE_URL" not in admin.env:
+        told(added, 6, "a machine joins through a server", "--server https://")
+        assert rows(admin, "workers") == []
+        return
+    (line,) = added.stdout.splitlines()
+    assert "within 1 d" in added.stderr
+    assert admin.env["FORGE_URL"] in line
+    assert "FORGE_JOIN=fgj_" in line
+    other = json.loads(
+        admin("worker", "add", "gpu-1", "--server", "https://x", "-o", "json").stdout
+    )
+    assert (other["url"], other["lasts_s"]) == ("https://x", 86_400)
+    told(admin("worker", "add", "gpu-2", "--server", "https://'"), 2, "cannot be put into a line")
+    assert [row["name"] for row in rows(admin, "workers")] == ["gpu-1"]
+
+
 def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: Path) -> None:
     for _ in range(2):
         assert admin("submit", project, "--queue", "night", "--", "ls").returncode == 0

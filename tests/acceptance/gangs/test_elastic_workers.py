@@ -76,6 +76,6 @@ def test_a_run_goes_on_without_a_killed_worker_and_with_it_when_it_is_back(
         reasons = [row["reason"] for row in rows]
         assert sorted(reasons[:3]) == ["run_ended", "run_ended", "worker_lost"]
         assert reasons[3:] == ["run_ended"] * 2 + ["succeeded"] * 3
-        assert {row["detail"] for row in rows[3:5]} == {"to go on with 3 machines instead of 2"}
+        assert {row["detail"] for row in rows[3:5]} == {"to continue with 3 machines instead of 2"}
         assert len({row["worker"] for row in rows[5:]}) == 3
         assert made.job(job)["attempt"] == 3

@@ -1,4 +1,4 @@
-"""A pod as keda.yaml describes it: it enrols, runs one job as a process, and leaves."""
+"""A pod as infra/kubernetes describes it: it enrols, runs one job as a process, and leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from support.cloud.cloudformation import INFRA
 from support.http.issuer import ACCOUNT, Issuer, issuing
 from support.workers.http_bed import http_bed
@@ -50,11 +50,11 @@ def made(tmp_path: Path, database_url: str, cluster: Issuer) -> Iterator[HttpBed
 
 
 class Pod:
-    """The containers of keda.yaml's pod, as processes with their variables and no others."""
+    """The containers of a pool's pod, as processes with their variables and no others."""
 
     def __init__(self, made: HttpBed, folder: Path) -> None:
-        text = (INFRA / "autoscaling" / "keda.yaml").read_text(encoding="utf-8")
-        (job,) = (d for d in yaml.safe_load_all(text) if d["kind"] == "ScaledJob")
+        pool = INFRA / "kubernetes" / "pools" / "base" / "pool.yaml"
+        job = yaml.safe_load(pool.read_text(encoding="utf-8"))
         self._spec: dict[str, Any] = job["spec"]["jobTargetRef"]["template"]["spec"]
         self._made, self._folder = made, folder
         self.identity = folder / "identity"

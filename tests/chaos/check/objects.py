@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import zstandard
 from chaos.check.violation import by_hand, by_sql
+from chaos.clients.job_mix import DAMAGED
 from forge_schema.storage import ObjectMissing
+from forge_schema.storage.manifest import CheckpointUnsound, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,15 @@ ACCEPTED_WROTE = by_sql(
     """,
 )
 
+# The job itself compares what it is given with what it wrote.
+RESTORED = by_sql(
+    "what a job finds of its checkpoint is what it wrote",
+    f"""
+    SELECT job_id, token, format('attempt %s found another checkpoint', attempt) AS says
+    FROM attempt WHERE reason = 'exit_code' AND exit_code = {DAMAGED}
+    """,
+)
+
 STORED = """
     SELECT 'chunk' AS what, job_id, token, key, bytes, sha256 FROM log_chunk
     UNION ALL SELECT 'artifact', job_id, token, key, bytes, sha256 FROM artifact
@@ -93,24 +103,24 @@ def _fault(store: Store, row: Row) -> str | None:
     try:
         content = store.get(row["key"])
         if row["what"] == "checkpoint":
-            return _fault_of_checkpoint(store, content, row["bytes"])
-    except ObjectMissing as error:
+            return _fault_of_checkpoint(store, content, row)
+    except (ObjectMissing, CheckpointUnsound) as error:
         return f"is not whole: {error.message}"
     data = zstandard.decompress(content) if row["what"] == "chunk" else content
     sound = (len(data), hashlib.sha256(data).hexdigest()) == (row["bytes"], row["sha256"])
     return None if sound else f"has {len(data)} bytes, or others than its row says"
 
 
-def _fault_of_checkpoint(store: Store, manifest: bytes, size: int) -> str | None:
-    files = json.loads(manifest)["files"]
-    if sum(file["size"] for file in files) != size:
+def _fault_of_checkpoint(store: Store, content: bytes, row: Row) -> str | None:
+    manifest = Manifest.loaded(content, job_id=row["job_id"])
+    if manifest.size != row["bytes"]:
         return "has not the size that its row says"
-    for file in files:
-        if hashlib.sha256(store.get(file["key"])).hexdigest() != file["sha256"]:
-            return f"has another file at {file['key']}"
+    for extent in (extent for entry in manifest.files for extent in entry.extents):
+        if hashlib.sha256(store.get(extent.key)).hexdigest() != extent.sha256:
+            return f"has another object at {extent.key}"
     return None
 
 
 SOUND = by_hand("every indexed object is in the store, with the bytes of its row", _unsound)
 
-OBJECTS = (OWN_PREFIX, CONTIGUOUS, ACCEPTED_WROTE, SOUND)
+OBJECTS = (OWN_PREFIX, CONTIGUOUS, ACCEPTED_WROTE, RESTORED, SOUND)

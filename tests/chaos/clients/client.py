@@ -19,6 +19,7 @@ from chaos.clients.job_mix import Plan, plan
 from chaos.clients.limits import MOST, Changing
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.job import JobUnknown
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import State
 from forge_schema.queue.queue import Queue
@@ -77,6 +78,8 @@ class Clients:
 
     def __post_init__(self) -> None:
         self.queue = Queue(self.database, actor="user:chaos")
+        # A job may wait for another owner's.
+        self._submit = partial(self.queue.submit, any_owner=True)
         self.jobs = Jobs(self.database)
         self._limits = Changing(self.options.seed, self.history, self.database)
         self._schedules = ChangingSchedules(self.options.seed, self.history, self.database)
@@ -84,7 +87,7 @@ class Clients:
 
     def start(self) -> None:
         self._began = monotonic()
-        submitters = (self.queue.submit, self.queue.submit, self.over_http.submit)
+        submitters = (self._submit, self._submit, self.over_http.submit)
         loops: list[Callable[[], None]] = [
             partial(self._submit_all, submit) for submit in submitters
         ]
@@ -185,7 +188,7 @@ class Clients:
         elif what == "preempt":
             self.queue.preempt(job_id)
         else:
-            self._acknowledged(made, self.queue.submit([made.spec])[0], first=False)
+            self._acknowledged(made, self._submit([made.spec])[0], first=False)
 
     def _cancel(self, job_id: int) -> None:
         state = self.queue.cancel(job_id)
@@ -236,7 +239,7 @@ class Clients:
             return step()
         except (ForgeError, psycopg.Error, PoolTimeout, httpx.HTTPError) as error:
             self.history.note("unanswered", error=str(error))
-            if isinstance(error, IdempotencyConflict):
+            if isinstance(error, (IdempotencyConflict, JobUnknown)):
                 self.refused[error.message] += 1
             if isinstance(error, httpx.HTTPStatusError) and error.response.is_client_error:
                 self.refused[f"{error}: {error.response.text}"[:300]] += 1

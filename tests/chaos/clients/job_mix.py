@@ -12,13 +12,14 @@ from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import DependencyKind
 
 SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
+# How a job ends that finds another checkpoint than it wrote.
+DAMAGED = 99
 OWNERS = ("ann", "ben", "cat")
 # By `limits`.
 LIMITED_OWNER, LIMITED_QUEUE = "cat", "narrow"
 LIMITED_SHARE = 0.15
 WAITING_SHARE = 0.12
 SWEEP, AT_ONCE = "few-at-once", 2
-IN_CONTAINERS = 0.05
 # How many of the jobs that can run on several machines do.
 GANG_SHARE = 0.1
 SUBMITTED_AGAIN = 0.05
@@ -37,6 +38,24 @@ WRITES = """
 n=0; while [ "$n" -lt "$1" ]; do
     n=$((n + 1)); head -c "$2" /dev/zero >"$FORGE_OUTPUT_DIR/part-$n"; sleep 0.1
 done; """
+# A file of three chunks, of which the first stays; its name ends in the digest of its content.
+LARGE = """
+cd "$FORGE_CHECKPOINT_DIR"; old=; before=
+for file in state-*; do
+    [ -e "$file" ] || break
+    [ "$(sha256sum <"$file" | head -c 64)" = "${file##*-}" ] || exit DAMAGED
+    before=$old; old=$file
+done
+step=${old#state-}; step=${step%-*}; step=${step:-0}
+echo "from $step"
+while [ "$step" -lt "$1" ]; do
+    step=$((step + 1))
+    { head -c 33554432 "${old:-/dev/urandom}"; head -c "$2" /dev/urandom; } >next
+    new="state-$step-$(sha256sum <next | head -c 64)"; mv next "$new"
+    [ "$3" = waits ] || echo "$step" >"$FORGE_CHECKPOINT_FILE"
+    rm -f "$before"; before=$old; old=$new; sleep 3
+done
+echo "$step" >"$FORGE_OUTPUT_DIR/steps"; """.replace("DAMAGED", str(DAMAGED))
 PRINTS = 'n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); echo "line $n of $FORGE_ATTEMPT"; done; '
 DEAF = 'trap \'\' TERM; n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); sleep 0.5; done; '
 # The shell is small; its child holds the memory, up to its limit.
@@ -73,7 +92,7 @@ class Plan:
 class Recipe:
     """A kind of job: its frequency, its script and arguments, its client's actions.
 
-    `gang` is whether it may run on several machines.
+    `gang` is whether it may run on several machines, `in_containers` how many run in one.
     """
 
     weight: float
@@ -83,6 +102,7 @@ class Recipe:
     fields: Mapping[str, Any] = field(default_factory=dict)
     writes: Callable[[list[str]], list[str]] = lambda _: []
     gang: bool = False
+    in_containers: float = 0.05
 
 
 def _preempts(dice: Random) -> Acts:
@@ -98,6 +118,18 @@ RECIPES = {
         lambda dice: [str(dice.randint(4, 24)), f"{dice.uniform(0.3, 1.0):.2f}"],
         writes=lambda _: ["steps"],
         gang=True,
+    ),
+    "large": Recipe(
+        4,
+        LARGE,
+        lambda dice: [
+            str(dice.randint(2, 4)),
+            str(dice.randint(34_000_000, 40_000_000)),
+            dice.choice(["commits", "waits"]),
+        ],
+        fields={"resources": Resources(**{**SMALL, "disk_mb": 320}), "keep_checkpoints": 1},
+        writes=lambda _: ["steps"],
+        in_containers=0.75,
     ),
     "fails": Recipe(5, "echo fails; exit 1; ", gang=True),
     "typo": Recipe(2, "exec pyton train.py; "),
@@ -134,7 +166,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True
     (kind,) = dice.choices(list(RECIPES), [recipe.weight for recipe in RECIPES.values()])
     recipe = RECIPES[kind]
     words, acts = recipe.words(dice), recipe.acts(dice)
-    place = "container" if containers and dice.random() < IN_CONTAINERS else "process"
+    place = "container" if containers and dice.random() < recipe.in_containers else "process"
     spec = JobSpec(
         name=kind,
         owner=dice.choices(OWNERS, [3, 3, 1])[0],

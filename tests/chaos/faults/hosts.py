@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from chaos.parts.fleet import Worker
+    from support.engine.own_engine import OwnEngine
 
 
 class HostKilled(AgentFault):
@@ -54,9 +54,17 @@ class HostKilled(AgentFault):
         wanted = [word for label in worker.labels for word in ("--filter", f"label={label}")]
         # An empty disk has no containers either, and nothing would remove those of the old folder.
         verb = ("rm", "-f") if emptied else ("kill",)
-        for name in engine.docker("ps", "-qa", *wanted).stdout.split():
-            with suppress(subprocess.SubprocessError):
-                engine.docker(*verb, name)
+        for name in _named(engine, wanted):
+            engine.docker(*verb, name)
+        if emptied and _named(engine, wanted):
+            raise RuntimeError(f"containers of {worker.name} are left")
+
+
+def _named(engine: OwnEngine, filters: list[str]) -> list[str]:
+    """Return some of an engine's containers; raises if it does not answer."""
+    found = engine.docker("ps", "-qa", *filters)
+    found.check_returncode()
+    return found.stdout.split()
 
 
 class HostPaused(AgentFault):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chaos.faults.fault import Fault
+from chaos.options import TTL_S
 
 if TYPE_CHECKING:
     from random import Random
@@ -46,3 +47,19 @@ class EngineKilled(Fault):
         assert self.bed.engine is not None
         self.bed.engine.kill()
         self.bed.engine.start()
+
+
+class EngineStopped(EngineKilled):
+    """The container engine is stopped in order, and is away until its jobs' leases may have ended.
+
+    When it returns, it may have the other setting of live-restore: its containers then outlive its
+    next stop, or end with it.
+    """
+
+    name = "engine stopped"
+    lasts = (2.0, 2.2 * TTL_S)
+
+    def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  there is one
+        assert self.bed.engine is not None
+        self.bed.engine.stop()
+        self.bed.engine.live_restore = dice.random() < 0.5

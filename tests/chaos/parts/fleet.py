@@ -44,7 +44,7 @@ LENDS = {
     "crash_limit_s": 4,
     "cpus": 1,
     "memory_mb": 1024,
-    "disk_mb": 200,
+    "disk_mb": 800,
     "disk_floor_mb": 8,
     "sample_s": 4,
     "cooldown_s": 2,

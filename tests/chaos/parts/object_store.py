@@ -100,7 +100,7 @@ def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
         client.create_bucket(Bucket=BUCKET)
         client.close()
         with _way("a", endpoint, dice) as one, _way("b", endpoint, dice) as other:
-            # moto checks for an object and writes it in two steps, so requests run one at a time.
+            # moto checks for an object and writes it in two steps, so these run one at a time.
             other.passage.one_at_a_time = one.passage.one_at_a_time
             with patch.dict(os.environ, AWS):
                 yield ObjectStore(s3_url(BUCKET, endpoint), [one, other])

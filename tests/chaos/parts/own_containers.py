@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGE = "forge-chaos:latest"
-PROGRAMS = "/bin/sh /bin/sleep /bin/mv /bin/head /bin/tail"
+PROGRAMS = "/bin/sh /bin/sleep /bin/mv /bin/rm /bin/head /bin/tail /bin/sha256sum"
 PACKS = f"tar -chf - {PROGRAMS} $(ldd {PROGRAMS} | grep -o '/lib[^ ]*' | sort -u) 2>/dev/null"
 
 

@@ -224,6 +224,10 @@ TABLE: dict[tuple[str, str], Case] = {
         ADMINS,
         lambda world, _: (f"/api/v1/admin/keys/{world.spare_key()}/token", None),
     ),
+    ("post", "/api/v1/admin/invitations"): (
+        MAKES,
+        fixed("/api/v1/admin/invitations", {"name": "invited"}),
+    ),
     ("get", "/api/v1/admin/queues"): (ADMINS, fixed("/api/v1/admin/queues")),
     ("put", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
     ("patch", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
@@ -243,6 +247,12 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("post", "/api/v1/workers/disconnect"): (WORKS, booted("/api/v1/workers/disconnect")),
     ("post", "/api/v1/workers/enrol"): (PODS, fixed("/api/v1/workers/enrol")),
+    ("get", "/api/v1/workers/package"): (ANYBODY, fixed("/api/v1/workers/package")),
+    # Only the token of a line joins.
+    ("post", "/api/v1/workers/join"): (
+        each(401, 401, 401, 401, worker=401),
+        fixed("/api/v1/workers/join", {"secret": "a" * 64}),
+    ),
     ("get", "/api/v1/workers/stream"): (WORKS, fixed("/api/v1/workers/stream?wait_s=0")),
     ("post", "/api/v1/workers/next"): (WORKS, booted("/api/v1/workers/next")),
     # No such job waits.

@@ -241,7 +241,7 @@ def test_a_worker_signs_and_hears_why_it_is_refused(api: Api, tmp_path: Path) ->
         # The clock of the database moves, and the worker's stays.
         api.rig.clock.advance(3600)
         for _ in range(3):
-            with pytest.raises(TokenRefused, match=r"signed \d+ s before") as error:
+            with pytest.raises(TokenRefused, match=r"signed .+ before") as error:
                 gateway.renew([], WorkerStatus.IDLE)
             assert "timedatectl" in error.value.hint
         assert "before the time of" in transport.refusals.why

@@ -73,7 +73,7 @@ def test_status_shows_the_policy_of_the_agent(process: Bed) -> None:
     assert told["differs"] == {"default_image": "", "max_jobs": 9, "memory_mb": 4096}
     said = words(told)
     assert "policy of the running agent:" in said
-    assert "1024 MiB of memory" in said
+    assert "1 GiB of memory" in said
     assert "to at most 2 jobs" in said
     assert "another --max-jobs, which is not in force: 9" in said
     assert worker.leave() == 0

@@ -17,12 +17,15 @@ def test_the_next_job_is_the_first_that_the_worker_could_run(rig: Rig) -> None:
     worker = rig.worker()
     assert next_job(rig.database, worker.lanes) is None
     rig.submit(gpus=8, priority=9)
-    rig.submit()
+    plain = rig.submit()
     wanted = rig.submit(priority=1, bundle_digest=BUNDLE, image_tar=IMAGE)
     grant = next_job(rig.database, worker.lanes)
     assert grant is not None
     assert (grant.job_id, grant.token, grant.bundle_digest) == (wanted, 0, BUNDLE)
     assert rig.places(wanted) == ["ready"]
+    after = next_job(rig.database, worker.lanes, [wanted])
+    assert after is not None
+    assert after.job_id == plain
     # A claim finds it where it was, and its parts are those that were prepared.
     claimed = worker.claim_one()
     assert (claimed.job_id, claimed.parts) == (wanted, grant.parts)

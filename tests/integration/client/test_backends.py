@@ -131,6 +131,16 @@ def test_one_wrong_job_among_many_keeps_all_of_them_out(
         client.submit(project, "ls", colour="red")  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("name", ["12", "@last", "@3"])
+def test_a_name_that_would_mean_another_job_is_refused(
+    client: Client, project: Path, name: str
+) -> None:
+    with refusal("spec_invalid"):
+        client.submit(project, "ls", name=name)
+    folder = project.rename(project.with_name(name))
+    assert client.submit(folder, "ls").name == f"job-{name}"
+
+
 def test_no_jobs_are_no_jobs(client: Client, backend: Backend, project: Path) -> None:
     assert client.submit_many([], folder=project) == []
     assert backend.submit([]) == []
@@ -216,6 +226,9 @@ def test_an_altered_artifact_is_not_written(
     holder.end()
     (tmp_path / "to").mkdir()
     open_store(store_url).put(key, b"evil")
+    with refusal("object_corrupt"):
+        job.download(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     with refusal("object_corrupt"):
         job.download(tmp_path / "to")
     assert list((tmp_path / "to").iterdir()) == []

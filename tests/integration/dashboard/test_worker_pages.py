@@ -135,6 +135,12 @@ def test_a_new_worker_is_shown_its_token_once(api: Api, admin: Reader) -> None:
     again = admin.post("/workers/new", shown="/workers/new", **fields)
     assert again.status_code == 409
     assert "choose another name" in again.text
+    line = admin.post(
+        "/workers/new", shown="/workers/new", **{**fields, "name": "gpu-8", "gives": "line"}
+    )
+    assert line.headers["cache-control"] == "no-store"
+    assert f"{api.url}&#34;" in line.text
+    assert "7 d" in line.text
     wrong = admin.post("/workers/new", shown="/workers/new", name="x", labels="zone")
     assert wrong.status_code == 422
     assert "zone=eu" in wrong.text

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from forge_schema.model.explanation import Explanation
     from support.queue.rig import Rig
 
-NEEDS = "it needs {nodes} machines at once, and {free} are free"
-FEWER = "submit it for {nodes} machines"
-
 
 def said(rig: Rig, job: int) -> Explanation:
     return explain(rig.database, job)
@@ -63,8 +60,8 @@ def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> N
     words.reads("hi", None)
     told = in_words(found)
     words.reads("en", None)
-    assert told.text == words.words("hi")[NEEDS].format(nodes=5, free=3)
-    assert told.remedies[1].text == words.words("hi")[FEWER].format(nodes=3)
+    assert told.text == "इसे एक साथ 5 मशीनें चाहिए, और 3 खाली हैं"
+    assert told.remedies[1].text == "इसे 3 मशीनों के लिए जमा करें"
 
 
 def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:
@@ -261,7 +258,7 @@ def test_a_gang_too_large_for_each_machine_is_told_what_they_have(rig: Rig) -> N
     assert found.text == "it needs 2 machines, and no worker could run it (3 checked)"
     less = found.remedies[0]
     assert (less.text, less.changes) == (
-        "ask for 0.5 CPUs instead of 1: 3 workers have it",
+        "request 0.5 CPUs instead of 1: 3 workers have it",
         {"cpus": 0.5},
     )
     few = said(rig, rig.submit(nodes=4))

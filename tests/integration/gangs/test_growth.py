@@ -1,4 +1,4 @@
-"""A run ends to go on with more machines, once some have been idle for long."""
+"""A run ends to continue with more machines, once some have been idle for long."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_run_grows_when_a_worker_has_been_idle_for_long(rig: Rig) -> None:
     assert spent(rig, job) == [0, 0, 0]
     ended = rig.jobs.attempts(job)
     assert {(row["reason"], row["detail"]) for row in ended} == {
-        ("run_ended", "to go on with 3 machines instead of 2")
+        ("run_ended", "to continue with 3 machines instead of 2")
     }
     pass_time(rig, 2)
     assert (drafted(rig), rig.count("forming"), rig.places(single)) == ({}, 0, ["ready"])

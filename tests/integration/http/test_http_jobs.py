@@ -270,3 +270,16 @@ def test_a_lane_is_looked_up_once(api: Api, ann: Caller, monkeypatch: pytest.Mon
     assert [name for name in asked if name in {"ensure_lane", "submit"}] == ["submit"]
     assert api.rig.count("lane") == 1
     assert second > first
+
+
+def test_a_job_is_named_in_a_path_as_people_name_it(api: Api) -> None:
+    ann, bob = api.key("ann"), api.key("bob")
+    job = ann.submit(name="resnet 50")
+    for handle in (str(job), "resnet%2050", "resnet", "@last"):
+        assert ann.get(f"/api/v1/queue/jobs/{handle}")["job_id"] == job
+    refused = bob.call("GET", "/api/v1/queue/jobs/resnet")
+    assert (refused.status_code, refused.json()["code"]) == (404, "job_unknown")
+    assert bob.call("POST", "/api/v1/queue/jobs/resnet/cancel").status_code == 404
+    assert ann.post("/api/v1/queue/jobs/resnet/cancel") == {"state": "cancelled"}
+    ann.submit(name="resnet 101")
+    assert ann.call("GET", "/api/v1/queue/jobs/resnet").json()["code"] == "job_ambiguous"

@@ -1,4 +1,4 @@
-"""The dashboards for Grafana: their files are complete, and query only what exists."""
+"""Dashboards for Grafana, and alerts: their files are complete, and query only what exists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psycopg
 import pytest
+import yaml
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Reason, Role
 from support.http.exposition import Exposition
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 FOLDER = Path(__file__).parents[3] / "infra" / "grafana"
+RULES = yaml.safe_load((FOLDER.parent / "monitoring" / "rules.yml").read_text(encoding="utf-8"))
 FILES = ("forge-sql.json", "forge-prometheus.json")
 NEEDED = {"uid", "title", "schemaVersion", "version", "panels", "templating", "time", "refresh"}
 KINDS = {"stat", "table", "timeseries"}
@@ -101,6 +103,7 @@ def test_every_metric_that_is_asked_for_is_told(
         assert port
         told |= Exposition(httpx.get(f"http://127.0.0.1:{port[1]}/metrics", timeout=60).text).names
     expressions = [text for _, text in queries("forge-prometheus.json", "expr")]
+    expressions += [rule["expr"] for rule in RULES["groups"][0]["rules"]]
     asked = {name for text in expressions for name in NAME.findall(text)}
     assert len(asked) > 20
     assert asked <= told

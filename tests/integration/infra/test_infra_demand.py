@@ -1,126 +1,18 @@
-"""Machines by demand: the queries of infra/autoscaling, and a group that they scale."""
+"""Machines by demand: an Auto Scaling group that infra/autoscaling scales."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
-from forge_functions.settings import ServerSettings
 from forge_schema.model.states import Command, WorkerStatus
-from forge_worker.commands.enrol import EnrolSettings
-from forge_worker.settings.settings import WorkerSettings
 from moto.server import ThreadedMotoServer
 from support.cloud.auto_scaling import LARGEST, Cloud
-from support.cloud.cloudformation import INFRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.queue.rig import Rig, Worker
-
-FOLDER = INFRA / "autoscaling"
-
-
-@pytest.fixture(scope="module")
-def keda() -> dict[str, dict[str, Any]]:
-    """The documents of keda.yaml, by their kind."""
-    text = (FOLDER / "keda.yaml").read_text(encoding="utf-8")
-    return {document["kind"]: document for document in yaml.safe_load_all(text)}
-
-
-def counted(rig: Rig, keda: dict[str, dict[str, Any]]) -> int:
-    """Run KEDA's query as KEDA does: one row, one column."""
-    (trigger,) = keda["ScaledJob"]["spec"]["triggers"]
-    (row,) = rig.rows(trigger["metadata"]["query"])
-    (value,) = row.values()
-    assert isinstance(value, int)
-    return value
-
-
-def test_kedas_query_counts_what_waits_and_what_runs(
-    rig: Rig, keda: dict[str, dict[str, Any]]
-) -> None:
-    assert counted(rig, keda) == 0
-    rig.submit_many(3)
-    rig.submit(accelerator="cuda", gpus=1)
-    rig.submit(accelerator="rocm", gpus=1)
-    rig.submit(accelerator="cuda", gpus=8)
-    rig.submit(delay_s=60)
-    assert counted(rig, keda) == 4
-    grant = rig.worker().claim_one()
-    assert counted(rig, keda) == 4, "a pod that has its job is still wanted"
-    rig.finish(grant)
-    assert counted(rig, keda) == 3
-
-
-def test_a_paused_queue_wants_no_machine(rig: Rig, keda: dict[str, dict[str, Any]]) -> None:
-    rig.submit(queue="nightly")
-    rig.admin.pause("nightly")
-    assert counted(rig, keda) == 0
-
-
-def test_kedas_pods_have_settings_that_a_worker_knows(keda: dict[str, dict[str, Any]]) -> None:
-    spec = pod_of(keda)
-    ((enrol,), (worker,)) = spec["initContainers"], spec["containers"]
-    for container, settings in ((enrol, EnrolSettings), (worker, WorkerSettings)):
-        known = {f"FORGE_{field.upper()}" for field in settings.model_fields}
-        assert set(given(container)) <= known
-    # KEDA may be told never to end a worker only if that worker leaves by itself.
-    assert given(worker)["FORGE_EPHEMERAL"] == "true"
-    assert spec["restartPolicy"] == "Never"
-    assert enrol["command"] == ["python3", "-m", "forge_worker.commands.enrol"]
-    for name in ("FORGE_URL", "FORGE_TOKEN_FILE"):
-        assert given(enrol)[name] == given(worker)[name]
-
-
-def test_kedas_pods_hold_no_secret_but_their_own_workers_token(
-    keda: dict[str, dict[str, Any]],
-) -> None:
-    spec = pod_of(keda)
-    ((enrol,), (worker,)) = spec["initContainers"], spec["containers"]
-    for container in (enrol, worker):
-        assert "envFrom" not in container
-        assert not {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_TOKEN"} & set(given(container))
-        assert all("valueFrom" not in variable for variable in container["env"])
-    assert keda["Secret"]["metadata"]["name"] not in yaml.safe_dump(spec)
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["serviceAccountName"] == keda["ServiceAccount"]["metadata"]["name"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    (projected,) = volumes["identity"]["projected"]["sources"]
-    assert projected["serviceAccountToken"]["audience"] == default_audience()
-    assert "identity" not in {mount["name"] for mount in worker["volumeMounts"]}
-
-
-def test_kedas_own_login_reads_the_demand_and_nothing_else(
-    rig: Rig, keda: dict[str, dict[str, Any]]
-) -> None:
-    (reference,) = keda["TriggerAuthentication"]["spec"]["secretTargetRef"]
-    secret = keda["Secret"]
-    assert reference["name"] == secret["metadata"]["name"]
-    assert reference["key"] in secret["stringData"]
-    rig.submit()
-    (trigger,) = keda["ScaledJob"]["spec"]["triggers"]
-    with psycopg.connect(rig.database.url) as connection:
-        connection.execute("SET ROLE forge_report")
-        assert connection.execute(trigger["metadata"]["query"]).fetchone() == (1,)
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute("SELECT * FROM job")
-
-
-def pod_of(keda: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    spec: dict[str, Any] = keda["ScaledJob"]["spec"]["jobTargetRef"]["template"]["spec"]
-    return spec
-
-
-def given(container: dict[str, Any]) -> dict[str, Any]:
-    """Return the variables of a container."""
-    return {variable["name"]: variable.get("value") for variable in container["env"]}
-
-
-def default_audience() -> object:
-    return ServerSettings.model_fields["enrol_audience"].default
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +101,15 @@ def test_a_machine_that_is_long_gone_is_forgotten(cloud: Cloud, rig: Rig) -> Non
     rig.clock.advance(86_400)
     cloud.look()
     assert rig.count("worker") == 0
+
+
+def test_a_machine_that_never_enrolled_is_ended(cloud: Cloud, rig: Rig) -> None:
+    rig.submit_many(2)
+    cloud.look()
+    enrolled, stranger = sorted(cloud.machines())
+    rig.worker(enrolled).claim_one()
+    assert cloud.look() == "", "it has half an hour"
+    said = cloud.look("--enrol-within", "0.001")
+    assert f"ending {stranger}, which never enrolled" in said
+    assert stranger not in cloud.machines()
+    assert enrolled in cloud.machines()

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_functions.handlers.scale import ScaleSettings
 from forge_functions.settings import ServerSettings
 from forge_schema.sweeper.settings import SweeperSettings
 from support.cloud.cloudformation import INFRA, SAMPLE, cfn_lint, of_type, parsed, translated
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEMPLATES = ("template.yaml", "workers.yaml")
-FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol")
+FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol", "Scale")
+SCHEDULED = ("Sweep", "Scale")
 # Values that nobody may write where a name is expected.
 HOSTILE = (
     "x\nrunning: true",
@@ -57,7 +59,7 @@ def test_every_function_is_there_and_runs_what_the_zip_is_built_for() -> None:
         assert find_spec(module), f"{module} does not exist"
         assert (function["Runtime"], function["Architectures"]) == ("python3.11", ["x86_64"])
         # API Gateway waits for 30 s.
-        assert function["Timeout"] <= (55 if "sweep" in module else 29)
+        assert function["Timeout"] <= (55 if module.endswith(("sweep", "scale")) else 29)
 
 
 def test_a_functions_variables_are_settings_of_the_server() -> None:
@@ -67,7 +69,9 @@ def test_a_functions_variables_are_settings_of_the_server() -> None:
         given = set(function["Environment"]["Variables"])
         needed = {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_SERVER_SECRET"}
         assert needed <= given, name
-        assert given - known <= ({"FORGE_ENROL_ROLE"} if name == "Enrol" else set())
+        scale = {f"FORGE_SCALE_{field.upper()}" for field in ScaleSettings.model_fields}
+        own = {"Enrol": {"FORGE_ENROL_ROLE"}, "Scale": scale}.get(name, set())
+        assert given - known - own == {"PGSSLROOTCERT"}
 
 
 def test_secrets_are_named_and_not_written() -> None:
@@ -128,7 +132,9 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
         actions = statement["Action"]
         actions = [actions] if isinstance(actions, str) else actions
         assert not [action for action in actions if "*" in action], place
-        assert statement["Resource"] != "*", place
+        # AWS offers no other resource for these two.
+        described = {"autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances"}
+        assert statement["Resource"] != "*" or set(actions) == described, place
         allowed.setdefault(place, set()).update(actions)
     logs = {"logs:CreateLogStream", "logs:PutLogEvents"}
     objects = {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
@@ -138,6 +144,13 @@ def test_a_role_may_do_what_it_does_and_no_more() -> None:
         "DashboardRole.objects": objects - {"s3:PutObject"},
         "WorkersRole.objects": objects | {"s3:DeleteObject"},
         "SweepRole.objects": {"s3:DeleteObject", "s3:ListBucket"},
+        **{f"{name}Role.failed": {"sqs:SendMessage"} for name in SCHEDULED},
+        "ScaleRole.machines": {
+            "autoscaling:DescribeAutoScalingGroups",
+            "autoscaling:SetDesiredCapacity",
+            "autoscaling:TerminateInstanceInAutoScalingGroup",
+            "ec2:DescribeInstances",
+        },
         "WorkerPolicy": {"execute-api:Invoke"},
     }
 
@@ -194,9 +207,32 @@ def test_every_log_has_an_end() -> None:
     assert all(log["RetentionInDays"] == {"Ref": "LogDays"} for log in logs.values())
 
 
-def test_the_sweeper_goes_by_the_clock() -> None:
-    (rule,) = of_type(translated(), "AWS::Events::Rule").values()
-    assert rule["ScheduleExpression"] == "rate(1 minute)"
+def test_the_sweeper_and_the_autoscaler_go_by_the_clock_and_their_failures_are_kept() -> None:
+    rules = of_type(translated(), "AWS::Events::Rule").values()
+    assert [rule["ScheduleExpression"] for rule in rules] == ["rate(1 minute)"] * len(SCHEDULED)
+    configs = of_type(translated(), "AWS::Lambda::EventInvokeConfig")
+    kept = {
+        config["FunctionName"]["Ref"]: config["DestinationConfig"] for config in configs.values()
+    }
+    failed = {"OnFailure": {"Destination": {"Fn::GetAtt": ["Failed", "Arn"]}}}
+    assert kept == dict.fromkeys(SCHEDULED, failed)
+
+
+def test_no_function_takes_more_connections_than_a_small_database_has() -> None:
+    functions = of_type(translated(), "AWS::Lambda::Function").values()
+    at_once = [function["ReservedConcurrentExecutions"] for function in functions]
+    # An instance has two at most; a db.t4g.medium has 400.
+    assert 2 * sum(at_once) < 300
+
+
+def test_somebody_is_told_when_a_scheduled_function_fails() -> None:
+    alarms = of_type(translated(), "AWS::CloudWatch::Alarm")
+    told = {"Fn::If": ["Alarms", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
+    for name, alarm in alarms.items():
+        assert alarm["AlarmActions"] == told, name
+    watched = {d["Value"]["Ref"] for a in alarms.values() for d in a["Dimensions"]}
+    assert {*SCHEDULED, "Workers", "Api"} == watched
+    assert alarms["SweepAway"]["TreatMissingData"] == "breaching"
 
 
 def test_only_enrolment_asks_who_signed() -> None:

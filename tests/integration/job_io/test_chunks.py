@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -39,18 +40,18 @@ from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.transfers import sending, threads
 from support.workers.attempts import desk
 
-sending.TRANSFERS = threads.Transfers(1)
+sending.TRANSFERS, sending.REQUESTS = threads.Transfers(1), threads.Transfers(1)
 with desk(sys.argv[1], Path(sys.argv[2])) as here:
     attempt = here.attempt()
     (attempt.folders.checkpoint / "model").write_bytes(Path(sys.argv[3]).read_bytes())
-    put = here.store.put
+    put = here.store.put_part
 
-    def dies(key, data, **words):
+    def dies(key, *part):
         if len(here.store.given) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        return put(key, data, **words)
+        return put(key, *part)
 
-    here.store.put = dies
+    here.store.put_part = dies
     print(TypeAdapter(Grant).dump_json(attempt.grant).decode(), flush=True)
     CheckpointSync(attempt, here.store, here.gateway, 100, 1000).step()
 """
@@ -210,22 +211,38 @@ def test_an_upload_goes_on_where_the_store_went_away(
     attempt = here.attempt()
     content = os.urandom(40 * CHUNK)
     (attempt.folders.checkpoint / "model").write_bytes(content)
-    sync, put = sync_of(here, attempt), here.store.put
+    sync, put = sync_of(here, attempt), here.store.put_part
 
-    def breaks(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
+    def breaks(key: str, *part: Any) -> bool:  # noqa: ANN401  passed on
         if len(here.store.given) >= 20:
             raise StoreUnreachable("the store went away")
-        return put(key, data, **words)
+        return put(key, *part)
 
-    monkeypatch.setattr(here.store, "put", breaks)
+    monkeypatch.setattr(here.store, "put_part", breaks)
     with pytest.raises(StoreUnreachable):
         sync.step()
     before = chunks(here)
-    monkeypatch.setattr(here.store, "put", put)
+    monkeypatch.setattr(here.store, "put_part", put)
     sync.step()
     after = chunks(here)
     assert len(before) + len(after) == 40
     assert not set(before) & set(after)
+    assert restored(here, attempt) == {"model": content}
+
+
+def test_chunks_that_the_store_cannot_copy_are_read(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    content = os.urandom(3 * CHUNK + 1)
+    (attempt.folders.checkpoint / "model").write_bytes(content)
+
+    def other_file_system(*_: object) -> int:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "copy_file_range", other_file_system)
+    sync_of(here, attempt).step()
+    assert len(chunks(here)) == 4
     assert restored(here, attempt) == {"model": content}
 
 
@@ -234,13 +251,13 @@ def test_a_lost_lease_ends_an_upload_and_nobody_sees_it(
 ) -> None:
     attempt = here.attempt()
     (attempt.folders.checkpoint / "model").write_bytes(os.urandom(200 * CHUNK))
-    put = here.store.put
+    put = here.store.put_part
 
-    def loses(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
+    def loses(key: str, *part: Any) -> bool:  # noqa: ANN401  passed on
         attempt.lose()
-        return put(key, data, **words)
+        return put(key, *part)
 
-    monkeypatch.setattr(here.store, "put", loses)
+    monkeypatch.setattr(here.store, "put_part", loses)
     sync_of(here, attempt).step()
     assert 0 < len(chunks(here)) < 100
     assert here.gateway.restorable(attempt.fence.job_id) == []
@@ -273,18 +290,19 @@ def test_a_file_that_is_replaced_while_it_is_sent_is_stored_as_it_was(
     attempt = here.attempt()
     model, content = attempt.folders.checkpoint / "model", os.urandom(30 * CHUNK)
     model.write_bytes(content)
-    put = here.store.put
+    put = here.store.put_part
 
-    def replaces(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
-        (attempt.folders.work / "new").write_bytes(b"next")
-        (attempt.folders.work / "new").replace(model)
+    def replaces(key: str, *part: Any) -> bool:  # noqa: ANN401  passed on
+        new = attempt.folders.work / key.replace("/", "-")
+        new.write_bytes(b"next")
+        new.replace(model)
         # It is not copied.
         assert not [path for path in attempt.folders.staging.rglob("*") if path.is_file()]
-        return put(key, data, **words)
+        return put(key, *part)
 
-    monkeypatch.setattr(here.store, "put", replaces)
+    monkeypatch.setattr(here.store, "put_part", replaces)
     sync_of(here, attempt).step()
-    monkeypatch.setattr(here.store, "put", put)
+    monkeypatch.setattr(here.store, "put_part", put)
     assert restored(here, attempt) == {"model": content}
 
 
@@ -294,15 +312,15 @@ def test_a_file_that_is_rewritten_while_it_is_sent_is_copied_first(
     attempt = here.attempt()
     model = attempt.folders.checkpoint / "model"
     model.write_bytes(b"a" * 30 * CHUNK)
-    put, times = here.store.put, list[int]()
+    put, times = here.store.put_part, list[int]()
 
-    def rewrites(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
+    def rewrites(key: str, *part: Any) -> bool:  # noqa: ANN401  passed on
         if "/files/" in key and len(times) < 2:
             times.append(1)
             model.write_bytes(bytes([len(times)]) * 30 * CHUNK)
-        return put(key, data, **words)
+        return put(key, *part)
 
-    monkeypatch.setattr(here.store, "put", rewrites)
+    monkeypatch.setattr(here.store, "put_part", rewrites)
     sync = sync_of(here, attempt)
     sync.step()
     # The first try was given up; the second sent a copy, whatever happened to the file.
@@ -318,13 +336,13 @@ def test_storing_takes_hardly_any_disk(here: Desk, monkeypatch: pytest.MonkeyPat
     sizes = {"optimizer": 33 << 20, "model": 20 << 20, "extra": 3 << 20, "state.json": 1000}
     for name, size in sizes.items():
         (folder / name).write_bytes(os.urandom(size))
-    put, peak = here.store.put, [0]
+    put, peak = here.store.put_part, [0]
 
-    def measures(key: str, data: bytes, **words: Any) -> bool:  # noqa: ANN401  passed on
+    def measures(key: str, *part: Any) -> bool:  # noqa: ANN401  passed on
         peak.append(weight(staging))
-        return put(key, data, **words)
+        return put(key, *part)
 
-    monkeypatch.setattr(here.store, "put", measures)
+    monkeypatch.setattr(here.store, "put_part", measures)
     CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB).step()
     assert newest(here, attempt)["files"]
     assert max(peak) <= sum(sizes.values()) / 20

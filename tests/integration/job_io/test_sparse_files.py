@@ -35,7 +35,7 @@ def test_what_would_be_too_much_as_a_copy_ends_its_job(process: Bed) -> None:
         row = process.ended(job)
         assert (row["state"], row["reason"]) == ("dead", "disk_full")
         assert why in row["detail"]
-        assert "the job asked for 50 MiB of disk" in row["detail"]
+        assert "the job requested 50 MiB of disk" in row["detail"]
         assert why.encode() in process.log(job)
     process.succeeds(small)
     whole = process.artifacts(small)["sparse"]

@@ -104,7 +104,7 @@ def test_job_over_its_disk_limit_ends_alone(both: Bed, eventually: Eventually) -
     )
     row = both.ended(greedy)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
-    assert "20 MiB were requested" in row["detail"]
+    assert "20 MiB requested" in row["detail"]
     up = eventually(lambda: list(both.workers[0].folder.glob("jobs/*/work/up")))
     up[0].with_name("go").touch()
     both.succeeds(neighbour)

@@ -28,7 +28,7 @@ while True:
 LACKS = {
     "silent_log_s": "no output for 3 s",
     "no_progress_s": "no progress reported for 3 s",
-    "idle_gpu_s": "no GPU busier than 5 % for 3 s",
+    "idle_gpu_s": "no GPU busier than 5% for 3 s",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from typing import Any
 
 import pytest
 from forge_schema.model.spec import Resources
@@ -48,6 +49,29 @@ def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> No
     )  # fmt: skip
     both.succeeds(shared)
     assert b"has 1.0" in both.log(shared)
+
+
+def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> None:
+    both.worker()
+    folder = project(both.root / "p", "locked", "1.0")
+    lock = "# python 3.11\n--no-index\n--find-links wheels\nlocked==1.0\n"
+    (folder / ".forge-lock.txt").write_text(lock, encoding="utf-8")
+    (folder / "more.py").write_text("import nosuchmodule\n", encoding="utf-8")
+    listed: dict[str, Any] = {"folder": folder, "requirements": ".forge-lock.txt"}
+    job = both.submit("python", "main.py", **listed)
+    both.succeeds(job)
+    log = both.log(job)
+    assert b"+ locked==1.0" in log
+    assert b"has 1.0" in log
+    shown = {"source": "uv.lock", "packages": 1}
+    row = both.ended(both.submit("python", "more.py", **listed, environment=shown))
+    assert row["detail"].startswith(
+        "ModuleNotFoundError: No module named 'nosuchmodule'; nosuchmodule is not in uv.lock:"
+        " `uv add nosuchmodule` and submit again\n"
+    )
+    # It is recognised as an end that a retry would repeat.
+    assert (row["state"], row["attempt"]) == ("failed", 1)
+    assert b"forge: nosuchmodule is not in uv.lock" in both.log(row["job_id"])
 
 
 def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:
@@ -151,7 +175,7 @@ def test_installation_that_fills_the_disk_is_ended(both: Bed) -> None:
     )  # fmt: skip
     row = both.ended(job)
     assert (row["state"], row["reason"]) == ("dead", "disk_full")
-    assert "50 MiB were requested" in row["detail"]
+    assert "50 MiB requested" in row["detail"]
     assert environments(both) == []
 
 

@@ -123,14 +123,14 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "page_artifacts": lambda w, job: JobStory(w.database, job).artifacts(count=100),
     "next_inputs": lambda w, job: next_inputs(w.database, w.worker_id, job),
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),
-    "series_attempt": lambda w, job: Series(w.database).of(job),
+    "series_attempts": lambda w, job: Series(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
     "page_job_trail": lambda w, job: audit_pages.page(w.database, audit_pages.Wanted(job_id=job)),
 }
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "next_job": lambda w: w.database.one(
-        "next_job", again=True, lanes=[*range(1, 51)], worker_id=w.worker_id
+        "next_job", again=True, lanes=[*range(1, 51)], past=[], worker_id=w.worker_id
     ),
     "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
     "named_jobs": lambda w: [named(w, handle) for handle in ("@last", "@9", "none")],
@@ -189,7 +189,7 @@ def twice(act: Callable[[], object]) -> None:
 
 
 # A day of events is told by the day; a job's story, the workers and a shape are small.
-MOST = {"audit": 60_000, "explain_job": 40_000, "sweep_points": 20_000, "series_attempt": 100_000}
+MOST = {"audit": 60_000, "explain_job": 40_000, "sweep_points": 20_000, "series_attempts": 100_000}
 
 
 @pytest.mark.parametrize("name", ABOUT_A_JOB)

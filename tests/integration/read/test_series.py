@@ -1,4 +1,4 @@
-"""The series of an attempt: the points of a chart, cut as their rule says, and no more."""
+"""The series of a job: the points of a chart, cut as their rule says, and no more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forge_client import ClientError
 from forge_schema.model.attempt_records import MetricLine, Sample
 from forge_schema.model.states import Reason
 from forge_schema.read import series as module
-from forge_schema.read.series import BYTES, LINES, MOST_KEYS, SLACK, Series, Wanted
+from forge_schema.read.series import BYTES, LINES, MOST_ATTEMPTS, MOST_KEYS, SLACK, Series, Wanted
 from support.client.reaching import WAYS, reaching
 from support.database.explain import buffers
 
@@ -117,13 +117,13 @@ def test_samples_tell_of_the_processes_and_of_each_gpu(rig: Rig) -> None:
     assert list(by_key(only)) == [("power_w", UUID)]
 
 
-def test_the_newest_attempt_that_has_any_is_meant(rig: Rig) -> None:
+def test_curves_go_over_all_attempts(rig: Rig) -> None:
     job = rig.submit()
     worker = rig.worker()
     series = Series(rig.database)
     assert series.of(job) == {
         "attempt": None, "rank": 0, "since": None, "until": None, "running": False, "left_off": 0,
-        "items": [],
+        "items": [], "superseded": [], "joins": [],
     }  # fmt: skip
     for attempt in (1, 2, 3):
         grant = worker.claim_one()
@@ -131,13 +131,42 @@ def test_the_newest_attempt_that_has_any_is_meant(rig: Rig) -> None:
             write(rig, grant, [{"attempt": attempt}])
             rig.finish(grant, Reason.PREEMPTED)
     found = series.of(job)
-    assert (found["attempt"], found["running"], found["items"][0]["last"]) == (2, False, [2])
+    assert (found["attempt"], found["running"], found["items"][0]["last"]) == (2, False, [1, 2])
     assert series.of(job, Wanted(attempt=1))["items"][0]["last"] == [1]
     third = series.of(job, Wanted(attempt=3))
     assert (third["attempt"], third["running"], third["items"]) == (3, True, [])
     for absent in (Wanted(attempt=4), Wanted(rank=1)):
         assert series.of(job, absent)["items"] == []
     assert series.of(job + 1)["items"] == []
+
+
+def test_what_a_later_attempt_does_again_is_superseded(rig: Rig) -> None:
+    job = rig.submit()
+    worker = rig.worker()
+    # The third goes back further than the second began: its steps replace those of both.
+    begun: list[float] = []
+    for attempt, steps in enumerate((range(10), range(6, 9), range(4, 12)), 1):
+        grant = worker.claim_one()
+        begun.append(rig.clock.now.timestamp())
+        write(rig, grant, [{"step": n, "loss": 100 * attempt + n} for n in steps])
+        write(rig, grant, [{"note": attempt}], first=20)
+        rig.finish(grant, Reason.PREEMPTED)
+    found = Series(rig.database).of(job)
+    curves, old = by_key(found), by_key({"items": found["superseded"]})
+    loss = curves["loss", None]
+    assert loss["step"] == [*range(12)]
+    assert loss["last"] == [*range(100, 104), *range(304, 312)]
+    assert old["loss", None]["step"] == [*range(4, 10), 6, 7, 8]
+    # Values without a step are never replaced.
+    assert curves["note", None]["last"] == [1, 2, 3]
+    assert set(old) == {("loss", None)}
+    assert found["joins"] == [
+        {"attempt": 2, "step": 6, "t": begun[1]},
+        {"attempt": 3, "step": 4, "t": begun[2]},
+    ]
+    alone = Series(rig.database).of(job, Wanted(attempt=1))
+    assert (alone["superseded"], alone["joins"]) == ([], [])
+    assert by_key(alone)["loss", None]["step"] == [*range(10)]
 
 
 def test_what_one_call_reads_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +205,19 @@ def test_other_jobs_cost_it_nothing(rig: Rig) -> None:
     params = {
         "job_id": job, "token": grant.fence.token, "rank": 0, "attempt": None, "keys": None,
         "since": rig.clock.now - SLACK, "until": rig.clock.now + SLACK, "lines": LINES,
-        "bytes": BYTES, "points": 500, "most_keys": MOST_KEYS,
+        "bytes": BYTES, "points": 500, "most_keys": MOST_KEYS, "count": MOST_ATTEMPTS,
     }  # fmt: skip
-    names = ("series_attempt", "series_metrics", "series_samples")
+    many = {key: [params[key]] for key in ("since", "until")}
+    metrics = {**params, **many, "tokens": [params["token"]], "below": [None]}
+    asked: dict[str, dict[str, Any]] = {
+        "series_attempts": params,
+        "series_metrics": metrics,
+        "series_samples": params,
+    }
 
     def touched() -> list[int]:
         with psycopg.connect(rig.url) as connection:
-            return [buffers(connection, name, params)[0] for name in names]
+            return [buffers(connection, name, its)[0] for name, its in asked.items()]
 
     before = touched()
     for table in ("metric", "sample"):

@@ -244,6 +244,10 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (objects.CONTIGUOUS, "UPDATE log_chunk SET start = 3 WHERE job_id = %(job_id)s"),
     (objects.ACCEPTED_WROTE, "DELETE FROM artifact WHERE job_id = %(job_id)s"),
     (
+        objects.RESTORED,
+        "UPDATE attempt_row SET reason = 'exit_code', exit_code = 99 WHERE job_id = %(job_id)s",
+    ),
+    (
         objects.SOUND,
         "UPDATE artifact SET sha256 = repeat('0', 64) WHERE job_id = %(job_id)s",
     ),

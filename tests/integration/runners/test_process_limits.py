@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from forge_worker.runners.process import runner as process
-from forge_worker.runners.process.confinement import PIDS, confinement_of, parents
+from forge_worker.runners.process.confinement import PIDS, confine, confinement_of, parents
 from forge_worker.runners.process.runner import ProcessRunner
 from support.services import require
 from support.workers.runners import Bench, processes_with
@@ -78,6 +80,21 @@ def test_job_over_its_memory_ends_as_such_and_its_neighbour_does_not(
     (neighbour.spec.work_dir / "go").touch()
     assert neighbour.result().code == 0
     assert not any(map(confinement_of, (job.spec.name, neighbour.spec.name)))
+
+
+def test_kernel_says_that_it_kills_for_memory(tmp_path: Path) -> None:
+    require_groups()
+    group = confine(f"forge-test-{tmp_path.name}", parents(), cpus=1, memory_bytes=32 << 20)
+    try:
+        event = group.oom_event()
+        require(event, "control groups of version 1")
+        assert event is not None
+        killed = subprocess.run([sys.executable, "-c", HOG], preexec_fn=group.join, check=False)
+        assert killed.returncode == -9
+        assert os.eventfd_read(event) == group.oom_kills() == 1
+        os.close(event)
+    finally:
+        group.end()
 
 
 def test_group_of_a_job_whose_shim_was_killed_is_removed(bench: Bench) -> None:

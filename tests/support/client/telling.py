@@ -13,7 +13,7 @@ def told(done: subprocess.CompletedProcess[str], exit_code: int, *said: str) -> 
     assert done.returncode == exit_code, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert "should not have happened" not in done.stderr
+    assert "unexpected error" not in done.stderr
     *_, error, hint = done.stderr.splitlines()
     assert (error[:7], hint[:8]) == ("error: ", "  hint: "), done.stderr
     for text in said:

@@ -55,11 +55,11 @@ class Cloud:
         assert group["DesiredCapacity"] == len(group["Instances"])
         return [machine["InstanceId"] for machine in group["Instances"]]
 
-    def look(self, *, jobs_each: int = 1) -> str:
+    def look(self, *options: str, jobs_each: int = 1) -> str:
         """Run the script once, and return its output."""
         with Warm(
             SCRIPT.stem,
-            [str(SCRIPT), "--group", self.name, "--jobs-each", str(jobs_each)],
+            [str(SCRIPT), "--group", self.name, "--jobs-each", str(jobs_each), *options],
             env={
                 **os.environ,
                 **AWS,

@@ -65,6 +65,13 @@ class OwnEngine:
         self._processes.clear()
         (self._root / "c").unlink(missing_ok=True)
 
+    def stop(self) -> None:
+        """Stop the engine in order; without `live_restore`, its containers end too."""
+        if self._processes:
+            self._processes[-1].send_signal(signal.SIGTERM)
+            self._processes[-1].wait(END_S)
+        self.kill()
+
     def docker(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a docker command on the engine."""
         command = ["docker", "-H", self.url, *words]
@@ -92,9 +99,7 @@ class OwnEngine:
         if self._processes:
             for name in self.containers():
                 self.docker("rm", "-f", name)
-            self._processes[-1].send_signal(signal.SIGTERM)
-            self._processes[-1].wait(END_S)
-        self.kill()
+        self.stop()
         self._log.close()
         for process in psutil.process_iter(["cmdline"]):
             if any(str(self._root) in word for word in process.info["cmdline"] or []):

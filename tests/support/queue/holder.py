@@ -12,13 +12,14 @@ from forge_schema.storage import keys, open_store
 
 if TYPE_CHECKING:
     from forge_schema.model.lease import Grant
+    from support.queue.live import Live
     from support.queue.rig import Rig
 
 
 class Holder:
     """Plays the worker that holds a job's lease: it writes output and files, and ends the job."""
 
-    def __init__(self, rig: Rig, store_url: str, worker: str = "w") -> None:
+    def __init__(self, rig: Rig | Live, store_url: str, worker: str = "w") -> None:
         self._rig = rig
         self._store = open_store(store_url)
         self.grant: Grant = rig.worker(worker).claim_one()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -107,7 +107,8 @@ class Proxy:
         # Bytes of an answer's body that get through; with 0 the server acts, but nobody hears.
         self.answer_limit: Callable[[str, str], int | None] = lambda _method, _path: None
         self.seen: list[str] = []
-        # moto checks for the object and writes it in two steps; S3 does both atomically.
+        # moto checks for the object and writes it in two steps; S3 does both atomically. Requests
+        # without a condition need not wait for each other.
         self.one_at_a_time = threading.Lock()
 
 
@@ -150,7 +151,8 @@ def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
     state.seen.append(f"{handler.command} {handler.path}")
     if state.fault and state.fault(handler, body):
         return
-    with state.one_at_a_time:
+    conditional = handler.headers.get("If-None-Match")
+    with state.one_at_a_time if conditional else nullcontext():
         reply, content = _ask(handler, state, body)
     limit = state.answer_limit(handler.command, handler.path)
     if limit == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from uuid import uuid4
 
 from forge_schema.database.pool import Database
@@ -36,6 +36,11 @@ class CountingStore(FileStore):
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         self.given.append(key)
         return super().put(key, data, if_absent=if_absent)
+
+    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
+        copied = super().put_part(key, file, offset, size)
+        self.given += [key] * copied
+        return copied
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:  # noqa: ARG002  each is counted
         return False

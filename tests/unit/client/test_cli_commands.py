@@ -7,11 +7,17 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import FORMER, PLACES
+from forge_client.cli.commands import ELSEWHERE, FORMER, PLACES
 from forge_client.main import app
 from typer.testing import CliRunner
 
 HEAVY = ("forge_client.cli.jobs", "forge_client.client", "httpx")
+# What no everyday command needs through a server, though each is installed.
+EXPENSIVE = {
+    *("asyncio", "boto3", "click", "psycopg", "pydantic_settings", "pygments"),
+    *("rich", "sqlmodel", "structlog"),
+}
+READS_FOLDERS = {"pathspec", "platformdirs", "tarfile", "yaml"}
 LOADED = f"import sys, forge_client.main; print([m for m in {HEAVY} if m in sys.modules])"
 
 
@@ -67,19 +73,43 @@ def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_what_every_day_needs_is_light_to_import() -> None:
+@pytest.mark.parametrize(
+    ("names", "most", "heavy"),
+    [
+        (("ps", "show", "cancel", "retry"), 410, READS_FOLDERS),
+        (("logs",), 415, READS_FOLDERS),
+        (("submit",), 500, set()),
+    ],
+)
+def test_what_every_day_needs_is_light_to_import(
+    names: tuple[str, ...], most: int, heavy: set[str]
+) -> None:
     """Each module takes a fifth of a millisecond or more; a heavy library brings a hundred."""
     code = (
         "import sys, forge_client.main; from forge_client.cli.commands import _loaded;"
-        "[_loaded(name) for name in ('ps', 'logs', 'show', 'cancel', 'retry')];"
-        "print(len(sys.modules), *{m.partition('.')[0] for m in sys.modules})"
+        f"[_loaded(name) for name in {names}];"
+        "import forge_client.http.backend, httpcore;"
+        "print(*(name for name, module in sys.modules.items() if module))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    count, *packages = done.stdout.split()
-    assert int(count) < 480
-    assert not {"httpx", "pathspec", "psycopg", "pygments", "structlog", "yaml"} & {*packages}
+    loaded = done.stdout.split()
+    assert not (EXPENSIVE | heavy) & {name.partition(".")[0] for name in loaded}
+    assert len(loaded) < most
 
 
 def test_the_package_offers_what_it_promises() -> None:
     assert all(hasattr(forge_client, name) for name in forge_client.__all__)
     assert not hasattr(forge_client, "nothing")
+
+
+@pytest.mark.parametrize(("word", "meant"), [("jobs", "ps"), ("kill", "cancel"), ("run", "submit")])
+def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: str) -> None:
+    done = CliRunner().invoke(app, [word, "7"])
+    assert done.exit_code == 2
+    assert f"Did you mean 'forge {meant}'?" in " ".join(done.output.split())
+    assert not ELSEWHERE.keys() & {*PLACES, *FORMER}
+
+
+def test_what_is_wrong_with_an_option_is_said_plainly() -> None:
+    done = CliRunner().invoke(app, ["submit", "--gpu", "two"])
+    assert (done.exit_code, "write a whole number" in done.output) == (2, True), done.output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_client import Job, JobCancelled, JobFailed, as_completed, wait
+from forge_client import ClientError, Job, JobCancelled, JobFailed, as_completed, wait
 from forge_client.client import _filled
 from support.client.backends import FakeBackend, ended, job
 
@@ -90,3 +90,18 @@ def test_placeholders_are_filled_once_and_other_braces_left_alone() -> None:
     command = ["{a}-{b}", '{"json": {a}}', "{c}"]
     assert _filled(command, {"a": "{b}", "b": 2}) == ["{b}-2", '{"json": {b}}', "{c}"]
     assert _filled(["x{}"], {}) == ["x{}"]
+
+
+def test_an_outage_does_not_end_the_wait() -> None:
+    backend = FakeBackend([job(state="succeeded")], slowest_s=0.0)
+    gone = ClientError("the database does not answer", code="database_unreachable")
+    answers = iter([gone, gone, None])
+
+    def look() -> None:
+        if error := next(answers):
+            raise error
+
+    backend.look = look
+    waited = Job(backend.as_backend(), 1)
+    assert list(as_completed([waited], timeout=60)) == [waited]
+    assert len(backend.asked) == 3

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import ClientError
 from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.reader import LogReader, Part, Piece
 from forge_client.sdk.job import Job
@@ -9,6 +13,9 @@ from forge_schema.model.job import JobStatus
 from hypothesis import given
 from hypothesis import strategies as st
 from support.client.backends import FakeBackend, job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OUTPUT = st.lists(st.tuples(st.integers(1, 3), st.binary(min_size=1, max_size=5)), max_size=12)
 
@@ -104,3 +111,24 @@ def test_the_tail_is_the_last_lines_whatever_the_chunks() -> None:
         backend.write(piece)
     assert Job(backend.as_backend(), 1).tail(2) == "3\n4"
     assert Job(backend.as_backend(), 1).tail() == "1\n22\n3\n4"
+
+
+def test_following_goes_on_after_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = FakeBackend([job(), job(state="succeeded")], slowest_s=0.0)
+    gone = ClientError("the database does not answer", code="database_unreachable")
+    answers: Iterator[bytes | ClientError] = iter([b"one", gone, gone, b"two"])
+
+    def look() -> None:
+        match next(answers):
+            case bytes(data):
+                backend.write(data)
+            case error:
+                raise error
+
+    backend.look = look
+    items = list(follow(backend.as_backend(), 1))
+    assert b"".join(i.data for i in items if isinstance(i, Piece)) == b"onetwo"
+    assert capsys.readouterr().err.count("waiting until it does") == 1
+    answers = iter([gone])
+    with pytest.raises(ClientError):
+        list(follow(backend.as_backend(), 1))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import tracemalloc
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 import pytest
 import zstandard
-from forge_client.downloads import unpacked
+from forge_client.downloads import unpacked, whole_folder
 from forge_client.errors import ClientError
 from forge_functions.dashboard.log_pieces import LogPieces
 from forge_schema.model.stored import LogChunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from forge_schema.read.jobs import Jobs
     from forge_schema.storage import Store
@@ -62,3 +64,17 @@ def test_a_command_unpacks_no_more_than_a_chunk_is_said_to_have(peak: Callable[[
     with pytest.raises(ClientError, match="not what was stored"):
         unpacked(chunk, PACKED)
     assert peak() < LARGE / 4
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, there: bool) -> None:  # noqa: FBT001
+    folder = tmp_path / "code"
+    if there:
+        folder.mkdir()
+    with suppress(KeyboardInterrupt), whole_folder(folder) as partial:
+        (partial / "train.py").touch()
+        raise KeyboardInterrupt
+    assert list(tmp_path.rglob("*")) == [folder] * there
+    with whole_folder(folder) as partial:
+        (partial / "train.py").touch()
+    assert list(tmp_path.rglob("*")) == [folder, folder / "train.py"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from string import Formatter
 
 import forge_functions.dashboard
+import polib
 import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.marks import MARKS
@@ -18,14 +20,16 @@ from jinja2 import nodes
 
 FOLDER = Path(forge_functions.dashboard.__file__).parent
 TEMPLATES = sorted(path.name for path in (FOLDER / "templates").glob("*.html"))
-HINDI = sorted((FOLDER / "locales" / "hi").glob("*.json"))
+HINDI = polib.pofile((FOLDER / "locales" / "hi.po").read_text("utf-8"))
 # Text that is the same in every language: names, units, example inputs.
 SAME = re.compile(r"\b(Forge|CSV|CPU|CPUs|GPU|GPUs|UTC|API|forge\S*)\b")
 SHOWN = ("title", "aria-label", "alt", "label", "data-label", "data-confirm")
 # The attributes that a macro adds to a tag.
 ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
-SAID = re.compile(r'\bt\(\s*"([^"]+)"')
-COUNTED = re.compile(r'\bn\(\s*"([^"]+)",\s*"([^"]+)"')
+# A noun in the plural after a number, which another number may make wrong.
+COUNTED = re.compile(r"\{(count|nodes|limit|used)\}( more)? (?!is|was|has)[a-z]+s\b")
+# The functions that translate, and how many of their arguments are texts.
+SAYS = {"t": 1, "n": 2, "forms": 2}
 ENUMS = (StateWord, Reason, Role, Phase, WorkerStatus, WorkerKind)
 
 
@@ -60,19 +64,27 @@ def bare(source: str) -> list[str]:
     return [said.strip() for said in plain if re.search(r"[A-Za-z]{2,}", said)]
 
 
-def ids() -> set[str]:
-    """Return every message id in a template or a route."""
-    found: set[str] = set()
+def ids() -> set[tuple[str, ...]]:
+    """Return every text that a template or a route translates; a pair if it has two forms."""
+    found: set[tuple[str, ...]] = set()
     for name in TEMPLATES:
         source = (FOLDER / "templates" / name).read_text("utf-8")
         for call in environment().parse(source).find_all(nodes.Call):
-            if isinstance(call.node, nodes.Name) and call.node.name in {"t", "n"}:
-                texts = call.args[: 2 if call.node.name == "n" else 1]
-                found |= {text.value for text in texts if isinstance(text, nodes.Const)}
-    for path in FOLDER.rglob("*.py"):
-        found |= set(SAID.findall(path.read_text("utf-8")))
-        found |= {one for pair in COUNTED.findall(path.read_text("utf-8")) for one in pair}
+            count = SAYS.get(getattr(call.node, "name", ""), 0)
+            texts = [text.value for text in call.args[:count] if isinstance(text, nodes.Const)]
+            found |= {tuple(texts)} if texts else set()
+    for node in python():
+        if isinstance(node, ast.Call):
+            count = SAYS.get(getattr(node.func, "id", ""), 0)
+            texts = [text.value for text in node.args[:count] if isinstance(text, ast.Constant)]
+            found |= {tuple(texts)} if texts else set()
     return found
+
+
+def python(folder: Path = FOLDER) -> list[ast.AST]:
+    """Return every node of a folder's modules."""
+    paths = folder.rglob("*.py")
+    return [node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
 
 
 def protocol() -> set[str]:
@@ -92,12 +104,48 @@ def test_the_check_finds_what_it_looks_for() -> None:
 
 
 def test_every_sentence_is_said_in_hindi() -> None:
-    assert sorted((ids() | protocol()) - set(words.words("hi"))) == []
+    written = {(one.msgid, one.msgid_plural) if one.msgid_plural else (one.msgid,) for one in HINDI}
+    assert sorted((ids() | {(word,) for word in protocol()}) - written) == []
 
 
-def test_no_file_has_what_nobody_says_or_what_another_says_otherwise() -> None:
-    said: dict[str, str] = {}
-    for path in HINDI:
-        for text, hindi in json.loads(path.read_text("utf-8")).items():
-            assert said.setdefault(text, hindi) == hindi, f"{path.name}: {text}"
-            assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", hindi))
+def test_the_catalogue_is_complete_and_has_nothing_else() -> None:
+    texts = {node.value for node in python(FOLDER.parent) if isinstance(node, ast.Constant)}
+    for name in TEMPLATES:
+        tree = environment().parse((FOLDER / "templates" / name).read_text("utf-8"))
+        texts |= {node.value for node in tree.find_all(nodes.Const)}
+    used = protocol() | texts
+    assert HINDI.percent_translated() == 100
+    assert [one.msgid for one in HINDI if one.obsolete or one.fuzzy or one.msgid not in used] == []
+    assert len({one.msgid for one in HINDI}) == len(HINDI)
+
+
+def test_a_translation_has_the_placeholders_of_the_english_text() -> None:
+    def names(text: str) -> set[str | None]:
+        return {name for _, name, _, _ in Formatter().parse(text)} - {None}
+
+    for one in HINDI:
+        for said in one.msgstr_plural.values() or [one.msgstr]:
+            assert names(said) == names(one.msgid_plural or one.msgid), one.msgid
+
+
+def test_a_text_with_a_number_before_a_plural_has_a_singular_too() -> None:
+    assert [said for said, *many in ids() if not many and COUNTED.search(said)] == []
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en", ["0 machines", "1 machine", "2 machines", "1,000 machines"]),
+        # As in CLDR, Hindi counts nothing as it counts one.
+        ("hi", ["0 मशीन", "1 मशीन", "2 मशीनें", "1,000 मशीनें"]),
+    ],
+)
+def test_a_count_takes_the_form_of_its_language(language: str, said: list[str]) -> None:
+    words.reads(language, None)
+    counts = (0, 1, 2, 1000)
+    assert [words.n("{count} machine", "{count} machines", count) for count in counts] == said
+    assert words.forms("{count} machine", "{count} machines").split("|") == [
+        words.n("{count} machine", "{count} machines", count).replace(str(count), "{count}")
+        for count in (1, 2)
+    ]
+    words.reads("en", None)

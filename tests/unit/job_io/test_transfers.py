@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 from threading import Barrier, Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.protocol.messages import OBJECTS
 from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_worker.transfers.batches import batches
-from forge_worker.transfers.threads import Transfers
+from forge_worker.transfers.sending import Sender, Source
+from forge_worker.transfers.stored_chunks import StoredChunks
+from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from forge_worker.queue.objects import Objects
 
 TIMEOUT_S = 30
 
@@ -72,6 +77,31 @@ def test_two_callers_share_the_threads() -> None:
     assert next(first)
     assert list(second) == [None]
     assert len(list(first)) == 49
+
+
+class Meeting:
+    """A store whose small objects all have to be on their way before the first is stored."""
+
+    def __init__(self, objects: int) -> None:
+        self._all_here = Barrier(objects)
+
+    def expect(self, **_: object) -> None: ...
+
+    def put_together(self, objects: object) -> bool:  # noqa: ARG002  none takes several
+        return False
+
+    def put(self, key: str, data: bytes) -> bool:  # noqa: ARG002  nothing is kept
+        self._all_here.wait(TIMEOUT_S)
+        return True
+
+
+def test_small_files_of_one_batch_travel_at_once(tmp_path: Path) -> None:
+    count = REQUESTS.threads
+    assert count > TRANSFERS.threads
+    sources = [Source(f"{n}", 1, lambda *_: b"x", CHUNK_BYTES, key=f"{n}") for n in range(count)]
+    store, stored = cast("Objects", Meeting(count)), StoredChunks(tmp_path / "stored")
+    Sender(store, stored, str, lambda: None).send(sources)
+    assert [source.left for source in sources] == [0] * count
 
 
 def test_batches_fit_in_memory_and_in_a_request() -> None:

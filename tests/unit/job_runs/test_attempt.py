@@ -63,7 +63,7 @@ def test_one_of_many_reasons_at_once_is_kept(attempt: Attempt) -> None:
         (Standing.OK, None, None),
         (Standing.CANCELLED, Reason.CANCELLED, "cancelled on request"),
         (Standing.PREEMPTED, Reason.PREEMPTED, "preempted on request"),
-        (Standing.TIMEOUT, Reason.TIMEOUT, "longer than 90 s"),
+        (Standing.TIMEOUT, Reason.TIMEOUT, "longer than 1 min 30 s"),
         (Standing.ENDED, Reason.RUN_ENDED, "the run ended on all machines"),
         (Standing.LOST, Reason.WORKER_LOST, "the lease was lost"),
     ],

@@ -19,7 +19,7 @@ from forge_worker.transfers.threads import TRANSFERS
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from forge_schema.model.lease import Grant
@@ -35,15 +35,19 @@ class Machine:
         grant = self.running.grant
         self.next = replace(grant, job_id=grant.job_id + 1, token=0, parts=[None, None, 7])
         self.warm: list[int] = []
-        self.closed = False
+        self.closed = self.prepares = False
         self.looks = self.prepared = 0
         self.during: Callable[[Ahead], None] = lambda _: None
         services = SimpleNamespace(
             gateway=SimpleNamespace(next_job=self._look),
             warm=SimpleNamespace(newest=lambda: self.warm),
             objects=lambda _: None,
+            provisions=(),
+            host=None,
         )
         monkeypatch.setattr(prefetch, "unpack", lambda attempt, *_: self.during(attempt))
+        monkeypatch.setattr(prefetch, "run_spec", lambda *_: None)
+        monkeypatch.setattr(prefetch, "note_warm", lambda *_: None)
         monkeypatch.setattr(prefetch, "CHECK_S", 0.0)
         self.attempts = [self.running]
         self.loop = Prefetch(
@@ -56,13 +60,15 @@ class Machine:
         )
         self.folder = root / "ahead"
 
-    def _look(self) -> Grant:
+    def _look(self, past: Collection[int] = ()) -> Grant:
         self.looks += 1
-        return self.next
+        waiting = (self.next, replace(self.next, job_id=self.next.job_id + 1))
+        return next(one for one in waiting if one.job_id not in past)
 
     def _prepared(self, _: Any) -> None:  # noqa: ANN401  a spec
         self.prepared += 1
-        raise DiskFull("the rest is not tested here")
+        if not self.prepares:
+            raise DiskFull("the rest is not tested here")
 
 
 @pytest.fixture
@@ -71,10 +77,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_job_is_prepared_once(machine: Machine) -> None:
+    machine.prepares = True
     for _ in range(3):
         machine.loop.step()
     assert (machine.looks, machine.prepared) == (3, 1)
     assert list(machine.folder.iterdir()) == []
+
+
+def test_one_that_cannot_be_prepared_does_not_hold_up_the_next(machine: Machine) -> None:
+    machine.loop.step()
+    machine.prepares = True
+    for _ in range(2):
+        machine.loop.step()
+    assert machine.prepared == 2
 
 
 def test_what_is_here_already_is_not_prepared(machine: Machine) -> None:

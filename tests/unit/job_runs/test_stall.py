@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.job_io.stall import COUNTED_PERIODS, LONGEST_S, lasting, stall_watches
+from forge_worker.job_io.stall import COUNTED_PERIODS, LONGEST_S, stall_watches
 from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from support.workers.attempts import attempt_of, some_grant
@@ -139,7 +139,7 @@ def test_one_busy_gpu_is_enough_and_idle_ones_are_not(tmp_path: Path) -> None:
     assert not job.goes_on(9)
     assert job.goes_on(1)
     assert job.attempt.stop is not None
-    assert job.attempt.stop.detail == "no GPU busier than 20 % for 10 s"
+    assert job.attempt.stop.detail == "no GPU busier than 20% for 10 s"
 
 
 def test_gpus_that_do_not_say_how_busy_they_are_are_held_against_nobody(tmp_path: Path) -> None:
@@ -175,13 +175,3 @@ def test_machine_that_stood_still_counts_little(tmp_path: Path) -> None:
     job.now += 86_400
     assert not job.goes_on(3600 - int(COUNTED_PERIODS * LONGEST_S))
     assert job.goes_on(1)
-
-
-def test_time_in_words() -> None:
-    assert [lasting(s) for s in (2.5, 90, 120, 1800, 5400)] == [
-        "2.5 s",
-        "90 s",
-        "2 min",
-        "30 min",
-        "90 min",
-    ]

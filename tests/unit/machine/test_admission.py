@@ -59,11 +59,11 @@ class Machine:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cpu_percent": 80.6}, "the CPUs are used to 81 %, at most 80 % is allowed"),
-        ({"memory_percent": 71.0}, "the memory is used to 71 %"),
-        ({"memory_free_mb": 999}, "999 MiB of memory are free, 1000 MiB must stay free"),
-        ({"disk_free_mb": 0}, "0 MiB of disk are free, 2000 MiB must stay free"),
-        ({"gpus": {"GPU-a": GpuLook(31.0)}}, "GPU GPU-a is used by others to 31 %"),
+        ({"cpu_percent": 80.6}, "the CPUs are used to 81%, at most 80% is allowed"),
+        ({"memory_percent": 71.0}, "the memory is used to 71%"),
+        ({"memory_free_mb": 999}, "999 MiB of memory free, 1000 MiB must stay free"),
+        ({"disk_free_mb": 0}, "0 B of disk free, 2 GiB must stay free"),
+        ({"gpus": {"GPU-a": GpuLook(31.0)}}, "GPU GPU-a is used by others to 31%"),
     ],
 )
 def test_each_limit_has_its_words(changes: dict[str, Any], said: str) -> None:

@@ -10,7 +10,8 @@ from venv import EnvBuilder
 
 import pytest
 from forge_worker.prepare import pip_install
-from forge_worker.prepare.pip_install import PipMissing, pip_program
+from forge_worker.prepare.pip_install import SCRIPT, PipMissing, pip_program
+from support.wheels import wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +46,34 @@ def test_one_of_the_two_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pip_install, "find_spec", lambda _: None)
     with pytest.raises(PipMissing):
         pip_program(same_python=False)
+
+
+def installed(root: Path, uv: str, *, asked: str = "") -> str:
+    """Install a list of one package as a job would, and return what was said."""
+    wheel(root / "wheels", "wanted", "1.0")
+    (root / "list").write_text("--no-index\n--find-links wheels\nwanted==1.0\n", encoding="utf-8")
+    pip, program = pip_program(same_python=True)
+    words = (sys.executable, root / "env", pip.source / program, "list", asked, uv, "", "--no-deps")
+    done = subprocess.run(
+        ["/bin/sh", "-c", SCRIPT, "sh", *words],
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    code = "import wanted; print(wanted.VERSION)"
+    seen = subprocess.run([root / "env/bin/python", "-c", code], capture_output=True, check=True)
+    assert seen.stdout == b"1.0\n"
+    return done.stdout + done.stderr
+
+
+def test_uv_installs_a_lock(tmp_path: Path) -> None:
+    uv = pip_install.uv_program()
+    assert uv is not None
+    said = installed(tmp_path, str(uv.source))
+    assert "+ wanted==1.0" in said
+    assert "pip" not in said
+
+
+def test_pip_installs_what_uv_could_not(tmp_path: Path) -> None:
+    said = installed(tmp_path, "/nowhere/uv", asked="2.7")
+    assert "forge: uv could not install it, so pip tries" in said
+    assert "Successfully installed wanted-1.0" in said
+    assert "forge: the project requires Python 2.7, and here is Python 3." in said

@@ -9,7 +9,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.submission import configured, with_requirements
+from forge_client.project.submission import configured, settled
 from forge_schema.model.job import Template
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ WITHOUT = "[project]\nname = 'p'\n[tool.ruff]\n"
 def chosen(folder: Path, **below: object) -> object:
     """Return what a job of the folder would be sent with."""
     request = Project.read(folder).request().changed({"command": ["true"]})
-    (settled,) = with_requirements([request], scan(folder), below)
-    return settled.fields().get("requirements")
+    (whole,) = settled([request], scan(folder), below).requests
+    return whole.fields().get("requirements")
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,15 @@ def chosen(folder: Path, **below: object) -> object:
         ({}, None),
         ({"pyproject.toml": WITHOUT}, None),
         ({"pyproject.toml": WITH}, "pyproject.toml"),
-        ({"pyproject.toml": WITH, "requirements.txt": ""}, "requirements.txt"),
+        ({"pyproject.toml": WITH, "requirements.txt": ""}, "pyproject.toml"),
+        ({"pyproject.toml": WITHOUT, "requirements.txt": "./a"}, "requirements.txt"),
         ({"requirements.txt": "", ".forgeignore": "requirements.txt\n"}, None),
         ({"requirements.txt": "", "forge.toml": "requirements = false\n"}, None),
         ({"requirements.txt": "", "forge.toml": "handler = 'h'\nkind = 'custom'\n"}, None),
-        ({"requirements.txt": "", "a.txt": "", "forge.toml": "requirements = 'a.txt'\n"}, "a.txt"),
+        (
+            {"requirements.txt": "", "a.txt": "./a", "forge.toml": "requirements = 'a.txt'\n"},
+            "a.txt",
+        ),
     ],
 )
 def test_the_file_is_found_by_itself_unless_it_is_named_or_not_wanted(
@@ -67,7 +71,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, files: dict[str, str], 
 
 def test_a_kept_config_has_its_say(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").touch()
-    assert chosen(tmp_path) == "requirements.txt"
+    assert chosen(tmp_path) == ".forge-lock.txt"
     assert chosen(tmp_path, requirements="other.txt") is None
     kept = Template(
         name="c",

@@ -33,7 +33,10 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "train"
     folder.mkdir()
     (folder / "train.py").write_text("one\n")
+    (folder / "old.py").write_text("gone\n")
     (folder / ".env").write_text("KEY=old\n")
+    (folder / ".aws").mkdir()
+    (folder / ".aws" / "config").write_text("KEY=secret\n")
     (tmp_path / "README").write_text("one\n")
     run(tmp_path, "add", "-A")
     run(tmp_path, "commit", "-qm", "first")
@@ -75,11 +78,14 @@ def test_a_diff_has_changes_of_the_bundles_files_and_no_others(project: Path) ->
     (project / "train.py").write_text("two\n")
     (project / ".env").write_text("KEY=secret\n")
     (project / "new.py").write_text("untracked\n")
+    (project / "old.py").unlink()
+    (project / ".aws" / "config").unlink()
     state = git_state(scan(project))
     assert state is not None
     assert state[0].dirty
     assert b"--- a/train.py" in state[1]
     assert b"+two" in state[1]
+    assert b"--- a/old.py\n+++ /dev/null" in state[1]
     assert b"secret" not in state[1]
     assert b"KEY" not in state[1]
 

@@ -21,7 +21,7 @@ ACTION = re.compile(
 )
 NOTED = re.compile(r'\.note\([\w"]+, "(\w+)"')
 # Those of the attempts, which `audit` adds, and the two commands that a parameter names.
-ELSEWHERE = {"submitted", "dispatched", "ended", "drain", "stop"}
+ELSEWHERE = {"submitted", "dispatched", "ended", "drain", "stop", "restored"}
 
 
 @pytest.fixture(scope="module")

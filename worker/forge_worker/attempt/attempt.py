@@ -10,6 +10,7 @@ from time import time
 from forge_schema.ending.statement import DETAIL_LENGTH
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
@@ -169,7 +170,9 @@ class Attempt:
         if standing is Standing.LOST:
             self.lose()
         elif standing is Standing.TIMEOUT:
-            self.request_stop(Stop(Reason.TIMEOUT, f"longer than {self.grant.timeout_s} s"))
+            self.request_stop(
+                Stop(Reason.TIMEOUT, f"longer than {duration_text(self.grant.timeout_s or 0)}")
+            )
         elif standing is Standing.ENDED:
             self.request_stop(Stop(Reason.RUN_ENDED, "the run ended on all machines"))
         elif standing is not Standing.OK:

@@ -1,6 +1,6 @@
 """`forge-worker --profile-machine`: measure this machine's speed, and keep the result."""
 
-from forge_schema.model.quantities import flops_text
+from forge_schema.model.quantities import counted, flops_text
 from forge_schema.model.worker import DEVICES, Speed
 
 from forge_worker.devices.inventory import Inventory
@@ -25,7 +25,7 @@ def words(speed: Speed) -> str:
     """Return the lines to print."""
     told = [f"matrix multiplication, with {METHODS.get(speed.method, speed.method)}:"]
     for device in DEVICES:
-        name = f"{speed.cpus} CPUs" if device == "cpu" else f"one GPU ({device})"
+        name = counted(speed.cpus, "CPU") if device == "cpu" else f"one GPU ({device})"
         rates = getattr(speed, device).items()
         told += [f"  {name}, {kind}: {flops_text(rate)}" for kind, rate in rates]
     if speed.memory_gb_s is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Reason
 
 from forge_worker import worker_folder
@@ -57,7 +58,7 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     yield from _given_back(settings, runners)
     _forget(settings.worker_dir)
     for uuid in quarantine.release(settings.worker_dir):
-        yield f"GPU {uuid} is lent again"
+        yield f"GPU {uuid} is given to jobs again"
     yield "recovered: nothing is left of an earlier agent"
 
 
@@ -85,7 +86,7 @@ def reset(settings: WorkerSettings) -> Iterator[str]:
     for name, about in doomed.items():
         place = folder / name
         size = weight(place) if place.is_dir() else place.stat().st_size
-        yield f"to be removed: {place} ({size >> 20} MiB): {about}"
+        yield f"to be removed: {place} ({size_text(size)}): {about}"
     yield from recover(settings)
     for name in doomed:
         if not remove_tree(folder / name):

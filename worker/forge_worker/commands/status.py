@@ -8,6 +8,7 @@ from typing import Any
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.queue.own_leases import OwnLeases
 
 from forge_worker.agent import spool, state_file
@@ -109,7 +110,7 @@ def _leases(settings: WorkerSettings, told: Json, left: list[Json]) -> Json:
     if not settings.queue_is_named:
         return {"unknown": "no queue is configured here"}
     ask: Ask = _over_http if settings.url else _directly
-    answer: Json = {"unknown": f"the queue did not answer within {QUEUE_PATIENCE_S:g} s"}
+    answer: Json = {"unknown": f"the queue did not answer within {duration_text(QUEUE_PATIENCE_S)}"}
 
     def asked() -> None:
         try:
@@ -177,7 +178,7 @@ def _agent_lines(told: Json) -> Iterator[str]:
     else:
         yield f"worker {name}: no agent is running"
     if crashes := told["crashes"]:
-        waits = f"; next start in {crashes['waits_s']} s" if crashes["waits_s"] else ""
+        waits = f"; next start in {duration_text(crashes['waits_s'])}" if crashes["waits_s"] else ""
         yield f"  crashes in a row: {crashes['bad_ends']}{waits}"
         yield f"    last: {crashes['why']}"
     for job in told["untold"]:
@@ -205,7 +206,7 @@ def _job_lines(told: Json) -> Iterator[str]:
 def _job_line(job: Json, leases: Json) -> str:
     lease = leases.get(str(job["job"]))
     parts = [
-        f"{job['phase']} for {max(0, time() - job['since']):.0f} s",
+        f"{job['phase']} for {duration_text(time() - job['since'])}",
         *_lent(job),
         *([f"stopping: {job['stopping']}"] if job["stopping"] else []),
         *([f"lease {lease}"] if lease else []),
@@ -215,9 +216,9 @@ def _job_line(job: Json, leases: Json) -> str:
 
 def _lent(job: Json) -> list[str]:
     if not job["cpus"] and job["disk_mb"]:
-        return [f"ended, and holds only its {job['disk_mb']} MiB of disk"]
+        return [f"ended, and holds only its {size_text(job['disk_mb'] * MIB)} of disk"]
     gpus = [f"GPU {uuid}" for uuid in job["gpus"]]
-    return [f"{job['cpus']:g} CPUs", f"{job['memory_mb']} MiB", *gpus]
+    return [counted(job["cpus"], "CPU"), size_text(job["memory_mb"] * MIB), *gpus]
 
 
 def _machine_lines(told: Json) -> Iterator[str]:
@@ -225,20 +226,20 @@ def _machine_lines(told: Json) -> Iterator[str]:
     yield "machine:"
     if machine := seen.get("machine"):
         yield (
-            f"  CPUs used to {machine['cpu_percent']:.0f} %, memory to"
-            f" {machine['memory_percent']:.0f} % ({machine['memory_free_mb']} MiB free),"
-            f" {machine['disk_free_mb']} MiB of disk free"
+            f"  CPUs used to {machine['cpu_percent']:.0f}%, memory to"
+            f" {machine['memory_percent']:.0f}%, with {size_text(machine['memory_free_mb'] * MIB)}"
+            f" of memory and {size_text(machine['disk_free_mb'] * MIB)} of disk free"
         )
     for why in seen.get("past_limits", []):
         yield f"  past a limit: {why}"
     for gpu in seen["gpus"]:
         look = (seen.get("machine") or {}).get("gpus", {}).get(gpu["uuid"], {})
         used = "".join(f", {name} {value}" for name, value in look.items())
-        yield f"  GPU {gpu['uuid']}: {gpu['name']}, {gpu['vram_mb']} MiB{used}"
+        yield f"  GPU {gpu['uuid']}: {gpu['name']}, {size_text(gpu['vram_mb'] * MIB)}{used}"
     if not seen["gpus"]:
         yield f"  GPUs: {seen.get('gpus_fault') or 'none'}"
     for uuid, why in seen.get("quarantined", {}).items():
-        yield f"  GPU {uuid} is in quarantine: {why}; --recover lends it again"
+        yield f"  GPU {uuid} is in quarantine: {why}; --recover gives it to jobs again"
     yield f"  container engine: {'answers' if seen['engine'] else 'none in use'}"
 
 
@@ -248,8 +249,10 @@ def _policy_lines(told: Json) -> Iterator[str]:
     whose = "of the running agent" if told["policy_of"] == "agent" else "of this command's settings"
     yield f"policy {whose}:"
     yield (
-        f"  lends {policy['cpus']:g} CPUs, {policy['memory_mb']} MiB of memory,"
-        f" {policy['disk_mb']} MiB of disk, to at most {policy['max_jobs']} jobs{profile}"
+        f"  gives jobs {counted(policy['cpus'], 'CPU')},"
+        f" {size_text(policy['memory_mb'] * MIB)} of memory,"
+        f" {size_text(policy['disk_mb'] * MIB)} of disk; at most"
+        f" {counted(policy['max_jobs'], 'job')} at once{profile}"
     )
     held = ", ".join(policy["processes_held_by"])
     by = f"held by control groups ({held})" if held else "polled, and bound to CPUs"

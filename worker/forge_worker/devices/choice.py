@@ -40,6 +40,6 @@ def _names(gpu: Gpu) -> set[str]:
 
 def _listing(gpus: Sequence[Gpu]) -> str:
     if not gpus:
-        return "no GPU is found on this machine; `--gpus none` lends none"
+        return "no GPU is found on this machine; `--gpus none` offers none"
     listed = "; ".join(f"{gpu.number}: {gpu.uuid} ({gpu.name})" for gpu in gpus)
-    return f"give all, none, or some of these by commas, by number or UUID: {listed}"
+    return f"write all, none, or some of these, separated by commas, by number or UUID: {listed}"

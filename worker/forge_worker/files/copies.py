@@ -17,8 +17,8 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -26,6 +26,7 @@ from signal import SIGURG
 from typing import BinaryIO
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.storage.chunks import tree_digest
 
 from forge_worker.files.formats import is_half
@@ -55,9 +56,9 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
     size = sum(size for size, _, _ in files.values())
     if size > limit_mb << 20:
         raise DiskFull(
-            f"{what} would be {size >> 20} MiB, with the holes of sparse files and with each name"
-            f" of a file, but the job asked for {limit_mb} MiB of disk",
-            hint="ask for more with --disk, or write less there",
+            f"{what} would be {size_text(size)}, with the holes of sparse files and with each name"
+            f" of a file, but the job requested {size_text(limit_mb * MIB)} of disk",
+            hint="request more with --disk, or write less there",
         )
 
 
@@ -129,6 +130,22 @@ class Copy:
     def changed(self) -> bool:
         """Whether a file that is held open was rewritten."""
         return self.held is not None and status_in(self.held) != self.status
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open it for the block.
+
+        Raises:
+            FileChanged: the file was rewritten by the end of the block.
+        """
+        if self.path is not None:
+            with self.path.open("rb", buffering=0) as file:
+                yield file
+            return
+        assert self.held is not None  # noqa: S101  it is one or the other
+        yield self.held
+        if self.changed:
+            raise FileChanged("it was rewritten while it was stored")
 
     def read(self, offset: int, size: int) -> bytes:
         """Read `size` bytes at an offset.

@@ -7,6 +7,7 @@ from secrets import token_hex
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Gathering, Member
+from forge_schema.model.quantities import duration_text
 from pydantic import JsonValue
 
 from forge_worker.attempt.attempt import Attempt
@@ -220,7 +221,7 @@ class Gatherer:
 
 
 def _missing(late: list[str], patience_s: float) -> str:
-    return f"the gang did not start: after {patience_s:.0f} s, {_words(late)}"
+    return f"the gang did not start: after {duration_text(patience_s)}, {_words(late)}"
 
 
 def _words(late: list[str]) -> str:

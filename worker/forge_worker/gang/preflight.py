@@ -18,6 +18,7 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.gang.address import is_for_containers
 from forge_worker.gang.members import Gang, Peer
@@ -34,10 +35,11 @@ NO_ROUTE = os.strerror(errno.EHOSTUNREACH).lower()
 NO_NETWORK = os.strerror(errno.ENETUNREACH).lower()
 REFUSED = "the connection was refused"
 FOR_NO_CONTAINER = "a container on a bridge cannot connect to such an address"
-TIMED_OUT = f"the connection timed out after {CONNECT_S:.0f} s"
+TIMED_OUT = f"the connection timed out after {duration_text(CONNECT_S)}"
 STRANGER = "the connection was accepted, but not by this gang: another program or machine answers"
 STUCK = (
-    f"the connection was accepted, but 1 MiB did not pass in {TRANSFER_S:.0f} s (try a smaller MTU)"
+    "the connection was accepted, but 1 MiB did not pass in"
+    f" {duration_text(TRANSFER_S)} (try a smaller MTU)"
 )
 
 

@@ -13,6 +13,7 @@ from time import monotonic, time_ns
 import structlog
 from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.chunks import CHUNK_BYTES
@@ -193,7 +194,7 @@ class CheckpointSync(Loop):
             last.join(WATCH_S)
         if not self._in_time:
             words = "the last checkpoint was not stored: it took too long"
-            self._notes.say("late", f"{words} (limit: {limit_s:.0f} s)")
+            self._notes.say("late", f"{words} (limit: {duration_text(limit_s)})")
 
     def _last(self) -> None:
         self.end()
@@ -349,7 +350,10 @@ class CheckpointSync(Loop):
             FileChanged: one was rewritten meanwhile; the next time, a copy of it is made first.
             ObjectTooLarge: the store refuses one.
         """
-        sources = [Source(path, c.size, c.read, self._chunk_bytes) for path, c in copies.items()]
+        sources = [
+            Source(path, copy.size, copy.read, self._chunk_bytes, open=copy.opened)
+            for path, copy in copies.items()
+        ]
         key = partial(self._attempt.keys.checkpoint_file, self._number)
         try:
             Sender(self._store, self._chunks, key, self._go_on).send(sources)

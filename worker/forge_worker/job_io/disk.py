@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from time import monotonic, thread_time
 
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.states import Reason
 
 from forge_worker.attempt.attempt import Attempt, Stop
@@ -48,7 +49,9 @@ class DiskWatch(Loop):
         used_mb, self._left_bytes = used >> 20, (self._limit_mb << 20) - used
         self.period_s = min(LONGEST_S, max(PERIOD_S, PAUSE * (self._clock() - began)))
         if used_mb > self._limit_mb:
-            detail = f"{used_mb} MiB on disk, {self._limit_mb} MiB were requested"
+            detail = (
+                f"{size_text(used_mb * MIB)} on disk, {size_text(self._limit_mb * MIB)} requested"
+            )
             self._attempt.request_stop(Stop(Reason.DISK_FULL, detail))
 
     def _free(self) -> int:

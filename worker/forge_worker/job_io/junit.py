@@ -10,6 +10,7 @@ from typing import BinaryIO
 from xml.parsers import expat
 
 from forge_schema.model.attempt_records import Tested
+from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import Verdict
 
 REPORT_BYTES = 64 << 20
@@ -69,7 +70,9 @@ class _Reader:
 
     def _keep(self, case: dict[str, str]) -> None:
         if len(self.tests) == MOST_TESTS:
-            raise ReportUnsound(f"it has more than {MOST_TESTS} tests; only the first are kept")
+            raise ReportUnsound(
+                f"it has more than {counted(MOST_TESTS, 'test')}; only the first are stored"
+            )
         suite = case.get("classname") or next(filter(None, reversed(self._suites)), "")
         message = _cut("".join(self._said).strip(), MESSAGE_LENGTH)
         self.tests.append(
@@ -111,7 +114,7 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     while block := file.read(BLOCK):
         size += len(block)
         if size > REPORT_BYTES:
-            raise ReportUnsound(f"it is longer than {REPORT_BYTES >> 20} MiB")
+            raise ReportUnsound(f"it is longer than {size_text(REPORT_BYTES)}")
         yield block, False
     yield b"", True
 

@@ -14,7 +14,7 @@ import structlog
 from forge_schema.model.attempt_records import Tested
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import DOCUMENT_BYTES, Document
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import JobKind
 from pydantic import TypeAdapter, ValidationError
 
@@ -132,7 +132,7 @@ def parse_result(said: bytes) -> dict[str, Any]:
         ValueError: it is not a JSON object, or is too large for a row; the text says why.
     """
     if len(said) > DOCUMENT_BYTES:
-        raise ValueError(f"it is longer than {DOCUMENT_BYTES >> 10} KiB")
+        raise ValueError(f"it is longer than {size_text(DOCUMENT_BYTES)}")
     try:
         values = json.loads(said, parse_constant=lambda _: None, parse_float=_finite)
         return DOCUMENT.validate_python(values)

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 import structlog
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
@@ -161,7 +162,7 @@ class StallWatch(Loop):
             self._stop(late[0])
 
     def _stop(self, rule: Rule) -> None:
-        said = f"{rule.lack} for {lasting(rule.limit_s)}"
+        said = f"{rule.lack} for {duration_text(rule.limit_s)}"
         log.warning("job_stalled", job=self._attempt.fence.job_id, why=said)
         self._attempt.note(
             f"stalled: {said}, so the job was stopped; it is retried from its last checkpoint if it"
@@ -193,7 +194,7 @@ def _rules(attempt: Attempt, usage: AttemptUsage) -> list[Rule]:
         rules.append(Rule("no progress reported", "--stall-no-progress", asked.no_progress_s, sign))
     if asked.idle_gpu_s is not None:
         percent = asked.idle_gpu_percent
-        lack, busy = f"no GPU busier than {percent:g} %", GpuSign(usage, percent, tell)
+        lack, busy = f"no GPU busier than {percent:g}%", GpuSign(usage, percent, tell)
         rules.append(Rule(lack, IDLE, asked.idle_gpu_s, busy))
     return rules
 
@@ -205,10 +206,3 @@ def stall_rules_of(spec: Mapping[str, Any]) -> Stall:
     return Stall.model_construct(
         **{name: said[name] for name in Stall.model_fields if name in said}
     )
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration as text."""
-    if seconds < 120:  # noqa: PLR2004 - below, minutes would be fractions
-        return f"{seconds:g} s"
-    return f"{seconds / 60:.4g} min"

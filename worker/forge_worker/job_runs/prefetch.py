@@ -14,6 +14,7 @@ from time import monotonic
 import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Phase
 
 from forge_worker.attempt.attempt import Attempt, Stopped
@@ -68,6 +69,8 @@ class Prefetch(Loop):
         self._attempts = attempts
         self._closed = closed
         self._done: deque[int] = deque(maxlen=REMEMBERED)
+        # They must not keep the jobs behind them from being prepared.
+        self._failed: deque[int] = deque(maxlen=REMEMBERED)
         # Of an agent that was killed.
         remove_tree(folder)
 
@@ -75,7 +78,7 @@ class Prefetch(Loop):
         attempts = self._attempts()
         if not attempts or any(one.phase is not Phase.RUNNING for one in attempts):
             return
-        grant = self._services().gateway.next_job()
+        grant = self._services().gateway.next_job(self._failed)
         if grant is None or grant.job_id in self._done or self._is_ready(grant):
             return
         try:
@@ -86,9 +89,10 @@ class Prefetch(Loop):
         except (ForgeError, OSError) as error:
             # Once the job has started, its own log says so.
             log.info("prefetch_failed", job=grant.job_id, error=str(error))
+            self._failed.append(grant.job_id)
         else:
             log.info("prefetched", job=grant.job_id)
-        self._done.append(grant.job_id)
+            self._done.append(grant.job_id)
 
     def _is_ready(self, grant: Grant) -> bool:
         image, env, bundle = grant.parts
@@ -140,6 +144,6 @@ class Ahead(Attempt):
             if not self.wanted():
                 self.stopping.set()
             if self.bytes_used() > (disk_mb := self.grant.spec["resources"]["disk_mb"]) * MIB:
-                raise DiskFull(f"it needs more than the job's {disk_mb} MiB of disk")
+                raise DiskFull(f"it needs more than the job's {size_text(disk_mb * MIB)} of disk")
             self._checked = monotonic()
         super().while_wanted()

@@ -6,10 +6,12 @@ from dataclasses import replace
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End, Usage
+from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.states import Phase, Reason
 from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt.attempt import Stop
+from forge_worker.job_runs.lacking import lacks
 from forge_worker.job_runs.last_words import last_words
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.supervision import succeeded
@@ -24,6 +26,7 @@ def settle(parts: Parts, exited: Exit) -> End | None:
     if not good:
         _stop_the_others(parts)
     parts.phases.enter(Phase.FINISHING)
+    said = None if good or parts.attempt.lost else _last_words(parts, exited)
     if good:
         _store_success(parts)
     else:
@@ -32,7 +35,7 @@ def settle(parts: Parts, exited: Exit) -> End | None:
         return None
     if parts.stopped_for is not None or _faulted(parts, exited):
         return end_as_asked(parts, parts.stopped_for or parts.attempt.stop, exited.code)
-    return _end_by_itself(parts, exited)
+    return _end_by_itself(parts, exited, said)
 
 
 def end_as_asked(parts: Parts, stop: Stop | None, code: int | None = None) -> End | None:
@@ -115,7 +118,19 @@ def _store_small(parts: Parts) -> None:
         parts.phases.step()
 
 
-def _end_by_itself(parts: Parts, exited: Exit) -> End:
+def _last_words(parts: Parts, exited: Exit) -> str:
+    """Return why a job failed, in its own words; what it lacks is noted in its log too."""
+    folders = parts.attempt.folders
+    said = last_words(exited, folders.log, parts.attempt.redactor, below=folders.work)
+    first, _, rest = said.partition("\n")
+    lacking = lacks(first, parts.attempt.grant.spec, folders.work)
+    if lacking is None:
+        return said
+    parts.attempt.note(lacking)
+    return "\n".join(filter(None, (f"{first}; {lacking}", rest)))
+
+
+def _end_by_itself(parts: Parts, exited: Exit, said: str | None = None) -> End:
     if exited.oom_killed:
         end = _end(parts, Reason.OOM, exited.code)
         return replace(end, detail=_too_little(parts.slot.memory_mb, end.usage))
@@ -124,8 +139,6 @@ def _end_by_itself(parts: Parts, exited: Exit) -> End:
     if exited.code == 0:
         lost = "; ".join(filter(None, (exited.detail, *parts.artifacts.refused)))
         return _end(parts, Reason.SUCCEEDED, 0, lost or None)
-    folders = parts.attempt.folders
-    said = last_words(exited, folders.log, parts.attempt.redactor, below=folders.work)
     return _end(parts, Reason.EXIT_CODE, exited.code, said)
 
 
@@ -138,6 +151,8 @@ def _end(parts: Parts, reason: Reason, code: int | None = None, detail: str | No
 def _too_little(limit_mb: int, used: Usage) -> str:
     """Say that a job ran out of memory, and which option to use; sizes in MiB."""
     peak_mb = used.peak_memory_mb
-    peak = f" (highest measured use: {peak_mb} MiB)" if peak_mb else ""
+    peak = f" (highest measured use: {size_text(peak_mb * MIB)})" if peak_mb else ""
     more = 2 * max(limit_mb, peak_mb or 0)
-    return f"needed more than its {limit_mb} MiB of memory{peak}: try --memory {more}MiB"
+    return (
+        f"needed more than its {size_text(limit_mb * MIB)} of memory{peak}: try --memory {more}MiB"
+    )

@@ -10,6 +10,7 @@ from math import inf
 from signal import SIGKILL, Signals
 from threading import Thread
 
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason
 
 from forge_worker.attempt.attempt import Stop
@@ -96,7 +97,7 @@ def _wait(parts: Parts, handle: Handle) -> Exit:
     # A machine that sleeps may wake past the limit, hence not one long wait.
     while (exited := handle.wait(min(LOOK_S, max(0.0, until_s - seconds())), wake)) is None:
         if seconds() >= until_s:
-            attempt.request_stop(Stop(Reason.TIMEOUT, f"over {limit_s} s"))
+            attempt.request_stop(Stop(Reason.TIMEOUT, f"over {duration_text(limit_s or 0)}"))
         if attempt.stopping.is_set():
             return _stopped(parts, handle)
     return exited

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import psutil
 import structlog
+from forge_schema.model.quantities import MIB, duration_text, size_text
 
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
@@ -109,14 +110,15 @@ class Limits:
         }
         for words, (percent, limit) in uses.items():
             if percent is not None and limit is not None and percent > limit:
-                yield f"{words} to {percent:.0f} %, at most {limit:g} % is allowed"
+                yield f"{words} to {percent:.0f}%, at most {limit:g}% is allowed"
         floors = {
             "memory": (seen.memory_free_mb, self.memory_reserve_mb),
             "disk": (seen.disk_free_mb, self.disk_floor_mb),
         }
         for what, (free, floor) in floors.items():
             if free < floor:
-                yield f"{free} MiB of {what} are free, {floor} MiB must stay free"
+                left, least = size_text(free * MIB), size_text(floor * MIB)
+                yield f"{left} of {what} free, {least} must stay free"
 
 
 def limits_of(settings: MachineSettings) -> Limits:
@@ -217,5 +219,5 @@ class Admission(Loop):
             self._past_at = now
             return passed
         if self.reason and now - self._past_at < self._cooldown_s:
-            return f"within its limits again, which must last for {self._cooldown_s:g} s"
+            return f"within its limits again, which must last for {duration_text(self._cooldown_s)}"
         return ""

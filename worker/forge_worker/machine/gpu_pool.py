@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 import structlog
+from forge_schema.model.quantities import counted
 from forge_schema.model.worker import Capacity, is_model
 
 from forge_worker.devices import Gpu, Use
@@ -104,7 +105,9 @@ class GpuPool:
             free = [gpu for gpu in self._held if gpu.uuid not in self._lent]
             fitting = [gpu for gpu in free if _suits(gpu, needs)]
             if len(fitting) < needs.gpus:
-                raise ValueError(f"{needs.gpus} GPUs are needed, but only {len(fitting)} are held")
+                raise ValueError(
+                    f"{counted(needs.gpus, 'GPU')} needed, but only {len(fitting)} held"
+                )
             lent = fitting[: needs.gpus]
             self._lent |= {gpu.uuid: token for gpu in lent}
         return lent

@@ -5,6 +5,7 @@ from threading import Lock
 from time import monotonic
 
 import structlog
+from forge_schema.model.quantities import counted, duration_text
 
 from forge_worker.loop import Loop
 from forge_worker.runners.docker.engine import engine_answers, knock
@@ -54,8 +55,8 @@ class Health(Loop):
             if self._engine or self._row < ROW:
                 return self._engine
             return (
-                f"{self._row} jobs in a row could not be started here, so one is tried every"
-                f" {self._rest_s:.0f} s; the last: {self._why}"
+                f"{counted(self._row, 'job')} in a row could not be started here, so one is tried"
+                f" every {duration_text(self._rest_s)}; the last: {self._why}"
             )
 
     def start(self) -> None:

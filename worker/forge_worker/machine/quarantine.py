@@ -11,7 +11,7 @@ from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
 
 FILE = "quarantine.json"
-HINT = "reset the GPU or restart the machine; `forge-worker --recover` lends it again"
+HINT = "reset the GPU or restart the machine; `forge-worker --recover` gives it to jobs again"
 
 log = structlog.get_logger(__name__)
 

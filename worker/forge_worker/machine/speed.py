@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import structlog
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.model.worker import Speed
 from pydantic import TypeAdapter, ValidationError
 
@@ -111,7 +112,7 @@ def _run(settings: WorkerSettings, devices: Inventory) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        why = f"did not end within {PATIENCE_S:g} s"
+        why = f"did not end within {duration_text(PATIENCE_S)}"
         raise NotMeasured(
             f"the measurement with {python} "
             + (f"cannot be started: {error}" if isinstance(error, OSError) else why)

@@ -66,7 +66,7 @@ class Gauges(Collector):
         blind = bool(condition.get("no_notices"))
         yield _gauge("notices_unseen", "Whether the cloud's notices cannot be seen.", blind)
         refused = bool(told["refused"])
-        yield _gauge("refused", "Whether the queue refuses the worker for good.", refused)
+        yield _gauge("refused", "Whether the queue refuses the worker permanently.", refused)
         yield _gauge("spooled_ends", "Results not yet delivered to the queue.", self._spooled())
         yield from _lent(told["lends"], told["jobs"])
         for key, (name, about, factor) in MACHINE.items():
@@ -101,15 +101,15 @@ def _lent(lends: Mapping[str, Any], jobs: list[dict[str, Any]]) -> Iterator[Metr
     for key, (name, what, factor) in LENT.items():
         used = sum(job[key] for job in jobs)
         there = name.format("there")
-        yield _gauge(there, f"{what} that the worker lends in total.", lends[key] * factor)
-        yield _gauge(name.format("lent"), f"{what} lent to jobs now.", used * factor)
+        yield _gauge(there, f"{what} that the worker offers to jobs.", lends[key] * factor)
+        yield _gauge(name.format("lent"), f"{what} in use by jobs.", used * factor)
 
 
 def _gpus(
     gpus: list[dict[str, Any]], jobs: list[dict[str, Any]], looks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Metric]:
     lent = {uuid for job in jobs for uuid in job["gpus"]}
-    used = _of_gpus(GaugeMetricFamily, "lent", "Whether the GPU is lent to a job.")
+    used = _of_gpus(GaugeMetricFamily, "lent", "Whether a job has the GPU.")
     for gpu in gpus:
         used.add_metric([gpu["uuid"]], float(gpu["uuid"] in lent))
     yield used

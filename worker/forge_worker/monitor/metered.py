@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.states import WorkerStatus
@@ -62,6 +62,11 @@ class MeteredObjects:
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         stored = self._objects.put(key, data, if_absent=if_absent)
         self._meters.uploaded(len(data) if stored else 0)
+        return stored
+
+    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
+        stored = self._objects.put_part(key, file, offset, size)
+        self._meters.uploaded(size if stored else 0)
         return stored
 
     def put_file(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from forge_schema.model.bundles import folded_name, name_fault
+from forge_schema.model.quantities import counted, size_text
 
 from forge_worker.prepare.tar_stream import BundleRefused, Header, TarStream
 
@@ -106,7 +107,9 @@ class _Unpacking:
         if found := name_fault(header.name):
             raise BundleRefused(f"{header.name!r} {found}")
         if header.size > self.limits.file_bytes:
-            raise BundleRefused(f"{header.name!r} is larger than {self.limits.file_bytes} bytes")
+            raise BundleRefused(
+                f"{header.name!r} is larger than {size_text(self.limits.file_bytes)}"
+            )
         self._spend(header.size, written=0)
 
     def _make_folders(self, path: str) -> None:
@@ -125,7 +128,9 @@ class _Unpacking:
         if twin:
             raise BundleRefused(f"{header.name!r} appears twice, first as {twin.name!r}")
         if len(self.seen) >= self.limits.entries:
-            raise BundleRefused(f"it has more than {self.limits.entries} files and folders")
+            raise BundleRefused(
+                f"it has more than {counted(self.limits.entries, 'file')} and folders"
+            )
         self.seen[folded_name(header.name)] = header
 
     def _write(self, folder: int, name: str, header: Header, stream: TarStream) -> None:
@@ -140,7 +145,7 @@ class _Unpacking:
 
     def _spend(self, size: int, *, written: int) -> None:
         if self.written + size > self.limits.total_bytes:
-            raise BundleRefused(f"it unpacks to more than {self.limits.total_bytes} bytes")
+            raise BundleRefused(f"it unpacks to more than {size_text(self.limits.total_bytes)}")
         self.written += written
 
     @contextmanager

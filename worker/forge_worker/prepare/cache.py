@@ -53,6 +53,7 @@ VARIABLES = {
     "HF_HOME": "huggingface",
     "TORCH_HOME": "torch",
     "PIP_CACHE_DIR": "pip",
+    "UV_CACHE_DIR": "uv",
 }
 
 

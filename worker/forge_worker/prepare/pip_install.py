@@ -1,6 +1,9 @@
-"""Install a project's requirements with pip, in the image or process where its job runs."""
+"""Install a project's requirements, in the image or process where its job runs.
 
-import ensurepip
+uv installs locks: they leave it nothing to choose, and its cache makes it fast. Other lists are
+pip's, which takes what an image has already.
+"""
+
 import os
 import re
 import shutil
@@ -14,6 +17,8 @@ from pathlib import Path, PurePosixPath
 from time import monotonic
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.packages import uv_variables
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
@@ -27,10 +32,28 @@ WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
 RUNNER = "__pip-runner__.py"
-SCRIPT = (
-    '"$1" -m venv --without-pip $5 "$2" && exec "$2/bin/python" "$3" install'
-    ' --disable-pip-version-check --no-input --no-warn-script-location -r "$4"'
-)
+# Its words: Python, the environment, pip, the list, the version of Python that it requires, uv, and
+# options for venv and for the installation.
+SCRIPT = """
+is() {
+  "$1" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$2" 2>/dev/null
+}
+python=$1 env=$2 pip=$3 list=$4 asked=$5 uv=$6 seen=$7 only=$8
+if [ -n "$asked" ] && ! is "$python" "$asked"; then
+  if is "python$asked" "$asked"; then python=python$asked
+  else echo "forge: the project requires Python $asked, and here is $("$python" -V)"; fi
+fi
+"$python" -m venv --without-pip $seen "$env" || exit
+if [ -n "$uv" ]; then
+  "$uv" pip install --python "$env/bin/python" --compile-bytecode $only -r "$list" && exit
+  echo "forge: uv could not install it, so pip tries"
+fi
+exec "$env/bin/python" "$pip" install --disable-pip-version-check --no-input \
+  --no-warn-script-location $only -r "$list"
+"""
+UV_PLACE = PurePosixPath("/forge/uv")
+# Jobs may write to the cache, so an environment shares no file with it.
+UV = {"UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
 # The worker's variables that say where packages are; the job's own take precedence.
 OPERATORS = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_NO_INDEX"),
@@ -76,7 +99,10 @@ def _installed() -> tuple[Path, str] | None:
 
 
 def _bundled() -> tuple[Path, str] | None:
-    for folder in (Path(ensurepip.__file__).parent / "_bundled", _wheels()):
+    # Debian has it in a package of its own.
+    found = find_spec("ensurepip")
+    beside = Path(found.origin).parent / "_bundled" if found and found.origin else None
+    for folder in (beside, _wheels()):
         if folder and (wheels := sorted(folder.glob("pip-*.whl"))):
             return folder, f"{wheels[-1].name}/pip"
     return None
@@ -85,6 +111,13 @@ def _bundled() -> tuple[Path, str] | None:
 def _wheels() -> Path | None:
     folder = sysconfig.get_config_var("WHEEL_PKG_DIR")
     return Path(folder) if folder else None
+
+
+def uv_program() -> Mount | None:
+    """Return the uv of the worker's Python, or else the one on its PATH; None if there is none."""
+    beside = Path(sys.executable).with_name("uv")
+    path = str(beside) if beside.is_file() else shutil.which("uv")
+    return Mount(Path(path).resolve(), UV_PLACE) if path else None
 
 
 def install(
@@ -96,13 +129,13 @@ def install(
     runner: Runner,
     open_to_host: bool,
 ) -> None:
-    """Build the environment in the empty folder `env`; pip's output goes to the job's log.
+    """Build the environment in the empty folder `env`; all output goes to the job's log.
 
     With `open_to_host`, the packages of the surrounding Python are visible in it.
 
     Raises:
-        ProvisionFailed: pip failed, or took too long.
-        StartFailed: this machine could not run pip.
+        ProvisionFailed: the installation failed, or took too long.
+        StartFailed: this machine could not run it.
         Stopped: the attempt must stop.
     """
     attempt.note(f"installing the requirements in {wanted.path}")
@@ -110,7 +143,8 @@ def install(
     with _room(attempt) as root:
         start = _start(wanted, env, spec, runner, root)
         seen = "--system-site-packages" if open_to_host else ""
-        ended = _run(replace(start, command=(*start.command, seen)), attempt, runner)
+        start = _with_uv(start, runner) if wanted.locked else _with(start, "")
+        ended = _run(_with(start, seen, "--no-deps" if wanted.locked else ""), attempt, runner)
     if ended.code != 0:
         raise _failure(wanted.path, ended, _tail(attempt, began))
 
@@ -164,7 +198,8 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
         (root / "control" / LIST).write_text(wanted.files[listed], encoding="utf-8")
         listed = str(places.control_dir / LIST)
     python = sys.executable if own else "python3"
-    words = (python, str(runner.place(env)), str(runner.place(pip) / program), listed)
+    places_of = (str(runner.place(env)), str(runner.place(pip) / program))
+    words = (python, *places_of, listed, wanted.python)
     told = {n: os.environ[n] for n in OPERATORS if n in os.environ and n not in spec.env}
     return replace(
         start,
@@ -175,6 +210,29 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
     )
 
 
+def _with(start: RunSpec, *words: str) -> RunSpec:
+    return replace(start, command=(*start.command, *words))
+
+
+def _with_uv(start: RunSpec, runner: Runner) -> RunSpec:
+    """Return the run with uv, if the worker has it."""
+    uv = uv_program()
+    if uv is None:
+        return _with(start, "")
+    told = {**start.env, **start.secrets}
+    own = runner.kind == "process"
+    found = {
+        **UV,
+        **uv_variables(told),
+        # pip trusts the authorities of the machine; an image may have none.
+        **({"UV_SYSTEM_CERTS": "1"} if own else {}),
+        **({} if "UV_CACHE_DIR" in told else {"UV_NO_CACHE": "1"}),
+    }
+    ours = {name: value for name, value in found.items() if name not in told}
+    with_uv = replace(start, mounts=(*start.mounts, uv), secrets={**ours, **start.secrets})
+    return _with(with_uv, str(runner.place(uv)))
+
+
 def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
     deadline = monotonic() + LIMIT_S
     handle = runner.start(start)
@@ -182,7 +240,7 @@ def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
         while (ended := handle.wait(WATCH_S)) is None:
             attempt.while_wanted()
             if monotonic() > deadline:
-                raise ProvisionFailed(f"the installation took longer than {LIMIT_S:.0f} s")
+                raise ProvisionFailed(f"the installation took longer than {duration_text(LIMIT_S)}")
     finally:
         handle.remove()
     return ended

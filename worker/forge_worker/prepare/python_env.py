@@ -32,7 +32,7 @@ Sizes = dict[str, int]
 """Relative path to size in bytes; a link has its own size."""
 ENV = PurePosixPath("/forge/env")
 # Increment this if environments are built differently.
-RECIPE = 2
+RECIPE = 3
 
 
 def write_inventory(folder: Path, env: Path) -> None:
@@ -166,6 +166,6 @@ def _make(folder: Path, fill: Callable[[], None]) -> None:
 def _key(
     wanted: Requirements, spec: RunSpec, owner: str, runner: Runner, *, open_to_host: bool
 ) -> str:
-    pip = sorted((name, said) for name, said in spec.env.items() if name.startswith("PIP_"))
-    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, pip, open_to_host]
+    told = sorted(one for one in spec.env.items() if one[0].startswith(("PIP_", "UV_")))
+    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, told, open_to_host]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -10,6 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forge_schema.model.packages import LOCK, PYTHON
+from forge_schema.model.quantities import size_text
+
 from forge_worker.prepare.provisions import ProvisionFailed
 
 LARGEST_BYTES = 1 << 20  # all files together; lists with hashes are long
@@ -33,6 +36,17 @@ class Requirements:
     path: str
     files: dict[str, str] = field(repr=False)
     digest: str
+
+    @property
+    def locked(self) -> bool:
+        """Whether it lists all packages with their versions."""
+        return self.path.startswith(LOCK)
+
+    @property
+    def python(self) -> str:
+        """The version of Python that it asks for; "" for any."""
+        first = self.files[self.path].partition("\n")[0]
+        return first.removeprefix(PYTHON) if first.startswith(PYTHON) else ""
 
 
 def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
@@ -102,7 +116,7 @@ def _text(root: Path, path: str, most: int) -> str:
     if len(text) > most:
         raise ProvisionFailed(
             f"the project's {path}, with all files it includes, is too large: requirements may have"
-            f" {LARGEST_BYTES >> 10} KiB, a pyproject.toml {LARGEST_TOML_BYTES >> 10} KiB",
+            f" {size_text(LARGEST_BYTES)}, a pyproject.toml {size_text(LARGEST_TOML_BYTES)}",
             hint="name fewer packages, or submit with an image that has them",
         )
     return text

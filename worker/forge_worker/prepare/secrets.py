@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import counted, size_text
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.redact import Redactor
@@ -94,7 +95,7 @@ class _Unfit(Exception):
 
 def _text(data: bytes) -> str:
     if len(data) > LARGEST_BYTES:
-        raise _Unfit(f"it is larger than {LARGEST_BYTES >> 10} KiB", "use a shorter one")
+        raise _Unfit(f"it is larger than {size_text(LARGEST_BYTES)}", "use a shorter one")
     try:
         text = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
@@ -102,7 +103,7 @@ def _text(data: bytes) -> str:
     if "\0" in text:
         raise _Unfit("it contains a NUL character", "encode it, as base64 does")
     if len(text) < SHORTEST:
-        raise _Unfit(f"it is shorter than {SHORTEST} characters", "use a longer one")
+        raise _Unfit(f"it is shorter than {counted(SHORTEST, 'character')}", "use a longer one")
     return text
 
 

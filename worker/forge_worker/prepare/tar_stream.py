@@ -12,6 +12,7 @@ from typing import IO
 
 import zstandard
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import counted
 
 BLOCK = tarfile.BLOCKSIZE
 RECORD = tarfile.RECORDSIZE
@@ -86,7 +87,7 @@ class TarStream:
     def _long_name(self, block: bytes) -> str:
         size = _decoded(block).size
         if not 0 < size <= MAX_PAX:
-            raise BundleRefused(f"an extension header has {size} bytes")
+            raise BundleRefused(f"an extension header has {counted(size, 'byte')}")
         body = b"".join(self.content(size))
         records = _records(body)
         if "path" not in records or not records.keys() <= PLAIN_KEYS:

@@ -52,8 +52,11 @@ class Gateway(Protocol):
     ) -> tuple[list[Ended], list[Grant]]:
         """End leases for any reason and claim what fits, in one round trip."""
 
-    def next_job(self) -> Grant | None:
-        """Return the job that the worker would likely be granted next, without a lease."""
+    def next_job(self, past: Sequence[int] = ()) -> Grant | None:
+        """Return the job that the worker would likely be granted next, without a lease.
+
+        Jobs in `past` are passed over.
+        """
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         """End leases for any reason."""
@@ -215,8 +218,8 @@ class SqlGateway:
                 [], self._lanes, Capacity(0, 0, 0), count=0, **ask._asdict()
             )[1]
 
-    def next_job(self) -> Grant | None:
-        return next_job(self._database, self._lanes)
+    def next_job(self, past: Sequence[int] = ()) -> Grant | None:
+        return next_job(self._database, self._lanes, past)
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)

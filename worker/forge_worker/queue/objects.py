@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from forge_schema.storage import Piece, Progress
 
@@ -19,6 +19,12 @@ class Objects(Protocol):
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write an object; with `if_absent`, return False if it exists."""
+
+    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
+        """Write an object by a copy of a part of an open file; False if this store cannot.
+
+        If the file ends before, so does the object.
+        """
 
     def put_file(
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None

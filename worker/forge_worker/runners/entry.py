@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,10 @@ from forge_schema.model.errors import ForgeError
 from forge_worker.runners.process.shims import MARK
 
 LIST_S = 30.0
+# Marks a command and all that it starts, in a container too.
+SESSION = "FORGE_SHELL"
+# Neither variables nor the folder change what it imports.
+ALONE = ("-I", "-S", "-c")
 
 
 class NotEntered(ForgeError):
@@ -37,6 +42,7 @@ class Container:
     """A job in a container, entered with the docker command."""
 
     id: str
+    python = ("python3", *ALONE)
 
     def program(self, command: Sequence[str], given: Mapping[str, str], *, tty: bool) -> Program:
         """Return the command as the job's user, in its folder, with its variables but no secrets.
@@ -50,9 +56,11 @@ class Container:
 
 @dataclass(frozen=True)
 class Process:
-    """A job that runs as a process of this machine; its own program has no command here."""
+    """A job that runs as a process of this machine, below its shim; `main` has no command here."""
 
     main: Program
+    shim: int
+    python = (sys.executable, *ALONE)
 
     def program(self, command: Sequence[str], given: Mapping[str, str], *, tty: bool) -> Program:  # noqa: ARG002  it takes what it gets
         """Return the command as the job's user, in its folder, with all its variables."""
@@ -92,7 +100,8 @@ def _process(labels: set[str]) -> Process | None:
         words = shim.info["cmdline"] or []
         if MARK in words[:8] and labels <= set(words):
             try:
-                return next((_entered(child) for child in shim.children() if _leads(child)), None)
+                below = filter(_leads, shim.children())
+                return next((_entered(child, shim.pid) for child in below), None)
             except psutil.AccessDenied as error:
                 raise NotEntered(
                     "the job runs here as another user, and only that user may enter it",
@@ -108,7 +117,7 @@ def _leads(child: psutil.Process) -> bool:
     return os.getsid(child.pid) == child.pid
 
 
-def _entered(job: psutil.Process) -> Process:
+def _entered(job: psutil.Process, shim: int) -> Process:
     uids, gids = job.uids(), job.gids()
     folder, env = Path(job.cwd()), job.environ()
-    return Process(Program((), env, folder, uids.real, gids.real))
+    return Process(Program((), env, folder, uids.real, gids.real), shim)

@@ -89,7 +89,7 @@ class MachineSettings(BaseSettings):
     )
     sandboxes: NonNegativeInt = Field(
         2,
-        description="networks made ready beforehand, in which jobs in containers start sooner",
+        description="networks prepared beforehand, in which jobs in containers start sooner",
     )
     max_cpu_percent: Percent | None = Field(
         None, description="take no new job while CPU usage of the machine is higher"
@@ -151,7 +151,7 @@ class PolicySettings(BaseSettings):
     )
     allow_exec: bool = Field(
         default=True,
-        description="allow `forge exec` through a server to run commands inside jobs here",
+        description="allow `forge exec`, `ssh` and `port` into jobs here, through a server",
     )
     host_packages: bool = Field(
         default=False,
@@ -236,7 +236,7 @@ class SpotSettings(BaseSettings):
 
     spot: Literal["auto", "aws", "gcp", "azure", "none"] = Field(
         "auto",
-        description="the cloud to ask for preemption notices; auto detects it, none asks nobody",
+        description="the cloud whose preemption notices to watch; auto detects it",
     )
     spot_url: str = Field("", description="its metadata server, if not http://169.254.169.254")
     term_notice_s: PositiveFloat = Field(

@@ -99,7 +99,7 @@ class QueueSettings(ActSettings):
     )
     exec_url: ServerUrls = Field(
         default_factory=list,
-        description="with --database-url: the forge-server that `forge exec` goes through",
+        description="with --database-url: the forge-server of `forge exec`, `ssh` and `port`",
     )
 
     @property
@@ -191,7 +191,7 @@ class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings
     )
 
     worker_name: str = Field(
-        "", description="its name in the queue; by default one is generated and kept"
+        "", description="its name in the queue; by default one is generated and stored"
     )
     replace: bool = Field(
         default=False, description="take over from a live worker of the same name"

@@ -7,15 +7,14 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
 from forge_schema.shell import STDERR, STDOUT, Terminal
 
-from forge_worker.runners.entry import Program
+from forge_worker.runners.entry import SESSION, Entry, NotEntered
 
-# Marks the command and all that it starts, in a container too.
-MARK = "FORGE_SHELL"
 # It dies with the agent. A terminal belongs to the session that it starts.
 BOOT = """
 import ctypes, fcntl, os, sys, termios
@@ -32,14 +31,27 @@ except OSError as error:
 
 
 class Command:
-    """A command that runs; `outputs` are the descriptors to read, by the name of their stream.
+    """A command inside a job; `outputs` are the descriptors to read, by the name of their stream.
+
+    Args:
+        job: where it runs.
+        words: the command.
+        mark: is on it and on all that it starts.
+        terminal: of its caller; it has three pipes without.
 
     Raises:
+        NotEntered: only the job's own user may run it.
         OSError: it cannot be started.
     """
 
-    def __init__(self, program: Program, mark: str, terminal: Terminal | None) -> None:
-        self._mark = f"{MARK}={mark}"
+    def __init__(
+        self, job: Entry, words: Sequence[str], mark: str, terminal: Terminal | None
+    ) -> None:
+        given = {SESSION: mark, **({"TERM": terminal.term} if terminal else {})}
+        program = job.program(words, given, tty=terminal is not None)
+        if program.uid not in {None, os.geteuid()}:
+            raise NotEntered("the job runs as another user than its worker")
+        self._mark = mark
         self._tty = terminal is not None
         mine, theirs = pty.openpty() if terminal else (-1, subprocess.PIPE)
         if terminal:
@@ -91,7 +103,7 @@ class Command:
         if self._tty:
             _resize(self._input, terminal)
 
-    def wait(self, timeout_s: float) -> int | None:
+    def wait(self, timeout_s: float | None = None) -> int | None:
         """Return its exit code, or None if it still runs after `timeout_s` seconds."""
         try:
             code = self._child.wait(timeout_s)
@@ -101,11 +113,7 @@ class Command:
 
     def kill(self) -> None:
         """Kill it and all that it started, as far as this user may."""
-        for process in psutil.process_iter(["environ"]):
-            env = process.info["environ"] or {}
-            if f"{MARK}={env.get(MARK)}" == self._mark:
-                with suppress(psutil.Error):
-                    process.kill()
+        kill_marked(self._mark)
         self._child.kill()
         self._child.wait()
 
@@ -118,6 +126,15 @@ class Command:
             with suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all that bears a mark, or that of a session below it, as far as this user may."""
+    for process in psutil.process_iter(["environ"]):
+        found = (process.info["environ"] or {}).get(SESSION, "")
+        if found == mark or found.startswith(f"{mark}."):
+            with suppress(psutil.Error):
+                process.kill()
 
 
 def _resize(descriptor: int, terminal: Terminal) -> None:

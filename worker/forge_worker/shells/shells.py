@@ -27,13 +27,15 @@ from pydantic import ValidationError
 from forge_worker import worker_folder
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.clock import seconds
-from forge_worker.runners.entry import NotEntered, Program, find
+from forge_worker.runners.entry import Entry, NotEntered, find
 from forge_worker.runners.runner import FOLDER_LABEL
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.shells.command import MARK, Command
+from forge_worker.shells.command import Command
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
+
+    from forge_worker.shells.ssh import Ssh
 
 MOST = 16
 CONNECT_S = 15.0
@@ -72,13 +74,18 @@ class Shells:
         self._closing.set()
 
     def _serve(self, attempt: Attempt, shell_id: str) -> None:
+        # Only for shells; it takes a while to import.
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415
+
         about = {"job": attempt.fence.job_id, "shell": shell_id[-8:]}
         try:
             with self._connected(attempt, shell_id) as socket:
                 wanted = ShellWanted.model_validate_json(socket.recv(ORDER_S))
-                log.info("shell_opened", **about, program=wanted.command[0])
+                log.info("shell_opened", **about, program=wanted.program)
                 news = self._ran(socket, attempt, shell_id, wanted)
-                socket.send(news.text)
+                # A caller of ssh is usually gone before its server has ended.
+                with suppress(ConnectionClosed):
+                    socket.send(news.text)
                 log.info("shell_closed", **about, exit_code=news.exit_code, error=news.message)
         except (ForgeError, OSError, ValidationError) as error:
             log.warning("shell_not_opened", **about, why=str(error))
@@ -113,8 +120,7 @@ class Shells:
         self, socket: "ClientConnection", attempt: Attempt, shell_id: str, wanted: ShellWanted
     ) -> ShellNews:
         try:
-            program = self._program(attempt, shell_id, wanted)
-            command = Command(program, shell_id, wanted.terminal)
+            command = self._started(socket, attempt, shell_id, wanted)
         except (ForgeError, OSError) as error:
             hint = error.hint if isinstance(error, ForgeError) else ""
             return ShellNews(code="not_run", message=str(error), hint=hint)
@@ -124,7 +130,20 @@ class Shells:
             command.kill()
             command.close()
 
-    def _program(self, attempt: Attempt, shell_id: str, wanted: ShellWanted) -> Program:
+    def _started(
+        self, socket: "ClientConnection", attempt: Attempt, shell_id: str, wanted: ShellWanted
+    ) -> "Command | Ssh":
+        job = self._entry(attempt)
+        if wanted.command:
+            return Command(job, wanted.command, shell_id, wanted.terminal)
+        # Only for these shells; its library takes a while to import.
+        from forge_worker.shells.ssh import Ssh  # noqa: PLC0415
+
+        ssh = Ssh(job, shell_id, wanted.ports)
+        socket.send(ShellNews(host_key=ssh.host_key).text)
+        return ssh
+
+    def _entry(self, attempt: Attempt) -> Entry:
         if not self._settings.allow_exec:
             raise NotEntered(
                 "this worker allows no commands inside its jobs",
@@ -142,15 +161,11 @@ class Shells:
                 "the job's process or container is not found on its worker's machine",
                 hint="it may be starting or ending; containers need the command `docker` there",
             )
-        given = {MARK: shell_id}
-        if wanted.terminal:
-            given["TERM"] = wanted.terminal.term
-        program = entry.program(wanted.command, given, tty=wanted.terminal is not None)
-        if program.uid not in {None, os.geteuid()}:
-            raise NotEntered("the job runs as another user than its worker")
-        return program
+        return entry
 
-    def _attended(self, socket: "ClientConnection", attempt: Attempt, command: Command) -> int:
+    def _attended(
+        self, socket: "ClientConnection", attempt: Attempt, command: "Command | Ssh"
+    ) -> int:
         """Pass bytes until the command has ended; kill it if the caller or the job has gone."""
         gone = Event()
         Thread(target=_listen, args=(socket, command, gone), daemon=True).start()
@@ -173,7 +188,7 @@ class Shells:
         return attempt.over or attempt.lost or attempt not in self._attempts()
 
 
-def _listen(socket: "ClientConnection", command: Command, gone: Event) -> None:
+def _listen(socket: "ClientConnection", command: "Command | Ssh", gone: Event) -> None:
     """Pass what the caller sends to a command, until the caller leaves."""
     with suppress(Exception):
         for message in socket:

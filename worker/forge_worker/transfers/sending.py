@@ -1,10 +1,12 @@
-"""Store files: several at once, large ones in chunks, and each byte read once."""
+"""Store files: several at once, large ones in chunks."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
+from typing import BinaryIO
 
 from forge_schema.storage import ObjectTooLarge, Piece
 
@@ -12,15 +14,20 @@ from forge_worker.files.copies import FileChanged
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.batches import batches
 from forge_worker.transfers.stored_chunks import StoredChunks
-from forge_worker.transfers.threads import TRANSFERS
+from forge_worker.transfers.threads import REQUESTS, TRANSFERS
 
 # An object of up to this size takes less time than a request of its own.
 SMALL_BYTES = 64 << 10
 # Base64 adds a third, and a proxy in front of a server may limit bodies to 1 MiB.
 TOGETHER_BYTES = 512 << 10
 
+# What is hashed at once still lies in the processor's cache.
+HASHED_BYTES = 256 << 10
+
 Read = Callable[[int, int], bytes]
 """Reads a number of bytes at an offset."""
+Open = Callable[[], AbstractContextManager[BinaryIO]]
+"""Opens a file for a store that can copy it; raises `FileChanged` if it was changed meanwhile."""
 
 
 @dataclass(eq=False)
@@ -29,7 +36,8 @@ class Source:
 
     `key` is the file's own: it names the object of a file in one piece. Otherwise, pieces are named
     by their content. `left` counts the pieces to store; `refused` is set if the store does not
-    accept an object of that size.
+    accept an object of that size. With `open`, chunks are hashed first, and only those that are not
+    stored yet are read into memory, or copied by the store itself.
     """
 
     path: str
@@ -37,6 +45,7 @@ class Source:
     read: Read
     piece_bytes: int
     key: str | None = None
+    open: Open | None = None
     refused: ObjectTooLarge | None = None
     left: int = field(init=False)
     _whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
@@ -81,13 +90,36 @@ class Source:
         with self._lock:
             offset = self._offset
             expected = min(self.piece_bytes, self.size - offset)
-            data = self.read(offset, expected)
-            if len(data) != expected:
-                raise FileChanged(f"{self.path!r} became shorter while it was read")
+            data = self.content(offset, expected)
             self._offset += expected
             if self.key is not None:
                 self._whole.update(data)
             return offset, data
+
+    def hash_next(self) -> tuple[int, int, str]:
+        """Hash the next piece, and return its offset, size and SHA-256.
+
+        Raises:
+            FileChanged: the file ends before its size.
+        """
+        with self._lock:
+            offset, size = self._offset, min(self.piece_bytes, self.size - self._offset)
+            self._offset += size
+        digest = hashlib.sha256()
+        for start in range(offset, offset + size, HASHED_BYTES):
+            digest.update(self.content(start, min(HASHED_BYTES, offset + size - start)))
+        return offset, size, digest.hexdigest()
+
+    def content(self, offset: int, size: int) -> bytes:
+        """Read a part.
+
+        Raises:
+            FileChanged: the file ends before its size.
+        """
+        data = self.read(offset, size)
+        if len(data) != size:
+            raise FileChanged(f"{self.path!r} became shorter while it was read")
+        return data
 
     def record(self, offset: int, sha256: str, key: str) -> None:
         """Record which object is the piece at an offset."""
@@ -101,13 +133,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a source that was read."""
+    """A piece of a source: what was read, or None if it was only hashed."""
 
     source: Source
     offset: int
-    data: bytes
+    size: int
     sha256: str
     key: str
+    data: bytes | None
 
     @property
     def named(self) -> bool:
@@ -153,20 +186,22 @@ class Sender:
         fresh = [part for part in parts if self._claimed(part)]
         left = {part.sha256 for part in fresh if part.named}
         try:
-            for part in self._put_all(fresh):
-                left.discard(part.sha256)
+            self._put_all(fresh, left)
         finally:
             for sha256 in left:
                 self._stored.release(sha256)
 
     def _read(self, source: Source) -> Part:
         self._go_on()
+        if source.open is not None and source.chunked:
+            offset, size, sha256 = source.hash_next()
+            return Part(source, offset, size, sha256, self._key(sha256), None)
         offset, data = source.next()
         sha256 = hashlib.sha256(data).hexdigest()
         key = source.key
         if key is None or source.chunked:
             key = self._key(sha256)
-        return Part(source, offset, data, sha256, key)
+        return Part(source, offset, len(data), sha256, key, data)
 
     def _claimed(self, part: Part) -> bool:
         """Record where a part is stored, and return whether it must be sent there."""
@@ -176,29 +211,50 @@ class Sender:
             part.source.count_stored()
         return fresh
 
-    def _put_all(self, parts: list[Part]) -> Iterator[Part]:
-        """Store parts, small ones together, and yield those that are stored."""
-        small = ((part, len(part.data)) for part in parts if len(part.data) <= SMALL_BYTES)
+    def _put_all(self, parts: list[Part], left: set[str]) -> None:
+        """Store parts, small ones together; those that are stored leave the set."""
+        small = (
+            (part, part.size)
+            for part in parts
+            if part.data is not None and part.size <= SMALL_BYTES
+        )
         together = set[str]()
         for few in batches(small, TOGETHER_BYTES):
             self._go_on()
-            contents = {part.key: part.data for part in few}
+            contents = {part.key: part.data for part in few if part.data is not None}
             if len(few) > 1 and self._objects.put_together(contents):
                 together |= contents.keys()
-                yield from map(self._confirmed, few)
+                for part in few:
+                    self._confirm(part, left)
         alone = [part for part in parts if part.key not in together]
-        self._objects.expect(puts=[Piece(one.key, len(one.data), one.sha256) for one in alone])
-        for part in alone:
-            self._go_on()
-            try:
-                self._objects.put(part.key, part.data)
-            except ObjectTooLarge as error:
-                part.source.refused = error
-            else:
-                yield self._confirmed(part)
+        self._objects.expect(puts=[Piece(one.key, one.size, one.sha256) for one in alone])
+        for _ in REQUESTS.each(partial(self._put, part, left) for part in alone):
+            pass
 
-    def _confirmed(self, part: Part) -> Part:
+    def _put(self, part: Part, left: set[str]) -> None:
+        self._go_on()
+        try:
+            self._store(part)
+        except ObjectTooLarge as error:
+            part.source.refused = error
+        else:
+            self._confirm(part, left)
+
+    def _store(self, part: Part) -> None:
+        """Store a part, by the store itself if it was only hashed and the store can copy it.
+
+        If it was changed since, its object is not what it is named for, and is never confirmed.
+        """
+        data, source = part.data, part.source
+        if data is None and source.open is not None:
+            with source.open() as file:
+                if self._objects.put_part(part.key, file, part.offset, part.size):
+                    return
+            data = source.content(part.offset, part.size)
+        self._objects.put(part.key, data or b"")
+
+    def _confirm(self, part: Part, left: set[str]) -> None:
         if part.named:
             self._stored.confirm(part.sha256, part.key)
+            left.discard(part.sha256)
         part.source.count_stored()
-        return part

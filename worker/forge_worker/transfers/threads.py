@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, wait
 from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_ident
@@ -14,6 +14,8 @@ from forge_schema.storage.chunks import CHUNK_BYTES
 T = TypeVar("T")
 
 MOST_THREADS = 8
+# As many connections as the S3 client keeps.
+REQUESTS_AT_ONCE = 32
 # How long a thread waits for another call.
 IDLE_S = 10.0
 # A call holds at most one chunk, and all together at most this share of the machine's memory.
@@ -40,18 +42,19 @@ class Transfers:
 
         The first error is raised, once the calls that had begun are over.
         """
-        left, running = iter(calls), set[Future[T]]()
+        left, running, ended = iter(calls), set[Future[T]](), SimpleQueue[Future[T]]()
         caller = get_ident()
         with self._lock:
             self._callers[caller] += 1
         try:
             while True:
-                running |= {self._begin(call) for call in islice(left, self.threads - len(running))}
+                for call in islice(left, self.threads - len(running)):
+                    running.add(future := self._begin(call))
+                    future.add_done_callback(ended.put)
                 if not running:
                     return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for one in done:
-                    yield one.result()
+                running.remove(one := ended.get())
+                yield one.result()
         finally:
             wait([one for one in running if not one.cancel()])
             with self._lock:
@@ -103,3 +106,5 @@ def _threads() -> int:
 
 
 TRANSFERS = Transfers(_threads())
+# A small object takes little more than the time that the store needs to answer.
+REQUESTS = Transfers(REQUESTS_AT_ONCE)

@@ -20,7 +20,7 @@ COLUMNS: list[Column] = [
     ("NAME", lambda j: j.name),
     ("OWNER", lambda j: j.owner),
     ("SWEEP", lambda j: j.sweep),
-    ("ASKS FOR", lambda j: j.approval.amount),
+    ("NEEDS", lambda j: j.approval.amount),
     ("JOBS", lambda j: j.approval.jobs),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),
 ]

@@ -1,5 +1,7 @@
-"""`forge db`: the database's tables."""
+"""`forge db`: the database's tables, and where they are."""
 
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,13 +9,14 @@ import typer
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
+from forge_client.settings import Connection
 
-app = typer.Typer(no_args_is_help=True, help="The database's tables.")
+app = typer.Typer(no_args_is_help=True, help="The database: upgrade it, move it.")
 
 
 @app.callback()
 def db() -> None:
-    """Manage the database's tables."""
+    """Upgrade the database's tables, or move the queue to another database."""
 
 
 @app.command()
@@ -33,3 +36,29 @@ def upgrade(
             "this user may not create roles, so there is no role that can only read the reports:"
             " let a user who may run CREATE ROLE forge_report NOLOGIN, and upgrade again"
         )
+
+
+@app.command()
+def move(
+    context: typer.Context,
+    to: Annotated[str, typer.Option(help="An empty database: postgresql://…")],
+    store: Annotated[str, typer.Option(help="The store to use there: s3://… or file://…")],
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Give up a move that was cut short.")
+    ] = False,
+) -> None:
+    """Move the queue to another database and store, with its history, logs and artifacts.
+
+    Workers behind a server wait meanwhile; others drain. Repeat it if it was cut short, and
+    again when the servers use the new place: objects may have arrived late.
+    """
+    require_extra("psycopg", "schema", "move a queue")
+    from forge_client.direct.move import Move  # noqa: PLC0415 - only with the extra
+
+    moving = Move(settings_of(context).connection(), Connection(to, store), narration.say)
+    if cancel:
+        moving.cancel()
+        return
+    with tempfile.TemporaryDirectory(prefix="forge-move-") as folder:
+        moving.run(Path(folder))
+    narration.say("moved; start servers and workers with FORGE_DATABASE_URL and FORGE_STORE_URL")

@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import typer
+from forge_schema.model.quantities import duration_text
 
 from forge_client.checks import Check, Standing
 from forge_client.cli.options.session import settings_of
@@ -67,7 +68,7 @@ def _engine() -> Check:
             said = (asked.stderr.strip() or "it does not answer").splitlines()[-1]
             detail = textwrap.shorten(said, WIDEST, placeholder=" …")
         except subprocess.TimeoutExpired:
-            detail = f"the engine does not answer in {ENGINE_S} s"
+            detail = f"the engine does not answer within {duration_text(ENGINE_S)}"
         hint = "start it, or let this user reach its socket; jobs run as processes until then"
         hint += " (you are root)" if os.geteuid() == 0 else ""
     return Check(name="containers", standing=Standing.WARN, detail=detail, hint=hint)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any, BinaryIO, TextIO
 
 import typer
+from forge_schema.model.quantities import counted
 
 from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
@@ -94,7 +95,7 @@ def show(
     if not rows:
         narration.say("no rows" + (f" since {since}" if since else ""))
     elif len(rows) == count:
-        narration.say(f"there may be more than these {count} rows; --count shows them")
+        narration.say(f"there may be more than {counted(count, 'row')}; --count shows more")
 
 
 def _columns(by: str | None) -> list[str]:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
+from forge_schema.model.quantities import duration_text
 
 from forge_client.cli.admin.workers import drain, find_worker, workers
 from forge_client.cli.options.completion import workers as workers_named
@@ -16,8 +18,9 @@ from forge_client.connection import connect
 from forge_client.settings import Settings
 from forge_client.up import running
 
-app = typer.Typer(no_args_is_help=True, help="Workers: list, drain, create, tokens.")
+app = typer.Typer(no_args_is_help=True, help="Workers: list, add a machine, drain, tokens.")
 SOMEWHERE = "https://YOUR-SERVER"
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 Worker = Annotated[
     str,
     typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
@@ -35,6 +38,44 @@ def worker() -> None:
 
 app.command("list")(workers)
 app.command()(drain)
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Unique name of the worker.")],
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Let it leave after one job.")
+    ] = False,
+    label: WorkerLabelOption = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="Lifetime of the line, e.g. 7d. Default: 1d.")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", help="The server's URL for the machine, if it is another there."),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Print a line to paste on another machine, which makes it a worker.
+
+    The line works once. Forge waits for the machine until the line expires. Until it has
+    connected, the same command makes a new line, and the old one stops working.
+    """
+    given, lasts = labels(label or []), lasting(expires)
+    with backend_of(context) as backend:
+        made = backend.admin.invite_worker(
+            name, url=server, ephemeral=ephemeral, labels=given, lasts=lasts
+        )
+    within = duration_text(made.lasts_s)
+    narration.say(f"paste this line on the machine that becomes {name}, within {within}:")
+    output.show_one(made.model_dump(), form, lambda: print(made.line))  # noqa: T201 - the data
+    narration.say(f"it works once; then `forge worker list` shows {name}", "dim")
+    if urlsplit(made.url).hostname in LOOPBACK:
+        narration.say(
+            "the server's address is this machine's own, so the line works only here; give"
+            " --server the URL under which other machines reach it"
+        )
 
 
 @app.command()

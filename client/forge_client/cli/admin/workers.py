@@ -35,6 +35,9 @@ COLUMNS: list[Column] = [
     ("HEARD", heard),
 ]
 
+# What a narrow terminal does without, the least important first.
+DROP = ("LABELS", "SPEED", "USE", "HEARD", "CPUS", "MEMORY")
+
 
 def in_use(condition: dict[str, Any]) -> str:
     """Summarise a machine's condition, or why it takes no jobs."""
@@ -64,13 +67,16 @@ def unwarned(worker: WorkerInfo) -> str:
 def workers(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List the workers."""
     with backend_of(context) as backend:
-        output.show(backend.workers(), COLUMNS, form)
+        output.show(backend.workers(), COLUMNS, form, DROP)
 
 
 def drain(
     context: typer.Context,
     worker: Annotated[
-        str, typer.Argument(help="The worker's name or id.", autocompletion=completion.workers)
+        str,
+        typer.Argument(
+            metavar="WORKER", help="The worker's name or id.", autocompletion=completion.workers
+        ),
     ],
     undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
 ) -> None:

@@ -12,7 +12,7 @@ from forge_client.cli.show import narration
 from forge_client.cli.show.standing import revision_text
 from forge_client.cli.show.submitted import tell_job, tell_nobody
 from forge_client.cli.show.waiting import wait_for
-from forge_client.code import differences, fetch, uncommitted
+from forge_client.code import differences, fetch, listed_packages, uncommitted
 
 
 def code(
@@ -24,16 +24,21 @@ def code(
     diff: Annotated[
         bool, typer.Option("--diff", help="Print what was not committed in git.")
     ] = False,
+    packages: Annotated[
+        bool, typer.Option("--packages", help="Print the list of packages that it installs.")
+    ] = False,
 ) -> None:
     """Fetch the code of a job, as it was submitted."""
     with backend_of(context) as backend:
         found = backend.job(job)
         if revision := revision_text(found.spec):
             narration.say(f"revision {revision}")
-        if to is None and not diff:
+        if to is None and not (diff or packages):
             narration.say(f"`forge code {job} --to FOLDER` fetches its files")
         if diff:
             print(uncommitted(backend, found), end="")  # noqa: T201 - the data
+        if packages:
+            print(listed_packages(backend, found), end="")  # noqa: T201 - the data
         if to is not None:
             fetch(backend, found, to)
             files = sum(path.is_file() for path in to.rglob("*"))

@@ -31,9 +31,12 @@ def artifacts(
     with backend_of(context) as backend:
         backend.job(job)
         files = backend.artifacts(job)
-        if to is not None:
+        if not files:
+            narration.say(f"job {job} has no artifacts; a job writes them to $FORGE_OUTPUT_DIR")
+        elif to is not None:
             total = sum(file.bytes for file in files)
             with narration.transfer("downloading", total) as progress:
                 download_all(backend, files, to, progress)
             narration.say(f"{counted(len(files), 'file')}, {size_text(total)}, in {to}")
-    output.show(files, COLUMNS, form)
+    if files or form is not Format.TABLE:
+        output.show(files, COLUMNS, form)

@@ -1,15 +1,18 @@
 """`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and its results."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from forge_schema.model.quantities import counted
+from forge_schema.model.job import JobStatus
+from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import counts_in_words
 
+from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.session import backend_of, settings_of
@@ -17,15 +20,22 @@ from forge_client.cli.options.values import labels
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
-from forge_client.cli.show.output import Column, Format, FormatOption, inline
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
+from forge_client.errors import ClientError
 from forge_client.findings import all_points
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
+from forge_client.project.submission import called
 
-app = typer.Typer(cls=ShowByDefault, no_args_is_help=True, help="Sweeps: results, comparison.")
-SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's name.")]
+app = typer.Typer(
+    cls=ShowByDefault, no_args_is_help=True, help="Sweeps: list, results, comparison."
+)
+MOST_JOBS, SHOWN = 1000, 5
+SweepName = Annotated[
+    str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
+]
 ParallelOption = Annotated[
     int | None,
     typer.Option(help="Maximum number of jobs to run at once.", min=1, max=MOST_PARALLEL),
@@ -75,7 +85,7 @@ def benchmark(
     """
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        "name": name or project.name or folder.resolve().name or "job", "gpus": gpu, "cpus": cpus,
+        "name": name or project.name or called(folder), "gpus": gpu, "cpus": cpus,
         "memory": memory, "image": image, "labels": labels(label or []),
         "env": environment(env or []), "secrets": secret,
         "requirements": o.requirements(requirements, no_install=no_install),
@@ -85,21 +95,75 @@ def benchmark(
         "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
-    called = sweep_name(sweep or base.name or "job", key)
+    made = sweep_name(sweep or base.name or "job", key)
     requests = expanded(
         base,
         {**from_toml(project.matrix), **from_options(matrix or [])},
         repeat=repeat or project.repeat,
-        sweep=called,
+        sweep=made,
         key=key,
     )
     settings = settings_of(context, project)
     with connect(settings) as backend:
         ids = send(backend, settings, project, requests, folder)
-    span = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else str(ids[0])
-    narration.say(f"{counted(len(ids), 'job')}, {span}; `forge sweep show {called}` shows them")
-    answer = {"sweep": called, "job_ids": ids}
-    output.show_one(answer, form, lambda: print(called))  # noqa: T201 - the data
+    many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
+    named = many if len(ids) > 1 else f"job {ids[0]}"
+    narration.say(f"{named}; `forge sweep show {made}` shows what became of it")
+    answer = {"sweep": made, "job_ids": ids}
+    output.show_one(answer, form, lambda: print(made))  # noqa: T201 - the data
+
+
+@app.command("list")
+def list_sweeps(
+    context: typer.Context, owner: OwnerOption = None, form: FormatOption = Format.TABLE
+) -> None:
+    """List your newest sweeps, of the last thousand jobs in one."""
+    settings = settings_of(context)
+    with connect(settings) as backend:
+        whose = owner or settings.job_owner or backend.me().owner
+        jobs = backend.jobs("sweep:*", owner=whose, count=MOST_JOBS)
+    grouped: dict[str, list[JobStatus]] = {}
+    for job in jobs:
+        grouped.setdefault(job.sweep or "", []).append(job)
+    rows = [
+        {
+            "sweep": name,
+            "jobs": len(group),
+            "states": dict(Counter(job.word for job in group)),
+            "submitted_at": group[-1].submitted_at,
+        }
+        for name, group in grouped.items()
+    ]
+    output.show(rows, LIST_COLUMNS, form)
+
+
+LIST_COLUMNS: list[Column] = [
+    ("SWEEP", lambda s: s["sweep"]),
+    ("JOBS", lambda s: s["jobs"]),
+    ("STATES", lambda s: ", ".join(f"{count} {word}" for word, count in s["states"].items())),
+    ("SUBMITTED", lambda s: ago(s["submitted_at"])),
+]
+
+
+def whole_name(backend: Backend, name: str, owner: str | None) -> str:
+    """Return the name of the sweep that a name, or the start of one, means.
+
+    Raises:
+        ClientError: it could mean several sweeps.
+    """
+    if "*" in name or ":" in name or " " in name:
+        return name
+    jobs = backend.jobs(f"sweep:{name}*", owner=owner or backend.me().owner, count=MOST_JOBS)
+    found = list(dict.fromkeys(job.sweep or "" for job in jobs))
+    if name in found or not found:
+        return name
+    if len(found) > 1:
+        raise ClientError(
+            f"{name!r} could be the sweep {names_text(found, SHOWN, last='or')}",
+            hint="write more of its name; `forge sweep list` lists them",
+            code="job_ambiguous",
+        )
+    return found[0]
 
 
 @app.command("show")
@@ -112,6 +176,7 @@ def sweep(
 ) -> None:
     """Show the progress and the results of a sweep, or change how many of its jobs run at once."""
     with backend_of(context) as backend:
+        name = whole_name(backend, name, owner)
         if parallel is not None:
             backend.findings.set_parallel(name, parallel, owner=owner)
             narration.say(f"{name}: at most {parallel} at once")
@@ -170,7 +235,9 @@ def compare(
     with backend_of(context) as backend:
         found = {
             each: list(all_points(backend.findings, each, owner=owner))
-            for each in dict.fromkeys(filter(None, (name, other)))
+            for each in dict.fromkeys(
+                whole_name(backend, one, owner) for one in (name, other) if one
+            )
         }
     names = [one for text in by or [] for one in text.split(",")] or None
     comparison = compared(found, metric, names)

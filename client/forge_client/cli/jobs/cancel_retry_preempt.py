@@ -16,11 +16,12 @@ from forge_client.cli.options.selection import (
     confirm,
     in_batches,
     is_query,
+    meant,
     selected,
 )
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
-from forge_client.cli.show.endings import waiting_for
+from forge_client.cli.show.endings import it_is, waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
@@ -52,7 +53,10 @@ def cancel(
         if is_query(jobs or ()):
             _cancel_selected(backend, jobs or (), yes=yes)
         else:
-            _each(backend, jobs or (), partial(_cancel, backend))
+            _each(
+                meant(backend, jobs or (), "cancel", UNFINISHED_STATES, yes=yes),
+                partial(_cancel, backend),
+            )
 
 
 def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False) -> None:
@@ -67,7 +71,10 @@ def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False
         if is_query(jobs):
             _retry_selected(backend, jobs, yes=yes)
         else:
-            _each(backend, jobs, partial(_retry, backend))
+            _each(
+                meant(backend, jobs, "retry", StateWord.FAILED.states, yes=yes),
+                partial(_retry, backend),
+            )
 
 
 def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
@@ -101,7 +108,7 @@ def _cancel(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} has already ended: it is {in_words(state)}",
+            f"job {job} has already ended: {it_is(in_words(state))}",
             hint=f"`forge show {job}` shows how it ended",
             code="already_over",
         )
@@ -115,10 +122,10 @@ def _retry(backend: Backend, job: int) -> None:
     narration.say(f"job {job} is queued again{f', and {held}' if held else ''}")
 
 
-def _each(backend: Backend, handles: Sequence[str], act: Callable[[int], None]) -> None:
+def _each(ids: Sequence[int], act: Callable[[int], None]) -> None:
     """Act on every job, even after one is refused, then report all refusals."""
     refused: list[ClientError] = []
-    for job in [backend.job_id(handle) for handle in handles]:
+    for job in ids:
         try:
             act(job)
         except ClientError as error:

@@ -9,7 +9,7 @@ from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
 from forge_client.cli.jobs.show import submitter
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
@@ -44,13 +44,17 @@ ATTEMPTS: list[Column] = [
 
 def explain(
     context: typer.Context,
-    job: JobId,
+    job: JobId = LAST,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"Up to {ALL} workers, not the {SHOWN} nearest.")
+        bool,
+        typer.Option("--all", help=f"Up to {counted(ALL, 'worker')}, not {SHOWN}."),
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Explain why a job waits and what would start it, where it runs, or how it ended."""
+    """Explain why a job waits and what would start it, where it runs, or how it ended.
+
+    Without JOB, your newest.
+    """
     with backend_of(context) as backend:
         found = backend.explain(job, workers=ALL if everything else SHOWN)
     output.show_one(found, form, lambda: _print(found))
@@ -86,7 +90,7 @@ def _print(found: Explanation) -> None:
 def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
     if not rows:
         return
-    output.console().print()
+    output.blank()
     if title:
         output.fields([(title, " ")])
     output.show(rows, columns, Format.TABLE)
@@ -97,7 +101,7 @@ def _remedies(remedies: list[Remedy]) -> None:
     others = [_remedy(one) for one in remedies if not one.needed]
     if not remedies:
         return
-    output.console().print()
+    output.blank()
     output.fields([
         *(("to do" if n == 0 else " ", text) for n, text in enumerate(needed)),
         *((_one_of(others) if n == 0 else " ", text) for n, text in enumerate(others)),
@@ -115,7 +119,8 @@ def _remedy(remedy: Remedy) -> str:
 def _in_front(found: Explanation) -> str:
     if not found.ahead:
         return ""
-    return f"{found.ahead}{' or more' if found.ahead_is_bound else ''} jobs"
+    jobs = counted(found.ahead, "job")
+    return f"at least {jobs}" if found.ahead_is_bound else jobs
 
 
 def _estimate(found: Explanation) -> str:

@@ -1,20 +1,22 @@
 """`forge ps`: a list of jobs, once or live."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from forge_schema.model.job import ListedJob
-from rich.table import Table
 
 from forge_client.cli.options.completion import states
 from forge_client.cli.options.selection import Query
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import span
-from forge_client.cli.show import output
+from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.cli.show.standing import metrics_text, progress, ran, why, workers
 from forge_client.connection import connect
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_METRICS = 2
 COLUMNS: list[Column] = [
@@ -26,7 +28,7 @@ COLUMNS: list[Column] = [
     ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),
     ("ATTEMPT", lambda j: j.attempt or ""),
     ("WORKER", workers),
-    ("WHY", why),
+    ("WHY", lambda j: why(j) or "no worker can run it" * j.unservable),
     ("QUEUE", lambda j: j.queue),
     ("OWNER", lambda j: j.owner),
     ("SUBMITTED", lambda j: ago(j.submitted_at)),
@@ -84,7 +86,12 @@ def ps(
             watch(look, _view, period_s)
         else:
             rows = look()
-            output.show(rows, _columns(rows), form, DROP)
+            if rows or form is not Format.TABLE:
+                output.show(rows, _columns(rows), form, DROP)
+            elif query or state or owner or before:
+                narration.say("no job matches")
+            else:
+                narration.say("no jobs yet; `forge submit . -- python train.py` submits one")
 
 
 def _columns(rows: list[ListedJob]) -> list[Column]:
@@ -92,9 +99,9 @@ def _columns(rows: list[ListedJob]) -> list[Column]:
     return [*COLUMNS[:3], NODES, *COLUMNS[3:]] if several else COLUMNS
 
 
-def _view(rows: list[ListedJob], height: int, trouble: str) -> Table:
+def _view(rows: list[ListedJob], height: int, trouble: str) -> "Table":
+    from forge_client.cli.show import screen  # noqa: PLC0415 - as above
+
     # The title, and a line for the trouble.
-    shown = rows[: max(1, height - 2)]
-    made = output.table(shown, _columns(rows), output.console().width, DROP)
-    made.caption = trouble or None
-    return made
+    shown = output.table(rows[: max(1, height - 2)], _columns(rows), output.width(), DROP)
+    return screen.grid(shown, gap=1, note=trouble)

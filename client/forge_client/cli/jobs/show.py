@@ -9,13 +9,20 @@ from forge_schema.model.job import Attempt, Event, Firing, JobDetail
 from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.stored import Artifact
 
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import output
 from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.resources import resources
-from forge_client.cli.show.standing import progress, ran, revision_text, why, workers
+from forge_client.cli.show.standing import (
+    environment_text,
+    progress,
+    ran,
+    revision_text,
+    why,
+    workers,
+)
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
@@ -41,13 +48,16 @@ EVENTS: list[Column] = [
     ("WHAT", lambda e: e.action),
 ]
 # Part of the line of resources.
-SAID = {"resources", "nodes", "max_nodes", "git"}
+SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
 # How much of a bundle's digest is shown: enough to compare two jobs.
 DIGITS = 12
 
 
-def show(context: typer.Context, job: JobId, form: FormatOption = Format.TABLE) -> None:
-    """Show one job: its state, results, configuration, attempts and events."""
+def show(context: typer.Context, job: JobId = LAST, form: FormatOption = Format.TABLE) -> None:
+    """Show one job: its state, results, configuration, attempts and events.
+
+    Without JOB, your newest.
+    """
     with backend_of(context) as backend:
         detail, attempts, events = backend.job(job), backend.attempts(job), backend.events(job)
         artifacts = backend.artifacts(job)
@@ -91,6 +101,12 @@ def _artifacts(job: int, files: Sequence[Artifact]) -> str:
         return ""
     size = size_text(sum(file.bytes for file in files))
     return f"{counted(len(files), 'file')}, {size}: `forge artifacts {job}`"
+
+
+def _packages(job: JobDetail) -> str:
+    locked = (job.spec.get("environment") or {}).get("lock")
+    listed = f": `forge code {job.job_id} --packages` lists them" if locked else ""
+    return f"{environment_text(job.spec)}{listed}"
 
 
 def _running(job: JobDetail) -> list[SimpleNamespace]:
@@ -151,6 +167,7 @@ def _print(
         ("budgets", ", ".join(budgets)),
         ("starts from", source(job)),
         ("resources", resources(job)),
+        ("packages", _packages(job)),
         *_configuration(job.spec),
         ("bundle", (job.bundle_digest or "")[:DIGITS]),
         ("revision", revision_text(job.spec)),
@@ -159,5 +176,5 @@ def _print(
     columns = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if any(one.rank for one in tried) else ATTEMPTS
     for rows, titles in ((job.members, MEMBERS), (tried, columns), (events, EVENTS)):
         if rows:
-            output.console().print()
+            output.blank()
             output.show(rows, titles, Format.TABLE)

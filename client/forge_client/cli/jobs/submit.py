@@ -20,6 +20,7 @@ from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.submitted import (
     tell,
     tell_alone,
+    tell_environment,
     tell_images,
     tell_job,
     tell_left_out,
@@ -36,11 +37,11 @@ from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
     configured,
+    settled,
     specs,
     upload,
     upload_images,
     with_images,
-    with_requirements,
 )
 from forge_client.settings import Settings
 
@@ -149,7 +150,7 @@ def submit(
     if dry_run:
         tell_alone([ready.spec])
         _check(ready.settings, ready.spec)
-        _show_plan(ready.spec, ready.listing, form)
+        _show_plan({**ready.spec, **ready.shown}, ready.listing, form)
         return
     with connect(ready.settings) as backend:
         job_id = backend.submit([uploaded(backend, ready)])[0]
@@ -165,7 +166,8 @@ def submit(
 class Prepared:
     """A folder and a command line, read and not yet sent.
 
-    With a saved config, the fields of the `spec` are not yet laid over its own.
+    With a saved config, the fields of the `spec` are not yet laid over its own. What is `shown` of
+    the job apart from that is not the queue's to check.
     """
 
     folder: Path
@@ -176,6 +178,7 @@ class Prepared:
     config: str | None
     settings: Settings
     spec: dict[str, Any]
+    shown: dict[str, Any]
 
 
 def prepared(
@@ -194,28 +197,33 @@ def prepared(
     request = base.changed({**_changes(options), "command": command_of(context)})
     (request,), images = with_images([request], bar=narration.transfer)
     settings = settings_of(context, project)
-    if config:
-        spec = _unsent(config, request)
-    else:
-        whole = with_requirements([request], listing)
-        spec = specs(whole, owner=settings.job_owner, folder=folder)[0]
     most = _limit(limit) or project.limit or LIMIT
-    return Prepared(folder, listing, most, request, images, config, settings, spec)
+    if config:
+        spec, shown = _unsent(config, request), {}
+    else:
+        whole = settled([request], listing)
+        tell_environment(whole)
+        spec = specs(whole.requests, owner=settings.job_owner, folder=folder)[0]
+        listing, shown = whole.listing, whole.shown(spec)
+    return Prepared(folder, listing, most, request, images, config, settings, spec, shown)
 
 
 def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     """Have the queue check a job, upload what it needs, and return it."""
-    spec = ready.spec
+    spec, shown, listing = ready.spec, ready.shown, ready.listing
     if ready.config:
         kept = backend.template(ready.config)
-        request = with_requirements([ready.request], ready.listing, kept.spec)[0]
+        whole = settled([ready.request], listing, kept.spec)
+        tell_environment(whole)
+        (request,), listing = whole.requests, whole.listing
         spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)
+        shown = whole.shown(spec)
     tell_alone([spec])
     backend.check([spec])
-    stored = upload(backend, ready.listing, limit=ready.limit, bar=narration.transfer)
+    stored = upload(backend, listing, limit=ready.limit, bar=narration.transfer)
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
-    return {**spec, **stored.fields}
+    return {**spec, **shown, **stored.fields}
 
 
 def _changes(given: Mapping[str, Any]) -> dict[str, Any]:

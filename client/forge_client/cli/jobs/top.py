@@ -9,7 +9,7 @@ from forge_schema.model.overview import Overview
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import span
-from forge_client.cli.show import output
+from forge_client.cli.show import output, screen
 from forge_client.cli.show.live import watch
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.top_view import view
@@ -43,7 +43,7 @@ def _look(backend: Backend) -> Overview:
 
 
 def _print(seen: Overview) -> None:
-    console = output.console()
+    console = screen.console()
     with console.capture() as text:
         console.print(view(seen))
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()))

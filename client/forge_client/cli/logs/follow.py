@@ -7,6 +7,8 @@ from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
 from forge_client.cli.logs.reader import LogReading, Part, Piece
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError, Outage
 
 QUICKEST_S = 0.1
 
@@ -24,19 +26,29 @@ def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[
     part = part or Part()
     reading: LogReading | None = None
     known: JobDetail | None = None
-    pause = QUICKEST_S
+    pause, outage = QUICKEST_S, Outage()
     while True:
-        # In this order: the output of an ended attempt is stored before its end.
-        status = backend.job(job_id)
-        over = _over(status, part.attempt)
-        moved = not over and (known is None or _moved(known, status))
-        early, written = moved and _goes_on(known, status), False
-        if early:
-            yield status
-        reading = reading or LogReading(backend, status, part)
-        for piece in reading.new(final=over):
-            written = True
-            yield piece
+        early = written = False
+        try:
+            # In this order: the output of an ended attempt is stored before its end.
+            status = backend.job(job_id)
+            over = _over(status, part.attempt)
+            moved = not over and (known is None or _moved(known, status))
+            if early := moved and _goes_on(known, status):
+                yield status
+                known = status
+            reading = reading or LogReading(backend, status, part)
+            for piece in reading.new(final=over):
+                written = True
+                yield piece
+        except ClientError as error:
+            if outage.is_new and known is not None:
+                narration.say(f"{error.message}; waiting until it does", "dim")
+            if known is None or not outage.passes(error):
+                raise
+            time.sleep(backend.slowest_s)
+            continue
+        outage.over()
         if over or (moved and not early):
             yield status
         if over:

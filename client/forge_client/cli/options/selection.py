@@ -1,5 +1,6 @@
 """Jobs that a query selects, shown and confirmed before anything is done to them."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from forge_client.errors import ClientError
 # The most that the server takes in one call, and the most that one command acts on.
 BATCH, MOST = 1_000, 10_000
 SHOWN = 5
+# An id, or one of the newest; anything else is a name or the start of one.
+EXACT = re.compile(r"\s*(\d+|@\w+)\s*", re.ASCII)
 
 Selection = Annotated[
     list[str] | None,
@@ -37,7 +40,10 @@ Query = Annotated[
     ),
 ]
 YesOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask before acting on a query.")
+    bool,
+    typer.Option(
+        "--yes", "-y", help="Do not ask before acting on a query, or on the start of a name."
+    ),
 ]
 
 
@@ -61,8 +67,35 @@ def selected(backend: Backend, words: Sequence[str], states: Sequence[State]) ->
             return found
         before = page[-1].job_id
     raise ClientError(
-        f"more than {MOST} jobs match", hint="add a term, e.g. since:1d", code="option_invalid"
+        f"more than {counted(MOST, 'job')} match",
+        hint="add a term, e.g. since:1d",
+        code="option_invalid",
     )
+
+
+def meant(
+    backend: Backend, handles: Sequence[str], act: str, states: Sequence[State], *, yes: bool
+) -> list[int]:
+    """Return the ids of jobs; those named only by the start of a name are confirmed first.
+
+    Nobody is asked about a job that is in none of the states: it is refused anyway.
+
+    Raises:
+        ClientError: there is no such job, or nobody to ask.
+    """
+    ids = [backend.job_id(handle) for handle in handles]
+    doubtful = {
+        job: each for each, job in zip(handles, ids, strict=True) if not EXACT.fullmatch(each)
+    }
+    found = backend.statuses(list(doubtful)) if doubtful else {}
+    guessed = [
+        job
+        for job in found.values()
+        if job.state in states and job.name != doubtful[job.job_id].strip()
+    ]
+    if guessed:
+        confirm(guessed, act, yes=yes)
+    return ids
 
 
 def confirm(jobs: Sequence[JobStatus], act: str, *, yes: bool) -> None:

@@ -8,11 +8,12 @@ import typer
 
 from forge_client import settings
 from forge_client.connection import connect
-from forge_client.project.forge_toml import Project
+from forge_client.project import FILE
 from forge_client.settings import Settings
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend
+    from forge_client.project.forge_toml import Project
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,24 @@ def given(context: typer.Context, name: str) -> bool:
     return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
-def settings_of(context: typer.Context, project: Project | None = None) -> Settings:
+def settings_of(context: typer.Context, project: "Project | None" = None) -> Settings:
     """Return the settings, using the forge.toml of this folder unless another is given."""
     # While a shell completes a word, the options before the command's name are only parsed.
     flags: Flags = context.find_object(Flags) or Flags.given(
         cast("typer.Context", context.find_root())
     )
-    project = project or Project.read(Path())
-    return settings.load(vars(flags), project.connection.model_dump(exclude_none=True))
+    return settings.load(vars(flags), _connection(project))
+
+
+def _connection(project: "Project | None") -> dict[str, str]:
+    if project is None:
+        if not Path(FILE).is_file():
+            return {}
+        # Most folders have none, and reading one takes much of pydantic.
+        from forge_client.project.forge_toml import Project  # noqa: PLC0415
+
+        project = Project.read(Path())
+    return project.connection.model_dump(exclude_none=True)
 
 
 def backend_of(context: typer.Context) -> "Backend":

@@ -1,9 +1,12 @@
 """Sentences about how attempts and jobs ended."""
 
+import re
 from collections.abc import Iterable
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words
+
+from forge_client.project.environment.active import with_module
 
 # Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
@@ -16,12 +19,19 @@ WORDS = {
     "bundle_corrupt": "damaged bundle",
     "preflight_failed": "the machines could not reach each other",
 }
+ABSENT = re.compile(r"No module named '?(\w+)")
 TWICE = "failed the same way twice"
 
 
 def reason_in_words(reason: str | None) -> str:
     """Return the reason for an end in words."""
     return WORDS.get(reason or "", (reason or "").replace("_", " "))
+
+
+def it_is(word: str) -> str:
+    """Say in which state a job is, by the word that users read."""
+    ended = {"succeeded": "it has succeeded", "failed": "it has failed"}
+    return ended.get(word, "it was cancelled" if word == "cancelled" else f"it is {word}")
 
 
 def waiting_for(status: JobStatus) -> str:
@@ -37,6 +47,13 @@ def first_line(detail: str | None) -> str:
     return (detail or "").split("\n", 1)[0]
 
 
+def own_package(detail: str | None) -> str:
+    """Say that the module which a job could not import is in the user's own environment."""
+    match = ABSENT.search(first_line(detail))
+    name = with_module(match[1]) if match else None
+    return f"{match[1]} is in your active environment {name}" if match and name else ""
+
+
 def ending(status: JobStatus) -> str:
     """Describe a job's state in one sentence."""
     state = "was cancelled" if status.state == "cancelled" else status.word
@@ -47,6 +64,7 @@ def ending(status: JobStatus) -> str:
     elif status.reason == "dependency_failed" or not status.attempt:
         said.append(first_line(status.detail))
     told = ": ".join(filter(None, said))
+    told = "; ".join(filter(None, (told, own_package(status.detail) if status.terminal else "")))
     return f"{told}; a retry would fail again" if _hopeless(status) else told
 
 

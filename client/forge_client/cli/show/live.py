@@ -7,7 +7,7 @@ from typing import TypeVar
 from rich.console import RenderableType
 from rich.live import Live
 
-from forge_client.cli.show import output
+from forge_client.cli.show import screen
 from forge_client.cli.show.keyboard import keyboard
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -26,7 +26,7 @@ def watch(
         every_s: the seconds between two looks.
     """
     seen, trouble = look(), ""
-    console = output.console()
+    console = screen.console()
     with (
         suppress(KeyboardInterrupt),
         keyboard() as keys,

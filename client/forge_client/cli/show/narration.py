@@ -4,34 +4,31 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-
+from forge_client.cli.show.terminal import styled
 from forge_client.errors import ClientError
 
 
-def console() -> Console:
-    """Return a console on stderr; colour only on a terminal, and never if NO_COLOR is set."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
-
-
 def say(text: str, style: str = "") -> None:
-    """Print one line."""
-    console().print(text, style=style, markup=False)
+    """Print one line on stderr."""
+    sys.stderr.write(f"{styled(text, style, sys.stderr)}\n")
+    sys.stderr.flush()
 
 
 def complain(error: ClientError) -> None:
     """Print an error and its hint."""
-    to = console()
-    to.print("error:", style="bold red", end=" ")
-    to.print(error.message, markup=False)
+    say(f"{styled('error:', 'bold red', sys.stderr)} {error.message}")
     if error.hint:
-        to.print(f"  hint: {error.hint}", style="dim", markup=False)
+        say(f"  hint: {error.hint}", "dim")
 
 
 @contextmanager
 def transfer(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar for `total` bytes on a terminal; yield a function that advances it."""
-    # Most commands transfer nothing, and it takes a while to import.
+    if not sys.stderr.isatty():
+        yield lambda _count: None
+        return
+    # It takes a while to import.
+    from rich.console import Console  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         DownloadColumn,
@@ -41,9 +38,7 @@ def transfer(what: str, total: int) -> Iterator[Callable[[int], None]]:
     )
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    quiet = not sys.stderr.isatty()
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console(), transient=True, disable=quiet
-    ) as bar:
+    to = Console(stderr=True, highlight=False)
+    with Progress(*columns, TimeRemainingColumn(), console=to, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

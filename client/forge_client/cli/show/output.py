@@ -3,21 +3,25 @@
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Annotated, Any
 
 import typer
 from forge_schema.model.quantities import duration_text
 from pydantic import BaseModel
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from forge_client.cli.show import terminal
 
 Column = tuple[str, Callable[[Any], object]]
 """A column's title, and what it shows of a row."""
+
+Cell = tuple[str, str]
+"""A text and its style."""
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STATE_STYLES = {
@@ -59,7 +63,7 @@ def show(
     """
     match form:
         case Format.TABLE:
-            _print(table(list(rows), columns, console().width, drop))
+            _print(table(list(rows), columns, width(), drop), gap=1)
         case Format.JSON:
             _write(json.dumps([plain(row) for row in rows], indent=2))
         case Format.JSONL:
@@ -77,23 +81,23 @@ def show_one(value: object, form: Format, as_table: Callable[[], None]) -> None:
 
 def fields(pairs: Sequence[tuple[str, object]]) -> None:
     """Print names and values in two columns, omitting empty values."""
-    grid = Table.grid(padding=(0, 2))
-    for name, value in pairs:
-        if value not in (None, "", {}, []):
-            grid.add_row(Text(name, style="bold"), _cell(value))
-    _print(grid)
+    shown = [(name, value) for name, value in pairs if value not in (None, "", {}, [])]
+    _print([[(name, "bold"), _cell(value)] for name, value in shown], gap=2)
 
 
-def console() -> Console:
-    """Return a console on stdout; if it is not a terminal, nothing is cut or coloured."""
-    width = None if sys.stdout.isatty() else 10_000
-    return Console(highlight=False, width=width)
+def blank() -> None:
+    """Print an empty line."""
+    _write("")
+
+
+def width() -> int:
+    """Return the number of columns for a table; what is not a terminal has room for all."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
 def coloured() -> bool:
     """Tell whether stdout may have colours: on a terminal, unless NO_COLOR is set."""
-    to = console()
-    return to.is_terminal and not to.no_color
+    return terminal.coloured(sys.stdout)
 
 
 def ago(moment: datetime | None) -> str:
@@ -142,50 +146,58 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
 
 def table(
     rows: Sequence[Any], columns: Sequence[Column], width: int, drop: Sequence[str] = ()
-) -> Table:
-    """Return rows as a table for a width, without the first columns to drop if it is too narrow."""
+) -> list[list[Cell]]:
+    """Return a title row and rows, without the first columns to drop if the width is too small."""
     cells = [(title, [_cell(read(row)) for row in rows]) for title, read in columns]
     kept = _fitting(cells, width, drop)
-    made = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    for title, _ in kept:
-        made.add_column(title)
-    for row in zip(*(texts for _, texts in kept), strict=True):
-        made.add_row(*row)
-    return made
+    titles = [(title, "bold") for title, _ in kept]
+    return [titles, *(list(row) for row in zip(*(texts for _, texts in kept), strict=True))]
 
 
-Cells = tuple[str, list[Text]]
+Cells = tuple[str, list[Cell]]
 
 
 def _fitting(cells: list[Cells], width: int, drop: Sequence[str]) -> list[Cells]:
     # Empty ones say nothing, so they go first.
-    empty = [title for title, texts in cells if title in drop and not any(texts)]
+    empty = [title for title, texts in cells if title in drop and not any(t for t, _ in texts)]
     for title in (*empty, *drop):
-        if sum(_width(one) + 1 for one in cells) - 1 <= width:
+        if sum(_width([(name, ""), *texts]) + 1 for name, texts in cells) - 1 <= width:
             break
         cells = [one for one in cells if one[0] != title]
     return cells
 
 
-def _width(column: Cells) -> int:
-    title, texts = column
-    return max(len(title), *(text.cell_len for text in texts), 0)
+def _width(column: Iterable[Cell]) -> int:
+    return max(terminal.width(line) for text, _ in column for line in text.split("\n"))
 
 
-def _print(made: Table) -> None:
-    to = console()
-    if to.is_terminal:
-        to.print(made)
+def _print(rows: list[list[Cell]], gap: int) -> None:
+    widths = [_width(column) for column in zip(*rows, strict=True)]
+    if sys.stdout.isatty() and sum(widths) + gap * (len(widths) - 1) > width():
+        # It takes a while to import.
+        from forge_client.cli.show import screen  # noqa: PLC0415
+
+        screen.console().print(screen.grid(rows, gap))
         return
-    with to.capture() as text:
-        to.print(made)
-    _write("\n".join(line.rstrip() for line in text.get().splitlines()))
+    for row in rows:
+        for line in _lines(row, widths, gap):
+            _write(line)
 
 
-def _cell(value: object) -> Text:
+def _lines(row: list[Cell], widths: list[int], gap: int) -> Iterable[str]:
+    for texts in zip_longest(*(text.split("\n") for text, _ in row), fillvalue=""):
+        parts = [
+            terminal.styled(text, style if text else "", sys.stdout)
+            + " " * (wide - terminal.width(text))
+            for text, (_, style), wide in zip(texts, row, widths, strict=True)
+        ]
+        yield (" " * gap).join(parts).rstrip()
+
+
+def _cell(value: object) -> Cell:
     # Text from other users must not send control codes to this terminal.
     text = CONTROLS.sub("�", "" if value is None else str(value))
-    return Text(text, style=STATE_STYLES.get(text, ""))
+    return text.expandtabs(), STATE_STYLES.get(text, "")
 
 
 def _write(line: str) -> None:

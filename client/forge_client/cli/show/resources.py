@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import MIB, counted, size_text
+from forge_schema.model.quantities import MIB, counted, counted_range, size_text
 
 
 def resources(job: JobDetail) -> str:
@@ -13,8 +13,8 @@ def resources(job: JobDetail) -> str:
     if not isinstance(asked, Mapping):
         return ""
     most = job.spec.get("max_nodes", job.nodes)
-    many = str(job.nodes) if most == job.nodes else f"{job.nodes} to {most}"
-    whose = f"{many} machines, each with " if job.nodes > 1 else ""
+    many = counted_range(job.nodes, most, "machine")
+    whose = f"{many}, each with " if job.nodes > 1 else ""
     return whose + _of_a_machine(asked)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge_schema.model.job import JobStatus
-from forge_schema.model.quantities import duration_text, exit_in_words, names_text
+from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 
 from forge_client.cli.show.endings import reason_in_words, waiting_for
 from forge_client.cli.show.output import ago
@@ -59,3 +59,13 @@ def revision_text(spec: Mapping[str, Any]) -> str:
     return (
         f"{git['revision'][:12]}{branch}{', with uncommitted changes' if git.get('dirty') else ''}"
     )
+
+
+def environment_text(spec: Mapping[str, Any]) -> str:
+    """Return where a job's packages were taken from, for people; empty if that is unknown."""
+    said = spec.get("environment")
+    if not said:
+        return ""
+    lock = f", {counted(said['packages'], 'package')} locked" if said.get("lock") else ""
+    python = f", Python {said['python']}" if said.get("python") else ""
+    return f"{said['source']}{lock}{python}"

@@ -12,6 +12,7 @@ from forge_client.cli.show import narration
 from forge_client.cli.show.resources import resources
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
+from forge_client.project.environment.settled import Settled
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.image_tar import ImageTar
@@ -19,11 +20,11 @@ from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
     Uploaded,
+    settled,
     specs,
     upload,
     upload_images,
     with_images,
-    with_requirements,
 )
 from forge_client.settings import Settings
 
@@ -46,17 +47,20 @@ def send(
     listing = scan(folder, include=project.include) if folder else None
     if listing:
         tell_left_out(listing)
-    requests = with_requirements(requests, listing) if listing else requests
+    whole = settled(requests, listing) if listing else None
+    requests = whole.requests if whole else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
     tell_alone(wanted)
-    if listing is None:
+    if whole is None:
         upload_images(backend, images, bar=narration.transfer)
     else:
+        tell_environment(whole)
         backend.check(wanted)
-        stored = upload(backend, listing, limit=project.limit or LIMIT, bar=narration.transfer)
+        most = project.limit or LIMIT
+        stored = upload(backend, whole.listing, limit=most, bar=narration.transfer)
         tell(stored)
         tell_images(upload_images(backend, images, bar=narration.transfer))
-        wanted = [{**spec, **stored.fields} for spec in wanted]
+        wanted = [{**spec, **whole.shown(spec), **stored.fields} for spec in wanted]
     ids = backend.submit(wanted)
     # One check for all of them: jobs of one call usually need the same resources.
     tell_nobody(backend, ids[0])
@@ -67,6 +71,12 @@ def tell_left_out(listing: Listing) -> None:
     """Report files left out although not in an ignore file, and unmatched --include patterns."""
     for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
         narration.say(said, style="yellow")
+
+
+def tell_environment(whole: Settled) -> None:
+    """Say which packages the jobs install, and why these."""
+    for said in whole.said:
+        narration.say(f"packages: {said}")
 
 
 def tell(stored: Uploaded) -> None:
@@ -88,9 +98,7 @@ def tell_images(stored: Mapping[ImageTar, bool]) -> None:
 def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
     """Warn that jobs which ask to share a container will not share one."""
     if any(spec.get("share") for spec in specs):
-        narration.say(
-            "share: jobs cannot share a container at present; each gets a container of its own"
-        )
+        narration.say("--share has no effect: each job gets its own container")
 
 
 # Messages for the outlooks in `explain` of a job that no worker takes.
@@ -122,4 +130,4 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
     if found.nodes > 1:
         said = found.text
     advice = f": {found.remedies[0].text}" if found.remedies else ""
-    narration.say(f"{said}{advice} (`forge explain {job_id}` says more)", style="yellow")
+    narration.say(f"{said}{advice} (details: `forge explain {job_id}`)", style="yellow")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
-from forge_schema.model.quantities import duration_text, names_text, size_text
+from forge_schema.model.quantities import counted, duration_text, names_text, size_text
 from forge_schema.model.states import Reason, State, counts_in_words
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -119,7 +119,9 @@ def _throughput(seen: Overview) -> str:
 
 
 def _fleet(seen: Overview) -> str:
-    gpus = f"; {seen.gpus.busy} of {seen.gpus.there} GPUs lent" if seen.gpus.there else ""
+    gpus = (
+        f"; {seen.gpus.busy} of {counted(seen.gpus.there, 'GPU')} in use" if seen.gpus.there else ""
+    )
     cost = "" if seen.cost_per_hour is None else f"; {seen.cost_per_hour:.2f} an hour"
     return gpus + cost
 

@@ -3,7 +3,7 @@
 import sys
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
-from forge_schema.model.quantities import names_text
+from forge_schema.model.quantities import counted, names_text
 
 from forge_client.backend import Backend
 from forge_client.cli.logs.follow import follow
@@ -41,15 +41,15 @@ def wait_for(
         teller.rest()
     except KeyboardInterrupt:
         teller.end_line()
-        narration.say(
-            f"detached; job {job_id} keeps running. `forge logs -f {job_id}` follows it again,"
-            f" `forge cancel {job_id}` ends it"
-        )
+        again = f"`forge logs -f {job_id}` follows it again"
+        # Before its state is known, the job may have ended.
+        runs = f"; job {job_id} keeps running" if teller.known else ""
+        narration.say(f"detached{runs}. {again}, `forge cancel {job_id}` ends it")
         return ExitCode.INTERRUPTED
     except ClientError as error:
         teller.end_line()
         if error.exit_code == ExitCode.UNREACHABLE:
-            error.hint += f"; the job goes on, and `forge logs -f {job_id}` comes back to it"
+            error.hint += f"; the job keeps running, and `forge logs -f {job_id}` follows it again"
         raise
     return exit_code(teller.known) if teller.known else ExitCode.FAILED
 
@@ -108,7 +108,7 @@ class Teller:
         """Write output."""
         self._begin(piece.attempt)
         if piece.missing:
-            self._say(f"— {piece.missing} bytes of the log are missing here —")
+            self._say(f"— {counted(piece.missing, 'byte')} of the log missing here —")
         for data in self._shaping.shaped(piece):
             self._write(data)
         sys.stdout.buffer.flush()

@@ -3,10 +3,11 @@
 from datetime import timedelta
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Request, Response
 from forge_schema.model.fields import Word
+from forge_schema.model.quantities import counted
 from forge_schema.model.states import WorkerKind
 from pydantic import StringConstraints
 
@@ -14,6 +15,7 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import RulesByPage
 from forge_functions.errors import Refused
+from forge_functions.joining.package import package
 from forge_functions.services import Services, Shared
 
 router = APIRouter()
@@ -56,8 +58,11 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     kind: Annotated[WorkerKind, Form()] = WorkerKind.PERSISTENT,
     labels: Annotated[str, Form(max_length=10_000)] = "",
     expiry: Annotated[Expiry, Form()] = Expiry.NEVER,
+    gives: Annotated[Literal["line", "token"], Form()] = "token",
 ) -> Response:
-    """Create a worker and show its token, only this once."""
+    """Create a worker and show its token, or the line for its machine, only this once."""
+    if gives == "line":
+        return line_page(request, who, shared, name, kind, labels, expiry)
     made = shared.service(who).admin.create_worker(
         name,
         ephemeral=kind is WorkerKind.EPHEMERAL,
@@ -67,11 +72,38 @@ def create(  # noqa: PLR0917 - the framework passes each by name
     return token_page(request, who, shared, int(made.id), name, made.text)
 
 
+def line_page(  # noqa: PLR0917 - as above
+    request: Request,
+    who: Visitor,
+    shared: Services,
+    name: str,
+    kind: WorkerKind,
+    labels: str,
+    expiry: Expiry,
+) -> Response:
+    """Show the line to paste on the machine. A line always expires."""
+    made = shared.service(who).admin.invitation(
+        name,
+        url=_url(request, shared),
+        digest=package().digest,
+        ephemeral=kind is WorkerKind.EPHEMERAL,
+        labels=labels_of(labels),
+        lasts=expiry.lasts,
+    )
+    shown = page(request, who, "worker_line.html", name=name, made=made)
+    shown.headers["Cache-Control"] = "no-store"
+    return shown
+
+
+def _url(request: Request, shared: Services) -> str:
+    return (shared.settings.public_url or str(request.base_url)).rstrip("/")
+
+
 def token_page(  # noqa: PLR0917 - what one page shows
     request: Request, who: Visitor, shared: Services, worker_id: int, name: str, text: str
 ) -> Response:
     """Show a token. It is shown only here, and must not be cached on the way."""
-    url = (shared.settings.public_url or str(request.base_url)).rstrip("/")
+    url = _url(request, shared)
     shown = page(
         request, who, "worker_token.html", worker_id=worker_id, name=name, token=text, url=url
     )
@@ -90,7 +122,7 @@ def labels_of(text: str) -> dict[str, str]:
         if not (name and sign and value) or len(name) > LONGEST or len(value) > LONGEST:
             raise _invalid(f"{name}{sign}{value} is not a label")
     if len(pairs) > MOST_LABELS:
-        raise _invalid(f"a worker may have at most {MOST_LABELS} labels")
+        raise _invalid(f"a worker may have at most {counted(MOST_LABELS, 'label')}")
     return {name: value for name, _, value in pairs}
 
 

@@ -1,5 +1,10 @@
 "use strict";
 // Refreshes live parts, draws charts, and handles a few keys. Pages work without it.
+
+// A sentence with a count, of the two forms that the page gives it in the reader's language.
+const plurals = new Intl.PluralRules(document.documentElement.lang);
+const counted = (forms, count) => forms.split("|")[plurals.select(count) === "one" ? 0 : 1].replace("{count}", count);
+
 (() => {
   const PERIOD_MS = 3000;
   // Expensive parts refresh with every fifth tick.

@@ -35,7 +35,7 @@
         this.attempt = piece.attempt;
         this.mark(words.attempt.replace("{number}", piece.attempt));
       }
-      if (piece.missing) this.mark(words.missing.replace("{count}", piece.missing));
+      if (piece.missing) this.mark(counted(words.missing, piece.missing));
       const bytes = Uint8Array.from(atob(piece.data), (c) => c.charCodeAt(0));
       this.text(this.decoder.decode(bytes, { stream: true }));
     }
@@ -77,7 +77,7 @@
           this.cut.className = "log-cut";
           this.line.append(this.cut);
         }
-        this.cut.textContent = " … " + words.cut.replace("{count}", this.over);
+        this.cut.textContent = " … " + counted(words.cut, this.over);
       }
       if (!text) return;
       this.length += text.length;

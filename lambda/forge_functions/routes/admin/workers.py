@@ -25,13 +25,18 @@ from forge_functions.middleware.guarded_route import Router
 router = Router(prefix="/api/v1/admin/workers", tags=["admin"], responses=problems(401, 403))
 
 
-class NewWorker(Body):
+class WorkerBody(Body):
     """A worker to create: its name, and labels that it cannot change."""
 
     name: Annotated[Word, Field(examples=["gpu-1"])]
     kind: WorkerKind = WorkerKind.PERSISTENT
     labels: Annotated[dict[Word, Word], Field(default_factory=dict, max_length=100)]
     lasts_s: LastsS = None
+
+
+class NewWorker(WorkerBody):
+    """A worker with a token, and the key that it signs with."""
+
     public_key: PublicKey = None
 
 

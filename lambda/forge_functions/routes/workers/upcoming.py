@@ -17,10 +17,10 @@ router = Router(prefix="/api/v1/workers/next", tags=["workers"], responses=probl
 
 
 @router.post("")
-def upcoming(body: messages.Boot, caller: AsWorker, shared: Shared) -> Upcoming:
+def upcoming(body: messages.Next, caller: AsWorker, shared: Shared) -> Upcoming:
     """Show the job that the worker would likely be granted next. It stays in the queue."""
     with shared.matching.lanes(shared.database, caller.id, body.boot_id) as lanes:
-        return Upcoming(grant=next_job(shared.database, lanes))
+        return Upcoming(grant=next_job(shared.database, lanes, body.past))
 
 
 @router.post("/{job_id}/objects", responses=problems(404))

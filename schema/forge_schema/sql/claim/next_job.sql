@@ -9,7 +9,7 @@ FROM unnest(%(lanes)s::integer[]) WITH ORDINALITY AS one (lane_id, place)
 JOIN lane ON lane.id = one.lane_id AND NOT lane.paused
 CROSS JOIN LATERAL (
     SELECT nice, job_id, attempt, failures, losses, preemptions FROM ready
-    WHERE ready.lane_id = lane.id
+    WHERE ready.lane_id = lane.id AND ready.job_id <> ALL(%(past)s::bigint[])
     ORDER BY nice, job_id
     LIMIT CASE
         WHEN lane.limited AND NOT EXISTS (

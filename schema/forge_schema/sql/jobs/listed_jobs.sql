@@ -1,5 +1,22 @@
 -- Jobs by id as a list shows them: their states, how long the current or the last attempt has run,
--- and the last metrics of rank 0 by name.
+-- and the last metrics of rank 0 by name. Of those that are ready, whether no online worker could run
+-- them, even when idle: once for each shape, since a worker is compared with each.
+WITH waiting AS (
+    SELECT job.id AS job_id, lane.shape_id
+    FROM job
+    JOIN lane ON lane.id = job.lane_id
+    JOIN ready
+        ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
+    WHERE job.id = ANY(%(job_ids)s::bigint[])
+),
+unserved AS MATERIALIZED (
+    SELECT shape.id
+    FROM shape
+    WHERE shape.id IN (SELECT shape_id FROM waiting)
+        AND NOT EXISTS (
+            SELECT FROM worker WHERE worker.status <> 'offline' AND forge_serves(shape, worker)
+        )
+)
 SELECT
     job_status.*,
     CASE
@@ -10,7 +27,11 @@ SELECT
         WHEN job_status.state = 'running' OR job_status.finished_at IS NOT NULL
             THEN coalesce(said.values, '{}')
         ELSE '{}'
-    END AS metrics
+    END AS metrics,
+    EXISTS (
+        SELECT FROM waiting JOIN unserved ON unserved.id = waiting.shape_id
+        WHERE waiting.job_id = job_status.job_id
+    ) AS unservable
 FROM job_status
 LEFT JOIN LATERAL (
     SELECT extract(

@@ -9,7 +9,7 @@ WITH own AS MATERIALIZED (
         lease.*, job.spec ->> 'launcher' AS launcher,
         CASE
             WHEN forming.grows IS NOT NULL AND %(reason)s::text = 'run_ended'
-                THEN format('to go on with %%s machines instead of %%s', forming.grows, lease.nodes)
+                THEN format('to continue with %%s machines instead of %%s', forming.grows, lease.nodes)
         END AS grows
     FROM lease
     JOIN job ON job.id = lease.job_id

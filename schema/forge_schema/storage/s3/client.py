@@ -19,6 +19,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from forge_schema.model.quantities import counted, duration_text
 from forge_schema.storage.keys import is_valid
 from forge_schema.storage.store import (
     ObjectMissing,
@@ -106,7 +107,9 @@ def probe(
     asking.start()
     asking.join(CHECK_SECONDS)
     if not outcome:
-        raise StoreUnreachable(f"{url} does not answer within {CHECK_SECONDS:.0f} s", hint=ENDPOINT)
+        raise StoreUnreachable(
+            f"{url} does not answer within {duration_text(CHECK_SECONDS)}", hint=ENDPOINT
+        )
     if outcome[0]:
         raise outcome[0]
 
@@ -170,7 +173,7 @@ def _fault(bucket: str, prefix: str, endpoint_url: str | None) -> str | None:
     if endpoint_url is not None and not re.match(r"https?://[^/]", endpoint_url):
         return f"endpoint_url {endpoint_url!r} is not http:// or https://"
     if len(prefix.encode(errors="replace")) > PREFIX_BYTES:
-        return f"the prefix is longer than {PREFIX_BYTES} bytes"
+        return f"the prefix is longer than {counted(PREFIX_BYTES, 'byte')}"
     if prefix and not is_valid(prefix):
         return f"{prefix!r} cannot begin the name of an object"
     return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from botocore.config import Config
 
+from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage.keys import checked, checked_digest
 from forge_schema.storage.opening import S3Place, s3_place, split
@@ -36,7 +37,7 @@ class S3Signer:
     ) -> SignedUrl:
         if size > LARGEST:
             raise ObjectTooLarge(
-                f"it has {size} bytes, but S3 accepts at most {LARGEST} in one upload",
+                f"it has {size_text(size)}, but S3 accepts at most {size_text(LARGEST)} at once",
                 hint="write several smaller files, or use a worker that reaches the store directly",
             )
         checksum = b64encode(bytes.fromhex(checked_digest(sha256))).decode()

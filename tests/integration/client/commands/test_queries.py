@@ -92,3 +92,36 @@ def test_a_person_at_a_terminal_is_asked(
         os.close(theirs)
     assert "Cancel 1 job? [y/N]" in done.stderr
     assert (done.returncode, rig.state(job)) == (code, state)
+
+
+def test_the_start_of_a_name_is_confirmed_and_a_whole_one_is_not(forge: Command, rig: Rig) -> None:
+    first, second = (rig.submit(name=name, owner="ann") for name in ("resnet", "vgg-large"))
+    told(forge("cancel", "vgg"), 2, f"{second} 'vgg-large', queued, of ann", "--yes")
+    assert rig.state(second) == "ready"
+    assert forge("cancel", "resnet").returncode == 0
+    assert forge("cancel", "vgg", "--yes").returncode == 0
+    assert [rig.state(job) for job in (first, second)] == ["cancelled"] * 2
+
+
+def test_ps_says_that_no_worker_can_run_a_job(forge: Command, rig: Rig) -> None:
+    rig.worker()
+    rig.submit(name="large", owner="ann", gpus=8)
+    rig.submit(name="small", owner="ann")
+    small, large = forge("ps").stdout.splitlines()[1:]
+    assert "no worker can run it" in large
+    assert "no worker" not in small
+
+
+def test_sweeps_are_listed_and_named_by_their_start(forge: Command, rig: Rig) -> None:
+    for name in ("rates-1a2b", "rates-3c4d", "depth-5e6f"):
+        rig.submit_many(2, name="x", owner="ann", sweep=name)
+    rows = [json.loads(row) for row in forge("sweep", "list", "-o", "jsonl").stdout.splitlines()]
+    assert [(row["sweep"], row["jobs"]) for row in rows] == [
+        ("depth-5e6f", 2),
+        ("rates-3c4d", 2),
+        ("rates-1a2b", 2),
+    ]
+    shown = json.loads(forge("sweep", "show", "depth", "-o", "json").stdout)
+    assert shown["sweep"] == "depth-5e6f"
+    told(forge("sweep", "show", "rates"), 2, "rates-3c4d or rates-1a2b", "forge sweep list")
+    told(forge("sweep", "show", "none"), 3, "no sweep 'none'", "forge sweep list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from forge_schema.model.states import Phase
 from support.client.command import FORGE
 from support.client.entering import WAITS, enter_in_a_terminal
 from support.gangs.runs import running
+from support.services import require
 from support.waiting import eventually
 from support.warm.process import Warm
 from support.workers.attempts import desk
@@ -18,29 +20,41 @@ from support.workers.worker import Bed, bed
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from support.queue.rig import Rig
 
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; exit 7'
 
 
-def words(url: str, job: int, *command: str, rank: int | None = None) -> list[str]:
+def words(
+    url: str, job: int, *command: str, rank: int | None = None, verb: str = "exec"
+) -> list[str]:
     place = ["--database-url", url, "--store-url", "file:///nowhere"]
     chosen = [] if rank is None else ["--rank", str(rank)]
-    return [str(FORGE), *place, "exec", *chosen, str(job), *(["--", *command] if command else [])]
+    return [str(FORGE), *place, verb, *chosen, str(job), *(["--", *command] if command else [])]
 
 
 def run(
-    url: str, job: int, *command: str, typed: str = "", rank: int | None = None
+    url: str,
+    job: int,
+    *command: str,
+    typed: str = "",
+    rank: int | None = None,
+    verb: str = "exec",
 ) -> subprocess.CompletedProcess[str]:
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     env = {**os.environ, "FORGE_OWNER": "ann"}
-    given = words(url, job, *command, rank=rank)
+    given = words(url, job, *command, rank=rank, verb=verb)
     with Warm("forge_client.main", given, env=env, text=True, **pipes) as process:
         out, err = process.communicate(typed, timeout=60)
     return subprocess.CompletedProcess(given, process.returncode, out, err)
 
 
-def test_a_running_job_is_entered(both: Bed) -> None:
+def test_a_running_job_is_entered(
+    both: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(shutil.which("ssh"), "OpenSSH's client")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     both.worker()
     url = both.database.url
     job = both.script(WAITS, env={"MINE": "my own"})
@@ -49,11 +63,14 @@ def test_a_running_job_is_entered(both: Bed) -> None:
 
     looked = run(url, job, "sh", "-c", LOOKS, typed="typed")
     assert (looked.returncode, looked.stdout) == (7, f"{uid} {folder} my own {job} typed\n")
+    inside = run(url, job, "-T", LOOKS, typed="by ssh", verb="ssh")
+    assert (inside.returncode, inside.stdout) == (7, f"{uid} {folder} my own {job} by ssh\n")
     # Some engines say that it cannot be executed.
     assert run(url, job, "no-such-program").returncode in {126, 127}
     entered = [e for e in both.jobs.events(job) if e["action"] == "entered"]
     assert [(e["actor"], e["detail"]["program"]) for e in entered] == [
         ("user:ann", "sh"),
+        ("user:ann", "ssh"),
         ("user:ann", "no-such-program"),
     ]
     enter_in_a_terminal(words(url, job), os.environ)
@@ -61,7 +78,7 @@ def test_a_running_job_is_entered(both: Bed) -> None:
     assert run(url, job, "touch", "go").returncode == 0
     both.succeeds(job)
     late = run(url, job, "ls")
-    assert (late.returncode, "is not running: it is succeeded" in late.stderr) == (4, True)
+    assert (late.returncode, "is not running: it has succeeded" in late.stderr) == (4, True)
 
 
 def test_each_rank_of_a_job_is_entered_on_its_worker(tmp_path: Path, database_url: str) -> None:

@@ -6,27 +6,24 @@ import hashlib
 import os
 import signal
 import subprocess
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_functions.auth import shell_ticket
 from forge_functions.streams import relay
-from forge_schema.access.api_keys import Keys
 from forge_schema.http_client import tls_context
 from forge_schema.model.states import Phase, Role
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellNews, ShellTicket, connect
 from support.client.command import FORGE
 from support.client.entering import WAITS, enter_in_a_terminal
+from support.client.person import Person, entries
 from support.http.api import problem
 from support.http.certificates import certificates
-from support.warm.process import Warm
 from support.workers.http_bed import http_bed
 from support.workers.worker import bed
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from forge_schema.model.lease import Grant
@@ -37,36 +34,6 @@ if TYPE_CHECKING:
 LOOKS = 'echo "$(id -u) $(pwd) $MINE $FORGE_JOB_ID $(cat)"; echo aside >&2; exit 7'
 LASTING = "exec sleep 86399"
 LARGE = 3_000_000
-
-
-class Person:
-    """Somebody with a key, on any machine."""
-
-    def __init__(self, made: Bed, url: str, owner: str, role: Role = Role.SUBMITTER) -> None:
-        key = Keys(made.database, actor="user:root").create(owner, role)[1]
-        kept = {name: it for name, it in os.environ.items() if not name.startswith("FORGE_")}
-        self.env = {**kept, "FORGE_URL": url, "FORGE_API_KEY": key}
-
-    def __call__(self, *words: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run `forge exec` with pipes."""
-        with self.started(*words) as process:
-            out, err = process.communicate(typed, timeout=120)
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-    @contextmanager
-    def started(self, *words: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:  # noqa: ANN401  files of all kinds
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        given = [str(FORGE), "exec", *words]
-        with Warm("forge_client.main", given, env=self.env, **{**pipes, **streams}) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-
-def entries(made: Bed, job: int) -> list[tuple[str, dict[str, Any]]]:
-    events = [event for event in made.jobs.events(job) if event["action"] == "entered"]
-    return [(event["actor"].partition(":")[0], event["detail"]) for event in events]
 
 
 def alive(words: str) -> bool:
@@ -109,7 +76,7 @@ def test_job_is_entered_from_anywhere(
         assert Person(made, url, "root", Role.ADMIN)(str(job), "--", "touch", "go").returncode == 0
         made.succeeds(job)
         late = ann(str(job), "--", "ls")
-        assert (late.returncode, b"is not running: it is succeeded" in late.stderr) == (4, True)
+        assert (late.returncode, b"is not running: it has succeeded" in late.stderr) == (4, True)
 
 
 def _left(ann: Person, job: int, eventually: Eventually) -> None:
@@ -315,3 +282,44 @@ def test_shell_that_says_nothing_for_long_is_closed(
         shell = eventually(lambda: next(iter(shells), None))
         with connect(door.api.url, f"{WORKER_PATH}/{shell}", door.lease, door.tls):
             assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_over"
+
+
+@pytest.mark.parametrize("end", ["key", "attempt"])
+def test_shell_ends_with_the_right_to_it(
+    end: str, door: Door, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(relay, "LOOK_EVERY_S", 0.05)
+    ticket = door.runs().ticket("ls")
+    shells = door.api.services.relay._open
+    headers = {"Authorization": f"Bearer {ticket.ticket}"}
+    with connect(door.api.url, CALLER_PATH, headers, door.tls) as caller:
+        caller.send(ticket.order)
+        shell = eventually(lambda: next(iter(shells), None))
+        with connect(door.api.url, f"{WORKER_PATH}/{shell}", door.lease, door.tls) as worker:
+            assert worker.recv(60) == ticket.order
+            if end == "key":
+                door.api.keys.revoke(door.ann.key_id)
+            else:
+                door.api.rig.finish(door.grant)
+            assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_withdrawn"
+            with pytest.raises(ConnectionClosed):
+                worker.recv(60)
+
+
+def test_ssh_and_ports_need_the_same_right_as_a_command(door: Door) -> None:
+    path = f"/api/v1/queue/jobs/{door.runs().job}/shells"
+    viewer, bob = door.api.key("ann", Role.VIEWER), door.api.key("bob")
+    taken: list[dict[str, object]] = [{"ssh": True}, {"ports": [8888]}]
+    for body in taken:
+        problem(viewer.call("POST", path, body), 403, "forbidden")
+        problem(bob.call("POST", path, body), 404, "job_unknown")
+        assert ShellTicket.model_validate(door.ann.post(path, body)).worker == "one"
+    refused: list[dict[str, object]] = [
+        {"ports": [80]},
+        {"ports": [8888], "ssh": True},
+        {"ports": ["10.0.0.1:8888"]},
+    ]
+    for body in refused:
+        problem(door.ann.call("POST", path, body), 422, "invalid")
+    told = [e["detail"] for e in door.api.rig.jobs.events(door.job) if e["action"] == "entered"]
+    assert [(one["program"], one.get("ports")) for one in told] == [("ssh", None), ("port", [8888])]

@@ -118,9 +118,12 @@ class HttpGateway:
         with self._unanswered as ask:
             yield self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
 
-    def next_job(self) -> Grant | None:
+    def next_job(self, past: Sequence[int] = ()) -> Grant | None:
+        # A server of an earlier version refuses the field.
+        passed = {"past": list(past)} if past else {}
+        wanted = messages.Next(boot_id=self._boot_id, **passed)
         try:
-            return self._session.post("/next", messages.Boot(boot_id=self._boot_id), Upcoming).grant
+            return self._session.post("/next", wanted, Upcoming).grant
         except ServerRefused:
             # A server of an earlier version does not know.
             return None

@@ -11,6 +11,7 @@ from typing import BinaryIO, TypeVar
 import httpx
 import stamina
 from forge_schema.http_client import open_client
+from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.answers import Nothing, SignedUrls
 from forge_schema.protocol.messages import (
@@ -102,6 +103,9 @@ class HttpObjects:
             wanted = _put(key, file.tell(), digest, if_absent=if_absent)
             return _again(lambda: self._send(wanted, lambda: _read(file, progress)))
 
+    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:  # noqa: ARG002
+        return False
+
     def put_together(self, objects: Mapping[str, bytes]) -> bool:
         if not self._store.session.stores_small_objects:
             return False
@@ -121,7 +125,8 @@ class HttpObjects:
 
     def stream(self, key: str) -> Generator[bytes, None, None]:
         with self._receiving(key) as response:
-            yield from response.iter_bytes(CHUNK)
+            # As they come: to gather larger pieces costs as much time as all the rest.
+            yield from response.iter_bytes()
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         _again(lambda: self._get_file(key, path, progress))
@@ -263,7 +268,7 @@ def _checked(response: httpx.Response, key: str) -> None:
     if status == TOO_LARGE:
         size = response.request.headers.get("Content-Length", "?")
         raise ObjectTooLarge(
-            f"the store, or a proxy in front of it, refuses an object of {size} bytes"
+            f"the store, or a proxy in front of it, refuses an object of {size_text(size)}"
         )
     if status >= 500 or status in PASSING:  # noqa: PLR2004
         raise StoreUnreachable(said)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from docker.errors import APIError, NotFound
 from docker.models.containers import ContainerCollection
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.runners.docker.engine import (
     UNREACHABLE,
@@ -323,7 +324,8 @@ class ContainerHandle:
         if not lives and time.monotonic() - self._answered > patience_s:
             said = f"the job ended while the container engine did not answer: {error}"
             if self._process is None:
-                said = f"the container engine did not answer for {ENGINE_PATIENCE_S:.0f} s: {error}"
+                period = duration_text(ENGINE_PATIENCE_S)
+                said = f"the container engine did not answer for {period}: {error}"
             self._end(Exit(code=None, detail=said))
 
     def _await_change(self, seconds: float) -> None:

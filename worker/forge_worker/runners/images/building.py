@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from docker.errors import APIError
 from docker.utils import build as context_of
 from docker.utils.json_stream import json_stream
+from forge_schema.model.quantities import duration_text
 
 from forge_worker.runners.runner import ImageMissing, StartFailed
 
@@ -35,7 +36,7 @@ REQUEST_TIMEOUT_S = 120
 OK = 200
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds
-TOO_LONG = "it took longer than the limit of {limit:.0f} s"
+TOO_LONG = "it took longer than the limit of {limit}"
 
 
 class BuildOutput:
@@ -161,7 +162,7 @@ def run_build(
     if is_whole(client, build.tag, output):
         return
     if time.monotonic() >= deadline:
-        raise _failed(build, TOO_LONG.format(limit=build.limit_s), output)
+        raise _failed(build, TOO_LONG.format(limit=duration_text(build.limit_s)), output)
     if output.failure:
         raise _failed(build, output.failure, output)
     raise StartFailed(f"the engine ended the build of {build.dockerfile} without a reason")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import stamina
 from docker.errors import APIError, ImageNotFound, NotFound
+from forge_schema.model.quantities import counted, duration_text, size_text
 
 from forge_worker.runners.docker.engine import is_silence
 from forge_worker.runners.images.reference import ID, Reference, parse
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from forge_worker.runners.docker.hardening import DockerPolicy
 
 EVERY_S = 5.0
-MB = 1_000_000
 DONE = {"Pull complete", "Already exists"}
 NO_ROOM = "no space left on device"
 PULL_ATTEMPTS = 3
@@ -67,7 +67,7 @@ class PullProgress:
     def end(self) -> None:
         """Report what was pulled in total."""
         took_s = time.monotonic() - self._began
-        self.say(f"pulled {self.name}: {self._summary()} in {took_s:.0f} s")
+        self.say(f"pulled {self.name}: {self._summary()} in {duration_text(took_s)}")
 
     def _say_now_and_then(self) -> None:
         if self._said is None:
@@ -78,9 +78,10 @@ class PullProgress:
             self.say(f"pulling {self.name}: {self._summary()}")
 
     def _summary(self) -> str:
-        came = sum(current for current, _ in self._layers.values()) / MB
-        total = sum(total for _, total in self._layers.values()) / MB
-        return f"{len(self._done)} of {len(self._layers)} layers, {came:.1f} of {total:.1f} MB"
+        came = sum(current for current, _ in self._layers.values())
+        total = sum(total for _, total in self._layers.values())
+        layers = counted(len(self._layers), "layer")
+        return f"{len(self._done)} of {layers}, {size_text(came)} of {size_text(total)}"
 
 
 def _unheard(_step: dict[str, Any]) -> None:

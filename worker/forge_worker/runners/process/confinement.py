@@ -67,6 +67,19 @@ class Confinement:
                 return sum(int(count) for name, count in pairs if name == "oom_kill")
         return 0
 
+    def oom_event(self) -> int | None:
+        """Return a descriptor that can be read from when the kernel is about to kill for memory.
+
+        None under version 2, where it kills the whole group, so that no process is left to end.
+        """
+        group = self._groups.get("memory")
+        if group is None or not (group / "cgroup.event_control").exists():
+            return None
+        event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        control = os.open(group / "memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
+        (group / "cgroup.event_control").write_text(f"{event} {control}")
+        return event
+
     def end(self) -> None:
         """Kill all processes in the groups, and remove the groups."""
         until = time.monotonic() + EMPTY_PATIENCE_S

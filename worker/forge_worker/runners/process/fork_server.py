@@ -47,7 +47,7 @@ def _next(requests: socket.socket) -> socket.socket | None:
     return agent
 
 
-def _start(agent: socket.socket, requests: socket.socket, place: int) -> None:
+def _start(agent: socket.socket, requests: socket.socket, place: int | None) -> None:
     try:
         pid = os.fork()
     except OSError:

@@ -10,7 +10,7 @@ library. Its stderr is the job's log.
 Memory is polled (see `descendants.memory_bytes`) in addition to the control group's limit, if there
 is one (see `confinement`). Polling needs no privileges, works everywhere, and ends the whole job
 instead of one process picked by the kernel. Without a group, a job can exceed its limit for a
-moment.
+moment. With one, the kernel says when it kills, and memory that stays the same is polled seldom.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from forge_worker.runners.process.confinement import confine, parents
 from forge_worker.runners.process.descendants import descendants, kill_children, memory_bytes
 from forge_worker.runners.process.door import EXIT, opened
 from forge_worker.runners.process.output import Output
+from forge_worker.runners.process.pace import Pace
 
 if TYPE_CHECKING:
     import socket
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 LENGTH = struct.Struct("!Q")
 # The end of the command line of the fork server, which the job's takes the place of in its shim.
 BLANK = "-" * 4096
-# Polling intervals: usually, if a control group holds the job to its limit, above half of it.
-CALM_S, HELD_S, ALERT_S = 0.5, 1.0, 0.1
 # As in the agent's record: JSON escapes a character with up to six bytes.
 DETAIL_LENGTH = 300
 NEVER = float("inf")
@@ -85,9 +84,11 @@ class Shim:
         )
         self._pid = spawn(order, self._sink, self._confinement)
         os.close(self._sink)
-        self._measure_at = time.monotonic() + ALERT_S
+        self._pace = Pace(order.memory_bytes, held=self._confinement.holds_memory)
+        self._measure_at = time.monotonic() + self._pace.hasten()
         self._open_door()
         self._tell(pid=self._pid)
+        self._watch_memory()
         while self._status is None:
             self._turn()
         stubborn = kill_children()
@@ -121,6 +122,16 @@ class Shim:
         self._selector.register(self._source, selectors.EVENT_READ, self._copy)
         self._selector.register(self._agent, selectors.EVENT_READ, self._obey)
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
+
+    def _watch_memory(self) -> None:
+        with contextlib.suppress(OSError):  # without it, a kill is seen at the next look
+            if (event := self._confinement.oom_event()) is not None:
+                self._selector.register(event, selectors.EVENT_READ, lambda: self._alert(event))
+
+    def _alert(self, event: int) -> None:
+        """Look soon, and again: the kernel kills only after it has said so."""
+        os.eventfd_read(event)
+        self._measure_at = time.monotonic() + self._pace.hasten()
 
     def _open_door(self) -> None:
         if self._order.alone_s > 0:
@@ -225,8 +236,7 @@ class Shim:
         limit = self._order.memory_bytes
         used = memory_bytes(descendants(os.getpid()), limit)
         self._peak = max(self._peak, used)
-        calm_s = HELD_S if self._confinement.holds_memory else CALM_S
-        self._measure_at = time.monotonic() + (ALERT_S if used > limit / 2 else calm_s)
+        self._measure_at = time.monotonic() + self._pace.next(used)
         self._look_for_oom()
         self._oom = self._oom or used > limit
         if self._oom:
@@ -274,27 +284,32 @@ def receive_order(agent: socket.socket) -> Order | None:
         return Order(**json.loads(stream.read(LENGTH.unpack(size)[0])))
 
 
-def title_place() -> int:
+def title_place() -> int | None:
     """Return the address of the fork server's blank title, which is that of its copies' too.
 
-    A process can change its command line only where the kernel shows its memory's layout.
+    A process can change its command line only where the kernel shows its memory's layout, which
+    macOS does not; there, a later agent does not find what an earlier one left.
     """
-    place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
+    try:
+        place = Path("/proc/self/cmdline").read_bytes().index(BLANK.encode())
+    except FileNotFoundError:
+        return None
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[ARG_START]
     return int(start) + place
 
 
-def belong_to(order: Order, place: int) -> None:
+def belong_to(order: Order, place: int | None) -> None:
     """Have a copy of the fork server write to its job's log, and carry its job's name."""
     log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.close(log)
-    title = "\0".join(order.title).encode().ljust(len(BLANK), b"\0")
-    ctypes.memmove(place, title, len(title))
+    if place is not None:
+        title = "\0".join(order.title).encode().ljust(len(BLANK), b"\0")
+        ctypes.memmove(place, title, len(title))
 
 
-def run(agent: socket.socket, place: int) -> None:
+def run(agent: socket.socket, place: int | None) -> None:
     """Run the job whose order comes over a socket, in a copy of the fork server.
 
     `place` is the address of its title.

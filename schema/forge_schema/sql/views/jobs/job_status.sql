@@ -63,7 +63,8 @@ SELECT
             ORDER BY member.rank
         )
         ELSE array_remove(ARRAY[worker.name], NULL)
-    END AS workers
+    END AS workers,
+    job.sweep
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id

@@ -1,0 +1,97 @@
+"""Copy objects from one store to another, and read each one back."""
+
+import hashlib
+import secrets
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge_schema.storage import Store
+from forge_schema.storage.store import ObjectMissing, StoredObject
+
+from forge_client.errors import ClientError
+
+AT_ONCE = 8
+BATCH = 256
+
+
+@dataclass
+class Copied:
+    """How many objects were copied, and how many the source has."""
+
+    copied: int = 0
+    bytes: int = 0
+    all: int = 0
+
+
+def copy(source: Store, target: Store) -> Copied:
+    """Copy the objects that `target` lacks. Objects never change, so it may be cut short and rerun.
+
+    Raises:
+        ClientError: an object reads differently from the target.
+        StoreError: a store does not answer.
+    """
+    done = Copied()
+    with (
+        ThreadPoolExecutor(AT_ONCE, thread_name_prefix="copy") as threads,
+        tempfile.TemporaryDirectory(prefix="forge-copy-") as folder,
+    ):
+        for batch in _batches(_lacking(source, target, done)):
+            sizes = threads.map(lambda one: _copy_one(source, target, one, Path(folder)), batch)
+            for size in sizes:
+                done.copied += size is not None
+                done.bytes += size or 0
+    return done
+
+
+def _lacking(source: Store, target: Store, done: Copied) -> Iterator[StoredObject]:
+    """Walk both listings, which are ordered by key, side by side."""
+    theirs = target.list("")
+    there = next(theirs, None)
+    for ours in source.list(""):
+        done.all += 1
+        while there is not None and there.key < ours.key:
+            there = next(theirs, None)
+        if there != ours:
+            yield ours
+
+
+def _batches(objects: Iterator[StoredObject]) -> Iterator[list[StoredObject]]:
+    batch: list[StoredObject] = []
+    for one in objects:
+        batch.append(one)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _copy_one(source: Store, target: Store, one: StoredObject, folder: Path) -> int | None:
+    """Copy an object and return its size; None if it has been removed meanwhile."""
+    path = folder / secrets.token_hex(12)
+    try:
+        source.get_file(one.key, path)
+        target.put_file(one.key, path)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        _check(target, one.key, digest)
+    except ObjectMissing:
+        return None
+    finally:
+        path.unlink(missing_ok=True)
+    return one.size
+
+
+def _check(target: Store, key: str, digest: bytes) -> None:
+    found = hashlib.sha256()
+    for chunk in target.stream(key):
+        found.update(chunk)
+    if found.digest() != digest:
+        target.delete(key)
+        raise ClientError(
+            f"{key} reads differently from {target.url} than it was written",
+            hint="check that store's disk; then run the command again",
+            code="copy_differs",
+        )

@@ -1,0 +1,124 @@
+"""The active virtual or conda environment of the submitter, as a list of packages."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from forge_client.project.environment.names import AN_EXTRA, canonical, name_of
+
+FORGE = "forge-queue"
+# What any environment has, and what this command itself needs: no sign of a project.
+TOOLS = frozenset({"pip", "setuptools", "wheel", "uv", FORGE})
+# The extras of forge-queue that are there for the user's own programs.
+OF_THE_USER = re.compile(r"extra\s*==\s*.(dev|examples|frames|parquet)\b")
+# Builds of PyTorch for one kind of device; no other index has them.
+TORCH_BUILD = re.compile(r"==\S+\+(cpu|cu\d+|rocm[\d.]+|xpu)$")
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+
+
+@dataclass(frozen=True)
+class Active:
+    """An active environment: its packages with versions, and those that no index has."""
+
+    name: str
+    python: str
+    pins: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return it as a list of requirements."""
+        builds = {match[1] for pin in self.pins if (match := TORCH_BUILD.search(pin))}
+        indexes = [f"--extra-index-url {TORCH_INDEX}{build}" for build in sorted(builds)]
+        return "".join(f"{line}\n" for line in (*indexes, *self.pins))
+
+
+def active_environment(variables: Mapping[str, str] = os.environ) -> Active | None:
+    """Return the active environment, or None if it holds nothing but tools, or none is active.
+
+    The base environment of conda is none of a project's, and is active by itself.
+    """
+    folder = _packages_folder(variables)
+    if folder is None:
+        return None
+    found = {canonical(one.name): one for one in distributions(path=[str(folder)])}
+    own = _of_the_project(found)
+    pins = [_pin(name, found[name]) for name in sorted(own)]
+    sent = tuple(pin for pin in pins if pin is not None)
+    left_out = tuple(name for name, pin in zip(sorted(own), pins, strict=True) if pin is None)
+    if not own:
+        return None
+    python = folder.parent.name.removeprefix("python").rstrip("t")
+    return Active(folder.parents[2].name, python, sent, left_out)
+
+
+def with_module(module: str, variables: Mapping[str, str] = os.environ) -> str | None:
+    """Return the name of the active environment if a module can be imported there."""
+    folder = _packages_folder(variables)
+    if folder and ((folder / module).is_dir() or (folder / f"{module}.py").is_file()):
+        return folder.parents[2].name
+    return None
+
+
+def _packages_folder(variables: Mapping[str, str]) -> Path | None:
+    conda = variables.get("CONDA_DEFAULT_ENV") != "base" and variables.get("CONDA_PREFIX")
+    prefix = variables.get("VIRTUAL_ENV") or conda
+    folders = sorted(Path(prefix).glob("lib/python3*/site-packages")) if prefix else []
+    return folders[-1] if folders else None
+
+
+def _of_the_project(found: Mapping[str, Distribution]) -> set[str]:
+    """Return the names of the packages that are not there only for the tools."""
+    tools = _closure(TOOLS & found.keys(), found)
+    own = {name for name in found if name not in tools or _is_asked_for(name, found[name])}
+    return _closure(own, found)
+
+
+def _is_asked_for(name: str, one: Distribution) -> bool:
+    """Tell whether somebody named it to pip. Other installers do not write that down."""
+    by_pip = (one.read_text("INSTALLER") or "").strip() == "pip"
+    return name not in TOOLS and by_pip and one.read_text("REQUESTED") is not None
+
+
+def _closure(names: Iterable[str], found: Mapping[str, Distribution]) -> set[str]:
+    """Return packages with all that they require, as far as it is installed."""
+    closed: set[str] = set()
+    rest = list(names)
+    while rest:
+        if (name := rest.pop()) in closed:
+            continue
+        closed.add(name)
+        rest += [needed for needed in _needs(name, found[name]) if needed in found]
+    return closed
+
+
+def _needs(name: str, one: Distribution) -> list[str]:
+    left_out = OF_THE_USER if name == FORGE else AN_EXTRA
+    return [name_of(line) for line in one.requires or [] if not left_out.search(line)]
+
+
+def _pin(name: str, one: Distribution) -> str | None:
+    """Return the line that installs a package elsewhere; None if only this machine has it."""
+    source = _source(one)
+    # Conda notes the folder in which the package was built; the index has the same version.
+    if source is None or (one.read_text("INSTALLER") or "").strip() == "conda":
+        return f"{name}=={one.version}"
+    url, vcs = str(source.get("url", "")), source.get("vcs_info")
+    if isinstance(vcs, dict) and "://" in url and not url.startswith("file:"):
+        return f"{name} @ {vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
+    return f"{name} @ {url}" if url.startswith("https://") else None
+
+
+def _source(one: Distribution) -> dict[str, Any] | None:
+    text = one.read_text("direct_url.json")
+    if text is None:
+        return None
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,17 @@
+"""The names of packages, as an index knows them."""
+
+import re
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+AN_EXTRA = re.compile(r";.*\bextra\s*==")
+
+
+def canonical(name: str) -> str:
+    """Return a package's name as an index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def name_of(requirement: str) -> str:
+    """Return the canonical name in a requirement such as `NumPy>=2`; "" without one."""
+    match = NAME.match(requirement.strip())
+    return canonical(match[0]) if match else ""

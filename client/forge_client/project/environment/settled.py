@@ -1,0 +1,117 @@
+"""Requests with their packages: what `forge submit` sends of a project's environment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from forge_schema.model.packages import LOCK, Environment
+
+from forge_client.project.environment import notebook
+from forge_client.project.environment.choice import Chosen, Wanted, choose
+from forge_client.project.environment.locks import stored
+from forge_client.project.listing import Entry, Listing
+from forge_client.project.request import IMAGE_WAYS, Request
+
+# A list that Forge wrote, for the worker to resolve.
+PLAIN = ".forge-requirements"
+WRITTEN = (LOCK, PLAIN)
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Jobs that name what they install, and the files of their project with the lists of it.
+
+    `said` tells people what was chosen, and `environments` by the path of a list.
+    """
+
+    requests: list[Request]
+    listing: Listing
+    said: tuple[str, ...] = ()
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+
+    def shown(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a job that show people its environment."""
+        found = self.environments.get(spec.get("requirements") or "")
+        return {"environment": found.model_dump(exclude_none=True)} if found else {}
+
+
+def settle(
+    requests: Sequence[Request], listing: Listing, below: Mapping[str, Any] | None = None
+) -> Settled:
+    """Choose what jobs install, and how a notebook among them is run.
+
+    Args:
+        requests: the jobs.
+        listing: the content of their bundle.
+        below: the fields from a saved config.
+
+    Raises:
+        ClientError: as `choose`.
+    """
+    settling = _Settling(listing, below or {})
+    settled = [settling.request(one) for one in requests]
+    # A folder that `forge code` fetched has those of its job.
+    theirs = tuple(one for one in listing.entries if not one.name.startswith(WRITTEN))
+    whole = replace(listing, entries=(*theirs, *settling.lists.values()))
+    return Settled(settled, whole, tuple(dict.fromkeys(settling.said)), settling.environments)
+
+
+@dataclass
+class _Settling:
+    listing: Listing
+    below: Mapping[str, Any]
+    chosen: dict[Wanted, Chosen] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    lists: dict[str, Entry] = field(default_factory=dict)
+    environments: dict[str, Environment] = field(default_factory=dict)
+
+    def request(self, request: Request) -> Request:
+        # A handler runs in the worker's own environment.
+        if request.handler or self.below.get("handler"):
+            return request
+        settled = request.model_copy(update={"requirements": self._requirements(request)})
+        if request.command and notebook.is_notebook(request.command):
+            return settled.model_copy(update={"command": notebook.command_for(request.command)})
+        return settled
+
+    def _requirements(self, request: Request) -> str | Literal[False] | None:
+        asked = request.requirements
+        if asked is False:
+            self.said.append("none, as requested")
+        if asked is False or (asked is None and "requirements" in self.below):
+            return asked
+        wanted = Wanted(
+            asked,
+            has_image=any(getattr(request, way) or self.below.get(way) for way in IMAGE_WAYS),
+            whole=(request.kind or self.below.get("kind")) == TEST,
+            is_notebook=notebook.is_notebook(request.command),
+        )
+        if wanted not in self.chosen:
+            self.chosen[wanted] = choose(self.listing, wanted)
+            self.said.append(self.chosen[wanted].said)
+        return self._path(self.chosen[wanted])
+
+    def _path(self, chosen: Chosen) -> str | None:
+        """Return the path of a list in the bundle, to which it is added if Forge wrote it."""
+        path = chosen.file or None
+        if chosen.text:
+            stem = LOCK if chosen.environment and chosen.environment.lock else PLAIN
+            path = self._added(stem, chosen.text)
+        if path and chosen.environment:
+            self.environments[path] = chosen.environment
+        return path
+
+    def _added(self, stem: str, text: str) -> str:
+        file = stored(text)
+        for number in range(len(self.lists) + 1):
+            name = f"{stem}{f'-{number}' if number else ''}.txt"
+            if self.lists.setdefault(name, _entry(name, file)).path == file:
+                return name
+        raise AssertionError("unreachable")
+
+
+def _entry(name: str, file: Path) -> Entry:
+    found = file.stat()
+    return Entry(name, file, folder=False, size=found.st_size, mtime_ns=found.st_mtime_ns)

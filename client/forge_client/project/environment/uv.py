@@ -1,0 +1,112 @@
+"""Run uv on the submitter's machine, to resolve a list of packages to a lock."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from forge_schema.model.packages import uv_variables
+from forge_schema.model.quantities import duration_text
+
+LIMIT_S = 120
+MOST = 300
+# What uv draws around its words.
+FRAME = re.compile(r"[^\x21-\x7e]+")
+ABSENT = re.compile(r"Because (\S+) was not found in the package registry")
+CALM = {
+    "NO_COLOR": "1",
+    "UV_NO_PROGRESS": "1",
+    "UV_PYTHON_DOWNLOADS": "never",
+    "UV_SYSTEM_CERTS": "1",
+}
+STALE = "needs to be updated"
+
+
+class NotLocked(Exception):
+    """There is no lock, for a reason that the user may want to know."""
+
+
+@dataclass(frozen=True)
+class Uv:
+    """The uv program of this Python, or else the one on the PATH."""
+
+    program: str
+
+    @classmethod
+    def here(cls) -> "Uv":
+        """Return it.
+
+        Raises:
+            NotLocked: there is none.
+        """
+        beside = Path(sys.executable).with_name("uv")
+        found = str(beside) if find_spec("uv") and beside.is_file() else shutil.which("uv")
+        if not found:
+            raise NotLocked("uv is not installed here: pip install uv")
+        return cls(found)
+
+    def says(self, *words: str, folder: Path, stdin: str = "") -> str:
+        """Run uv in a project's folder and return what it prints.
+
+        Raises:
+            NotLocked: it failed.
+        """
+        try:
+            done = subprocess.run(  # noqa: S603 - the words are ours
+                (self.program, *words),
+                cwd=folder,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+                env={**uv_variables(os.environ), **CALM, **os.environ},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NotLocked(f"uv took longer than {duration_text(LIMIT_S)}") from error
+        except OSError as error:
+            raise NotLocked(f"uv cannot be started: {error.strerror}") from error
+        if done.returncode != 0:
+            raise NotLocked(_reason(done.stderr))
+        return done.stdout
+
+
+def _reason(said: str) -> str:
+    lines = [FRAME.sub(" ", line).strip() for line in said.splitlines()]
+    told = [line for line in lines if line and not line.startswith(("warning:", "Using ", "hint:"))]
+    text = " ".join(told).removeprefix("error: ") or "no output"
+    return f"uv: {text[:MOST]}"
+
+
+def compiled(folder: Path, file: str | None, text: str, python: str) -> str:
+    """Return what a list of packages amounts to: all with their versions and digests.
+
+    Args:
+        folder: the project's.
+        file: the path of a requirements file in it, or of a pyproject.toml.
+        text: more requirements.
+        python: the least version of Python that they must fit, such as `3.11`.
+
+    Raises:
+        NotLocked: uv is missing or failed.
+    """
+    words = (
+        *("pip", "compile", "--universal", "--generate-hashes", "--python-version", python),
+        *("--no-header", "--no-annotate", "--quiet", *([file] if file else []), "-"),
+    )
+    return Uv.here().says(*words, folder=folder, stdin=text)
+
+
+def exported(folder: Path, *, whole: bool) -> str:
+    """Return a project's uv.lock as requirements; `whole` with its development groups.
+
+    Raises:
+        NotLocked: uv is missing or failed; `STALE` is in the message if the lock is out of date.
+    """
+    groups = () if whole else ("--no-dev",)
+    words = ("export", "--format", "requirements-txt", "--no-emit-project", "--no-header")
+    return Uv.here().says(*words, "--no-annotate", "--quiet", "--locked", *groups, folder=folder)

@@ -1,0 +1,110 @@
+"""Build the images forge-server, forge-sweeper and forge-worker: `make images`.
+
+Only the base image comes from a registry. The packages are downloaded here, and the build has no
+network.
+"""  # noqa: INP001 - a script, not a package
+
+import argparse
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import dist  # type: ignore[import-not-found]  # beside this script
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCKER = ROOT / "infra" / "docker"
+REQUIREMENTS = ROOT / "requirements"
+CONTEXT = ROOT / "build" / "images"
+BASE = "python:3.11-slim-bookworm"
+PYTHON = "3.11"
+GLIBC = ("2_28", "2_26", "2_17", "2014")
+LISTS = ("functions.txt", "worker.txt")
+IMAGES = ("server", "sweeper", "worker")
+
+
+def main() -> None:
+    """Build all and print their sizes."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--base", default=BASE, help=f"image with Python {PYTHON}; default: {BASE}")
+    parser.add_argument("--prefix", default="forge-", help="of the names; default: forge-")
+    parser.add_argument("--context", type=Path, default=CONTEXT, help="folder to build from")
+    given = parser.parse_args()
+    fill(given.context)
+    tag = version("forge-queue")
+    for name in IMAGES:
+        image = f"{given.prefix}{name}:{tag}"
+        build(given.context, name, image, given.base)
+        sys.stdout.write(f"{image}: {size(image) / 1e6:.0f} MB\n")
+
+
+def fill(context: Path) -> None:
+    """Put everything that the images are built from into a folder."""
+    context.mkdir(parents=True, exist_ok=True)
+    for file in (*DOCKER.iterdir(), *(REQUIREMENTS / name for name in LISTS)):
+        shutil.copy(file, context)
+    both = set.intersection(*(entries(REQUIREMENTS / name) for name in LISTS))
+    (context / "both.txt").write_text("\n".join(sorted(both)), encoding="utf-8")
+    download(context)
+    dist.build(context / "project")
+    # An image holds the wheel alone.
+    for sdist in (context / "project").glob("*.tar.gz"):
+        sdist.unlink()
+
+
+def entries(requirements: Path) -> set[str]:
+    """Return the entries of a pinned list, each with its hashes."""
+    found = re.split(
+        r"\n(?=[a-z0-9])", requirements.read_text(encoding="utf-8"), flags=re.IGNORECASE
+    )
+    return {entry.strip() for entry in found if "==" in entry.partition(" ")[0]}
+
+
+def download(context: Path) -> None:
+    """Download the pinned packages for the images' Python, and its pip, unless they are there."""
+    packages = context / "packages"
+    wanted = [str(REQUIREMENTS / name) for name in LISTS]
+    machine = platform.machine()
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
+    options = ["--no-deps", "--only-binary=:all:", "--implementation=cp"]
+    options += [f"--python-version={PYTHON}", f"--dest={packages}", f"--find-links={packages}"]
+    options += [f"--platform=manylinux{_joined(glibc)}_{machine}" for glibc in GLIBC]
+    lists = [word for name in wanted for word in ("-r", name)]
+    subprocess.run([*pip, *options, "--require-hashes", *lists], check=True)  # noqa: S603 - ours
+    here = f"pip=={version('pip')}"
+    subprocess.run([*pip, *options, here], check=True)  # noqa: S603 - as above
+    (pip_wheel,) = packages.glob(f"pip-{version('pip')}-*.whl")
+    pip_wheel.replace(context / "pip.whl")
+
+
+def _joined(glibc: str) -> str:
+    return glibc if glibc == "2014" else f"_{glibc}"
+
+
+def build(context: Path, target: str, image: str, base: str) -> None:
+    """Build one image; those that follow reuse its layers."""
+    words = ["docker", "build", "--quiet", "--network", "none", "--target", target, "--tag", image]
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        [*words, "--build-arg", f"BASE={base}", str(context)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"images: {image} could not be built:\n{done.stdout}{done.stderr}")
+
+
+def size(image: str) -> int:
+    """Return an image's size in bytes, its base included."""
+    asked = ["docker", "image", "inspect", image]
+    (found,) = json.loads(subprocess.run(asked, capture_output=True, check=True).stdout)  # noqa: S603 - as above
+    nbytes: int = found["Size"]
+    return nbytes
+
+
+if __name__ == "__main__":
+    main()

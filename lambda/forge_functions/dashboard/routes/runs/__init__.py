@@ -1,0 +1,1 @@
+"""The pages that look at several runs at once."""

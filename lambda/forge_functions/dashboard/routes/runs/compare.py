@@ -1,0 +1,125 @@
+"""Several jobs side by side: what they were given, what came of it, and their curves together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import LARGEST
+from forge_schema.model.job import JobDetail
+from forge_schema.model.states import TERMINAL_STATES
+from forge_schema.read.job_story import JobStory
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.visit.session import Visitor
+from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.services import Services, Shared
+
+router = APIRouter(prefix="/compare")
+MOST_JOBS = 12
+# What every job has of its own, or what the page shows elsewhere.
+OWN = {"name", "git", "bundle_digest", "idempotency_key", "from_checkpoint"}
+JobId = Annotated[int, Query(ge=1, le=LARGEST)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One job, and all that the page tells of it."""
+
+    job: JobDetail
+    ran_s: float
+    spent: Row
+    settings: dict[str, Any]
+    result: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @classmethod
+    def read(cls, shared: Services, who: Visitor, job_id: int) -> Self:
+        """Read a job that the visitor may see."""
+        service = shared.service(who)
+        job = service.job(job_id)
+        story = JobStory(shared.database, job_id)
+        return cls(
+            job,
+            sum(_ran(run) for run in story.runs() if run["rank"] == 0),
+            story.spent(),
+            dict(_flat(story.asked())),
+            dict(_flat(service.findings.result(job_id).values or {})),
+            {last.key: last.value for last in service.findings.last_metrics(job_id)},
+        )
+
+    @property
+    def label(self) -> str:
+        """What the job is called in a chart."""
+        return f"{self.job.name} {self.job.job_id}"
+
+
+@dataclass
+class Comparison:
+    """The rows of the page's table, one value per job."""
+
+    jobs: list[Compared]
+
+    @cached_property
+    def settings(self) -> list[tuple[str, list[Any]]]:
+        """What differs in their requests."""
+        rows = _rows([one.settings for one in self.jobs])
+        return [(key, values) for key, values in rows if any(v != values[0] for v in values)]
+
+    @property
+    def results(self) -> list[tuple[str, list[Any]]]:
+        """What they reported as their results."""
+        return _rows([one.result for one in self.jobs])
+
+    @property
+    def metrics(self) -> list[tuple[str, list[Any]]]:
+        """The last value of each metric."""
+        return _rows([one.metrics for one in self.jobs])
+
+    @property
+    def over(self) -> bool:
+        """Whether all have ended."""
+        return all(one.job.state in TERMINAL_STATES for one in self.jobs)
+
+    @property
+    def curves(self) -> list[dict[str, str]]:
+        """Where the page's script finds the curves."""
+        urls = [f"/jobs/{one.job.job_id}/series" for one in self.jobs]
+        return [{"url": url, "label": one.label} for url, one in zip(urls, self.jobs, strict=True)]
+
+
+@router.get("")
+def compare(
+    request: Request,
+    who: SeesPages,
+    shared: Shared,
+    job: Annotated[list[JobId], Query(max_length=1000)] = [],  # noqa: B006 never changed
+) -> Response:
+    """Show jobs side by side, the first ones if there are too many."""
+    chosen = list(dict.fromkeys(job))
+    told = Comparison([Compared.read(shared, who, one) for one in chosen[:MOST_JOBS]])
+    left_off = max(len(chosen) - MOST_JOBS, 0)
+    return page(request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS)
+
+
+def _ran(run: Row) -> float:
+    began = run["started_at"]
+    return ((run["finished_at"] or run["now"]) - began).total_seconds() if began else 0.0
+
+
+def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested objects, as `optimizer.lr`."""
+    for key, value in values.items():
+        if not within and key in OWN:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{within}{key}.")
+        else:
+            yield f"{within}{key}", value
+
+
+def _rows(columns: list[dict[str, Any]]) -> list[tuple[str, list[Any]]]:
+    keys = dict.fromkeys(key for column in columns for key in column)
+    return [(key, [column.get(key) for column in columns]) for key in keys]

@@ -1,0 +1,1 @@
+"""What a machine that joins gets: this installation's own package."""

@@ -1,0 +1,72 @@
+"""Joining: a machine loads the worker from here, and exchanges its line's token."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Request, Response, Security
+from fastapi.security import APIKeyHeader
+from forge_schema.access import tokens
+from forge_schema.access.join_line import PACKAGE
+from forge_schema.access.tokens import TokenKind, TokenMalformed
+from forge_schema.access.worker_tokens import JoinRefused, WorkerTokens
+from forge_schema.model.errors import ForgeError
+from forge_schema.protocol.answers import Joined
+from pydantic import Field
+
+from forge_functions.errors import Refused, problems
+from forge_functions.joining.package import package
+from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.guarded_route import Router
+from forge_functions.services import Shared
+
+NAME = "X-Join-Token"
+HEADER = APIKeyHeader(
+    name=NAME,
+    scheme_name="join",
+    auto_error=False,
+    description="The token of a line for a machine (`fgj_…`), which can be used once.",
+)
+
+router = Router(tags=["workers"])
+
+
+class Joining(Body):
+    """The secret part of the token that the machine chose for itself."""
+
+    secret: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@router.get(PACKAGE, responses={200: {"content": {"application/zip": {}}}, **problems(409)})
+def download() -> Response:
+    """Return this server's own package, a wheel. It holds no secrets; anyone may have it."""
+    found = package()
+    headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+    return Response(found.content, media_type="application/zip", headers=headers)
+
+
+@router.post("/api/v1/workers/join", responses=problems(401, 429))
+def join(
+    body: Joining,
+    shared: Shared,
+    request: Request,
+    said: Annotated[str | None, Security(HEADER)] = None,
+) -> Joined:
+    """Exchange a token to join with, once. A repeat with the same secret has the same answer."""
+    try:
+        token = tokens.parse(said or "", TokenKind.JOIN)
+        joining = WorkerTokens(shared.database, actor=f"worker:{token.id}")
+        worker_id, name, text = joining.join(token, body.secret)
+    except TokenMalformed as error:
+        raise _refused(error) from error
+    except JoinRefused as error:
+        who = f"join:{token.id}@{request.client.host if request.client else ''}"
+        shared.failures.check(who)
+        shared.failures.count(who)
+        raise _refused(error) from error
+    return Joined(worker_id=worker_id, token=text, name=name)
+
+
+def _refused(error: ForgeError) -> Refused:
+    headers = {"WWW-Authenticate": NAME}
+    status = HTTPStatus.UNAUTHORIZED
+    return Refused(status, error.code, error.message, hint=error.hint, headers=headers)

@@ -1,0 +1,43 @@
+"""The wheel and the sdist: complete, and enough to run a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from zipfile import ZipFile
+
+import psycopg
+from support.cloud.cloudformation import INFRA
+
+# Beside the code: what is read at run time.
+DATA = (
+    "forge_schema/sql/claim/finish.sql",
+    "forge_schema/database/migrations/versions/0001_the_first_tables.py",
+    "forge_functions/dashboard/templates",
+    "forge_functions/dashboard/static",
+    "forge_client/py.typed",
+)
+
+
+def test_the_wheel_made_of_the_sdist_runs_a_job_in_an_environment_without_our_code(
+    tmp_path: Path,
+) -> None:
+    packages = Path(psycopg.__file__).parents[1]
+    ended = subprocess.run(
+        [sys.executable, INFRA / "dist.py", "--output", tmp_path, "--packages", packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "installed, and ran a job" in ended.stdout
+    (wheel,) = tmp_path.glob("*.whl")
+    names = ZipFile(wheel).namelist()
+    for wanted in DATA:
+        assert any(name.startswith(wanted) for name in names), wanted
+    assert not [name for name in names if name.startswith(("tests", "infra", "docs"))]
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        assert any(name.endswith("/LICENSE") for name in archive.getnames())

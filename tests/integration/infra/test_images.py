@@ -1,0 +1,113 @@
+"""The images, built without a registry on the tests' base image, and run with little."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+from forge_client import Client
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role, WorkerKind
+from support.cloud.cloudformation import INFRA
+from support.engine.images import BASE_IMAGE
+from support.ports import free_port
+from support.waiting import eventually
+from support.workers.runners import require_docker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PREFIX = "forge-test-made-"
+SECRET = "0123456789abcdef" * 4
+SOCKET = "/run/postgres"
+# As Kubernetes and compose.yaml run them; the only places to write are in memory.
+LITTLE = (
+    *("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    *("--tmpfs=/tmp", "--tmpfs", "/var/lib/forge:uid=65532,gid=65532,mode=0700,exec"),
+)
+# The engine's network reaches neither the test's Postgres nor its loopback.
+HERE = ("--network", "host")
+
+
+def images() -> dict[str, str]:
+    """Build the images, and return their names by the program's."""
+    words = [sys.executable, str(INFRA / "images.py"), "--base", BASE_IMAGE, "--prefix", PREFIX]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    names = [line.split(": ")[0] for line in ended.stdout.splitlines() if line.endswith(" MB")]
+    return {name.removeprefix(PREFIX).partition(":")[0]: name for name in names}
+
+
+def docker(*words: str) -> str:
+    ended = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@contextmanager
+def running(image: str, url: str, **env: str) -> Iterator[str]:
+    """Run an image until the block ends; yield the container's id."""
+    (folder,) = parse_qs(urlsplit(url).query)["host"]
+    within = url.replace(folder, SOCKET)
+    given = {"FORGE_DATABASE_URL": within, "FORGE_SERVER_SECRET": SECRET, **env}
+    said = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
+    # The socket alone: its folder is closed to others.
+    socket = ".s.PGSQL.5432"
+    mount = ("--volume", f"{folder}/{socket}:{SOCKET}/{socket}")
+    container = docker("run", "--detach", *LITTLE, *HERE, *mount, *said, image).strip()
+    try:
+        yield container
+    finally:
+        subprocess.run(["docker", "logs", container], stdout=sys.stderr, check=False)
+        docker("rm", "--force", container)
+
+
+def healthy(url: str) -> bool:
+    try:
+        return httpx.get(url).is_success
+    except httpx.TransportError:
+        return False
+
+
+def test_all_programs_run_from_their_images_without_root_on_a_read_only_disk(
+    database_url: str, tmp_path: Path
+) -> None:
+    require_docker()
+    built = images()
+    assert set(built) == {"server", "sweeper", "worker"}
+    for image in built.values():
+        (found,) = json.loads(docker("image", "inspect", image))
+        assert found["Config"]["User"] == "65532:65532"
+    server, sweeper = free_port(), free_port()
+    url = f"http://127.0.0.1:{server}"
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "main.py").write_text("import os\nprint('as', os.getuid())\n", encoding="utf-8")
+    store = {"FORGE_STORE_URL": "file:///var/lib/forge/store", "FORGE_PORT": str(server)}
+    with (
+        Database(database_url) as database,
+        running(built["server"], database_url, **store),
+        running(built["sweeper"], database_url, FORGE_HEALTH_PORT=str(sweeper)),
+    ):
+        eventually(lambda: healthy(f"{url}/health"))
+        eventually(lambda: healthy(f"http://127.0.0.1:{sweeper}/health"))
+        _, key = Keys(database, actor="user:test").create("ann", Role.SUBMITTER)
+        tokens = WorkerTokens(database, actor="user:test")
+        _, token = tokens.create("one", kind=WorkerKind.EPHEMERAL)
+        with Client(url=url, api_key=key) as client:
+            job = client.submit(project, command=["python3", "main.py"])
+            work = {"FORGE_URL": url, "FORGE_TOKEN": token, "FORGE_RUNNER": "process"}
+            with running(
+                built["worker"], database_url, **work, FORGE_ALLOW_PROCESSES="true"
+            ) as worker:
+                assert job.wait(timeout=120).state == "succeeded"
+                assert "as 65532" in "".join(job.logs())
+                assert docker("wait", worker).strip() == "0"

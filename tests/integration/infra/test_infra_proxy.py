@@ -1,0 +1,157 @@
+"""infra/proxy and infra/monitoring, taken by the real programs where they are installed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import yaml
+from support.cloud.cloudformation import INFRA
+from support.http.certificates import certificates
+from support.ports import free_port
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MONITORING = INFRA / "monitoring"
+# What lets each alert fire: a metric, and its values minute by minute.
+FIRING = {
+    "ForgeServerDown": ('up{job="forge-server",instance="a"}', "0x30"),
+    "ForgeDatabaseDown": ("forge_database_up", "0x30"),
+    "ForgeSweeperLate": ("forge_sweeper_last_tick_age_seconds", "200x30"),
+    "ForgeOverdue": ("forge_overdue_seconds", "400x30"),
+    "ForgeRowsSetAside": ("forge_set_aside_rows", "1x30"),
+    "ForgeServerErrors": ('forge_http_requests_total{status="500"}', "0+60x30"),
+    "ForgeLeasesExpiring": ("forge_leases_expiring", "20x30"),
+    "ForgeJobsWait": ('forge_oldest_ready_seconds{queue="default"}', "30000x30"),
+}
+MORE = {"ForgeLeasesExpiring": [("forge_leases", "30x30")]}
+QUIET = [
+    ('up{job="forge-server",instance="a"}', "1x30"),
+    ("forge_database_up", "1x30"),
+    ("forge_sweeper_last_tick_age_seconds", "9x30"),
+    ("forge_overdue_seconds", "0x30"),
+    ("forge_set_aside_rows", "0x30"),
+    ('forge_http_requests_total{status="200"}', "0+60x30"),
+    ('forge_http_requests_total{status="500"}', "0+1x30"),
+    # Few leases may well expire together.
+    ("forge_leases_expiring", "2x30"),
+    ("forge_leases", "3x30"),
+    ('forge_oldest_ready_seconds{queue="default"}', "60x30"),
+]
+
+
+def program(name: str) -> str:
+    """Return a program's path; not for `require`: their packages would start services."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None:
+        pytest.skip(f"{name} is missing")
+    return found
+
+
+def case(series: list[tuple[str, str]], alert: str, *, fires: bool) -> dict[str, Any]:
+    given = [{"series": name, "values": values} for name, values in series]
+    expression = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)'
+    seen = [{"labels": "{}", "value": int(fires)}]
+    test = {"expr": expression, "eval_time": "30m", "exp_samples": seen}
+    return {"interval": "1m", "input_series": given, "promql_expr_test": [test]}
+
+
+def test_prometheus_takes_the_rules_and_each_fires_when_it_should(tmp_path: Path) -> None:
+    promtool = program("promtool")
+    shutil.copytree(MONITORING, tmp_path / "monitoring")
+    config = tmp_path / "monitoring" / "prometheus.yml"
+    config.write_text(config.read_text().replace("/run/secrets/metrics_key", str(config)))
+    subprocess.run([promtool, "check", "config", config], check=True, capture_output=True)
+    rules = yaml.safe_load((MONITORING / "rules.yml").read_text(encoding="utf-8"))
+    assert {rule["alert"] for rule in rules["groups"][0]["rules"]} == set(FIRING)
+    tests = [
+        *(case([one, *MORE.get(name, [])], name, fires=True) for name, one in FIRING.items()),
+        *(case(QUIET, name, fires=False) for name in FIRING),
+    ]
+    written = {"rule_files": [str(MONITORING / "rules.yml")], "tests": tests}
+    file = tmp_path / "tests.yml"
+    file.write_text(yaml.safe_dump(written), encoding="utf-8")
+    ended = subprocess.run(
+        [promtool, "test", "rules", file], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with what it heard of the caller."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        said = f"{self.headers['X-Forwarded-For']} {self.headers['X-Forwarded-Proto']}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its base's name
+        """Say nothing."""
+
+
+@contextmanager
+def proxied(folder: Path) -> Iterator[httpx.Client]:
+    """Run nginx with our configuration in front of an echo, and yield a client of it."""
+    nginx, made, port = program("nginx"), certificates(folder), free_port()
+    behind = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=behind.serve_forever).start()
+    text = (INFRA / "proxy" / "nginx.conf").read_text(encoding="utf-8")
+    for ours, here in (
+        ("/tmp/", f"{folder}/"),  # noqa: S108  what the file says
+        ("server:8900", f"127.0.0.1:{behind.server_port}"),
+        ("listen 8443", f"listen 127.0.0.1:{port}"),
+        ("/run/secrets/tls_cert", made.server),
+        ("/run/secrets/tls_key", made.key),
+    ):
+        assert ours in text
+        text = text.replace(ours, str(here))
+    config = folder / "nginx.conf"
+    config.write_text(text, encoding="utf-8")
+    # Its workers are another user, who may not open the test's folder.
+    words = [nginx, "-e", "stderr", "-c", str(config), "-g", "daemon off; user root;"]
+    process = subprocess.Popen(words)
+    try:
+        eventually(lambda: _accepts(port) or process.poll() is not None)
+        trusted = ssl.create_default_context(cafile=made.authority)
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted) as user:
+            yield user
+    finally:
+        process.terminate()
+        process.wait(60)
+        behind.shutdown()
+        behind.server_close()
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as knocking:
+        return knocking.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_the_proxy_speaks_tls_says_who_called_and_limits_bodies(tmp_path: Path) -> None:
+    large = bytes(3 << 20)
+    with proxied(tmp_path) as user:
+        answer = user.get("/api/me", headers={"X-Forwarded-For": "10.0.0.1"})
+        assert answer.text == "127.0.0.1 https"
+        assert "max-age" in answer.headers["Strict-Transport-Security"]
+        assert user.get("/metrics").status_code == 404
+        assert user.post("/api/queue/jobs", content=large).status_code == 413
+        assert user.post("/objects/key", content=large).status_code == 200
