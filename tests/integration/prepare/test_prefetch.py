@@ -11,7 +11,7 @@ import pytest
 from docker import from_env
 from forge_schema.queue.inputs import Uploads
 from forge_schema.storage import keys
-from support.engine.small_image import remove_images, saved, small_image
+from support.engine.small_image import images_named, remove_images, saved, small_image
 from support.waiting import eventually
 from support.wheels import project
 from support.workers.http_bed import http_bed
@@ -64,7 +64,7 @@ def test_the_next_jobs_image_is_loaded_before_the_slot_is_free(docker: Bed) -> N
         following = docker.submit("sh", "-c", "echo up", image_tar=digest)
         eventually(lambda: f"job={following}" in worker.output and "prefetched" in worker.output)
         assert (docker.job(following)["state"], docker.leases()) == ("ready", 1)
-        assert engine.images.get(f"forge-tar:{digest}")
+        assert images_named(engine, digest) != []
         (folder,) = worker.folder.glob(f"jobs/{computing}-*")
         (folder / "work" / "go").touch()
         docker.succeeds(following)
