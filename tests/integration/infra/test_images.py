@@ -52,17 +52,20 @@ def docker(*words: str) -> str:
     return ended.stdout
 
 
-@contextmanager
-def running(image: str, url: str, **env: str) -> Iterator[str]:
-    """Run an image until the block ends; yield the container's id."""
+def reaching(url: str) -> list[str]:
+    """Return the options that let a container use the database of a test."""
     (folder,) = parse_qs(urlsplit(url).query)["host"]
-    within = url.replace(folder, SOCKET)
-    given = {"FORGE_DATABASE_URL": within, "FORGE_SERVER_SECRET": SECRET, **env}
-    said = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
     # The socket alone: its folder is closed to others.
     socket = ".s.PGSQL.5432"
-    mount = ("--volume", f"{folder}/{socket}:{SOCKET}/{socket}")
-    container = docker("run", "--detach", *LITTLE, *HERE, *mount, *said, image).strip()
+    within = f"FORGE_DATABASE_URL={url.replace(folder, SOCKET)}"
+    return ["--volume", f"{folder}/{socket}:{SOCKET}/{socket}", "--env", within]
+
+
+@contextmanager
+def running(image: str, *options: str, **env: str) -> Iterator[str]:
+    """Run an image until the block ends; yield the container's id."""
+    said = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
+    container = docker("run", "--detach", *LITTLE, *HERE, *options, *said, image).strip()
     try:
         yield container
     finally:
@@ -91,23 +94,27 @@ def test_all_programs_run_from_their_images_without_root_on_a_read_only_disk(
     project = tmp_path / "project"
     project.mkdir()
     (project / "main.py").write_text("import os\nprint('as', os.getuid())\n", encoding="utf-8")
-    store = {"FORGE_STORE_URL": "file:///var/lib/forge/store", "FORGE_PORT": str(server)}
+    given = {
+        "FORGE_STORE_URL": "file:///var/lib/forge/store",
+        "FORGE_SERVER_SECRET": SECRET,
+        "FORGE_PORT": str(server),
+    }
+    database_here = reaching(database_url)
     with (
         Database(database_url) as database,
-        running(built["server"], database_url, **store),
-        running(built["sweeper"], database_url, FORGE_HEALTH_PORT=str(sweeper)),
+        running(built["server"], *database_here, **given),
+        running(built["sweeper"], *database_here, FORGE_HEALTH_PORT=str(sweeper)),
     ):
         eventually(lambda: healthy(f"{url}/health"))
         eventually(lambda: healthy(f"http://127.0.0.1:{sweeper}/health"))
         _, key = Keys(database, actor="user:test").create("ann", Role.SUBMITTER)
         tokens = WorkerTokens(database, actor="user:test")
         _, token = tokens.create("one", kind=WorkerKind.EPHEMERAL)
+        work = {"FORGE_URL": url, "FORGE_TOKEN": token, "FORGE_RUNNER": "process"}
         with Client(url=url, api_key=key) as client:
             job = client.submit(project, command=["python3", "main.py"])
-            work = {"FORGE_URL": url, "FORGE_TOKEN": token, "FORGE_RUNNER": "process"}
-            with running(
-                built["worker"], database_url, **work, FORGE_ALLOW_PROCESSES="true"
-            ) as worker:
-                assert job.wait(timeout=120).state == "succeeded"
-                assert "as 65532" in "".join(job.logs())
+            with running(built["worker"], **work, FORGE_ALLOW_PROCESSES="true") as worker:
+                # It takes one job, and leaves.
                 assert docker("wait", worker).strip() == "0"
+            assert job.wait(timeout=60).state == "succeeded"
+            assert "as 65532" in "".join(job.logs())
