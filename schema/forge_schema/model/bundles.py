@@ -1,7 +1,8 @@
-"""Bundles: the file names allowed in them, and the segments that large ones consist of."""
+"""Bundles: the file names allowed in them, the segments of large ones, and locks of packages."""
 
 import hashlib
 import unicodedata
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import FailFast, Field, ValidationError
@@ -15,6 +16,22 @@ SEGMENT_BYTES = 32 << 20
 # With what packing may add. Nobody may name a larger one, or more of them.
 MOST_SEGMENT_BYTES, MOST_SEGMENTS = 64 << 20, 2000
 MOST_LIST_BYTES = 1 << 20
+
+# The stem of the file in a job's code that lists its packages, each with its version, and no other.
+LOCK = ".forge-lock"
+# Its first line, if the project asks for a version of Python.
+PYTHON = "# python "
+# Variables of pip, and those by which uv knows the same. Both separate the values by spaces.
+UV_FOR_PIP = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL",
+    "PIP_NO_INDEX": "UV_OFFLINE",
+    "PIP_TRUSTED_HOST": "UV_INSECURE_HOST",
+    "PIP_FIND_LINKS": "UV_FIND_LINKS",
+    "PIP_DEFAULT_TIMEOUT": "UV_HTTP_TIMEOUT",
+    "PIP_RETRIES": "UV_HTTP_RETRIES",
+    "PIP_CERT": "SSL_CERT_FILE",
+}
 
 NAME_BYTES = 255
 PATH_BYTES = 1024
@@ -106,3 +123,14 @@ def _part_fault(name: str) -> str | None:
     if len(name.encode()) > NAME_BYTES:
         return f"has a name over {counted(NAME_BYTES, 'byte')}"
     return None
+
+
+def uv_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which uv looks for packages where pip would."""
+    found = {
+        uv: variables[pip].replace(" ", ",") if uv == "UV_FIND_LINKS" else variables[pip]
+        for pip, uv in UV_FOR_PIP.items()
+        if variables.get(pip) and uv not in variables
+    }
+    # pip takes the best of all indexes, and resolved the lists of its users so.
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found}
