@@ -1,7 +1,7 @@
 """The kinds of list from which a project's packages can be taken."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Protocol
@@ -152,10 +152,10 @@ class ActiveSource:
 
 def source_of(name: str, path: Path) -> Source:
     """Return a list of a project, by the name of its file."""
-    kinds = {UV: UvLock, POETRY: PoetryLock}
-    kind = CondaFile if name.endswith(YAML) else kinds.get(PurePosixPath(name).name, ListFile)
-    made: Source = kind(name, path)
-    return made
+    kinds: dict[str, Callable[[str, Path], Source]] = {UV: UvLock, POETRY: PoetryLock}
+    if name.endswith(YAML):
+        return CondaFile(name, path)
+    return kinds.get(PurePosixPath(name).name, ListFile)(name, path)
 
 
 def dependencies(path: Path) -> list[str]:
