@@ -89,7 +89,7 @@ def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> 
     if not compare_digest(state.encode("utf-8", "replace"), begun.state.encode()):
         return None
     token = _exchanged(shared, code, begun.verifier, back)
-    return None if token is None else shared.issuer.signed_on(token, begun.nonce)
+    return shared.issuer.signed_on(token, begun.nonce) if token else None
 
 
 def _exchanged(shared: Services, code: str, verifier: str, back: str) -> str | None:
