@@ -71,7 +71,7 @@ def join(url: str, wheel: bytes) -> None:
     except OSError as error:
         sys.exit(f"forge: {error}")
     except KeyboardInterrupt:
-        sys.exit("\nforge: interrupted; paste the line again to go on")
+        sys.exit("\nforge: interrupted; paste the line again to continue")
 
 
 def _join(url: str, wheel: bytes, token: str) -> None:
