@@ -44,7 +44,8 @@ class Begun:
 
 def begin(to: str) -> Begun:
     """Begin a login that leads to a page of this server."""
-    return Begun(*(secrets.token_urlsafe(32) for _ in range(3)), to)
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    return Begun(state, nonce, verifier, to)
 
 
 def opened(shared: Services, text: str) -> Begun | None:
@@ -88,7 +89,7 @@ def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> 
     if not compare_digest(state.encode("utf-8", "replace"), begun.state.encode()):
         return None
     token = _exchanged(shared, code, begun.verifier, back)
-    return token and shared.issuer.signed_on(token, begun.nonce)
+    return shared.issuer.signed_on(token, begun.nonce) if token else None
 
 
 def _exchanged(shared: Services, code: str, verifier: str, back: str) -> str | None:
