@@ -300,7 +300,7 @@ def test_shell_ends_with_the_right_to_it(
             if end == "key":
                 door.api.keys.revoke(door.ann.key_id)
             else:
-                door.worker.finish(door.grant)
+                door.api.rig.finish(door.grant)
             assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_withdrawn"
             with pytest.raises(ConnectionClosed):
                 worker.recv(60)
