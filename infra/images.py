@@ -14,7 +14,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import dist
+import dist  # type: ignore[import-not-found]  # beside this script
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKER = ROOT / "infra" / "docker"

@@ -140,7 +140,7 @@ def strip(tree: Path) -> None:
     unused = [path for pattern in patterns for path in tree.glob(pattern)]
     unused += [tree / module for module in MODULES_LEFT_OUT]
     for data in (tree / "botocore" / "data", tree / "boto3" / "data"):
-        unused += [path for path in data.iterdir() if path.is_dir() and path.name not in SERVICES]
+        unused += [path for path in data.glob("*/") if path.name not in SERVICES]
     for path in unused:
         if path.is_dir():
             shutil.rmtree(path)

@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,15 +75,36 @@ def pytest_configure(config: pytest.Config) -> None:
         ensure_user_exists("pgserver")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the chaos suite: its one long test mostly waits, and must not end alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each test process begin with its share of the long tests, and end with short ones.
+
+    The first folders have the longest, of which the chaos suite's one mostly waits. Processes get
+    equal parts of the list, and later take from the end of each other's.
+    """
     items.sort(key=lambda item: item.path.parent.name != "chaos")
+    modules = [list(group) for _, group in groupby(items, key=lambda item: item.path)]
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    dealt = [modules[first::processes] for first in range(processes)]
+    items[:] = [item for part in dealt for module in part for item in module]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401  xdist has no types
     """Tell a test process whether the tests were ever compiled, before another one does so."""
     node.workerinput["compiled"] = any(Path(__file__).parent.glob("unit/*/__pycache__/*-pytest-*"))
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
+    """Report a failure whose source Python cannot parse, instead of ending the whole run.
+
+    Where a browser's greenlets run, Python 3.11 may fail with "AST constructor recursion depth
+    mismatch".
+    """
+    try:
+        return pytest.TestReport.from_item_and_call(item, call)
+    except SystemError:
+        item.config.option.tbstyle = "native"
+        return pytest.TestReport.from_item_and_call(item, call)
 
 
 @pytest.hookimpl(wrapper=True)

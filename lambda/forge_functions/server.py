@@ -86,6 +86,8 @@ EXIT_USAGE = 2
 # Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10
 BACKLOG = 2048
+# Where TLS is ours; a proxy that has it may say so itself.
+HSTS = [("Strict-Transport-Security", "max-age=31536000")]
 
 log = structlog.get_logger(__name__)
 
@@ -177,6 +179,7 @@ def serve(settings: Settings) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        headers=HSTS if settings.tls_cert else None,
         timeout_graceful_shutdown=GRACE_S,
         http=GuardedProtocol,
         ws_max_size=MOST_BYTES,

@@ -70,6 +70,12 @@ class ServerSettings(BaseSettings):
     metrics_open: bool = Field(default=False, description="whether /metrics needs no key")
     oidc_issuer: str = Field("", description="issuer of accepted bearer tokens; empty accepts none")
     oidc_audience: str = Field("", description="audience that such tokens must have")
+    oidc_client_id: str = Field(
+        "", description="this server's name at the issuer, for logins to the dashboard; empty: none"
+    )
+    oidc_client_secret: SecretStr = Field(
+        SecretStr(""), description="its secret there, unless it is a public client"
+    )
     oidc_owner_claim: str = Field("sub", description="the claim that names the owner")
     oidc_role_claim: str = Field("forge_role", description="the claim that names the roles")
     oidc_roles: dict[str, Role] = Field(
@@ -94,9 +100,11 @@ class ServerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _tokens_are_for_us(self) -> Self:
-        if self.oidc_issuer and not self.oidc_audience:
-            # Without it, the issuer's tokens for any other service would be accepted.
-            raise ValueError("oidc_issuer needs oidc_audience")
+        if self.oidc_client_id and not self.oidc_issuer:
+            raise ValueError("oidc_client_id needs oidc_issuer")
+        if self.oidc_issuer and not (self.oidc_audience or self.oidc_client_id):
+            # Without either, the issuer's tokens for any other service would be accepted.
+            raise ValueError("oidc_issuer needs oidc_audience or oidc_client_id")
         return self
 
     @property

@@ -39,7 +39,7 @@ def _run(program: str, url: str, *arguments: str) -> None:
     # Everybody can read a process's arguments, but not its environment.
     password = given.pop("password", None)
     done = subprocess.run(  # noqa: S603 - Postgres' own program, our arguments
-        [_found(program), f"--dbname={psycopg.conninfo.make_conninfo(**given)}", *arguments],
+        [_found(program), f"--dbname={psycopg.conninfo.make_conninfo('', **given)}", *arguments],
         env={**os.environ, "LC_ALL": "C"} | ({"PGPASSWORD": str(password)} if password else {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,

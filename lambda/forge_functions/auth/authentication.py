@@ -76,7 +76,7 @@ def _holder(
         key, shown = by_key(request, shared, text), True
     elif (issuer := short_token.issuer_of(text)) == short_token.ISSUER:
         key, shown = short_token.read(shared, text), False
-    elif issuer is not None and issuer == shared.settings.oidc_issuer:
+    elif issuer and issuer == shared.settings.oidc_issuer and shared.settings.oidc_audience:
         return _by_oidc(shared, text), None
     else:
         key, shown = None, False

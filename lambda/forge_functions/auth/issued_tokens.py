@@ -48,7 +48,7 @@ class IssuedTokens:
                 options={"require": ["exp", "sub"]},
             )
         except jwt.PyJWTError as error:
-            raise _unauthenticated() from error
+            raise unauthenticated() from error
         return claims
 
     def _key(self, token: str) -> PyJWK:
@@ -57,22 +57,46 @@ class IssuedTokens:
         try:
             return self._keys.get_signing_key_from_jwt(token)
         except IssuerFaulty as error:
-            log.warning("issuer_unreachable", error=str(error))
-            # Otherwise each request with a token would hold a thread while the issuer hangs.
-            self._rests_until = monotonic() + REST_S
-            raise _unavailable() from error
+            raise self.failed(error) from error
 
-    @cached_property
-    def _keys(self) -> IssuerKeys:
+    def endpoint(self, name: str) -> str:
+        """Return an address in the issuer's configuration.
+
+        Raises:
+            Refused: 503 if the issuer does not answer, or has none.
+        """
+        if monotonic() < self._rests_until:
+            raise _unavailable()
+        try:
+            return str(self._configuration()[name])
+        except (IssuerFaulty, KeyError) as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> Refused:
+        """Leave the issuer alone for a while, and return the refusal of a caller."""
+        log.warning("issuer_unreachable", error=str(error))
+        # Otherwise each request with a token would hold a thread while the issuer hangs.
+        self._rests_until = monotonic() + REST_S
+        return _unavailable()
+
+    def _configuration(self) -> dict[str, Any]:
         issuer = self._issuer
         try:
             answer = httpx.get(issuer.rstrip("/") + METADATA, timeout=TIMEOUT_S)
-            told = answer.raise_for_status().json()
+            told: dict[str, Any] = answer.raise_for_status().json()
             if told["issuer"] != issuer:
                 raise IssuerFaulty(f"{issuer} names another issuer")
-            return IssuerKeys(told["jwks_uri"], lifespan=LIFESPAN_S, timeout=TIMEOUT_S)
-        except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
+        except (httpx.HTTPError, ValueError, TypeError, KeyError) as error:
             raise IssuerFaulty(f"{issuer} has no readable configuration: {error}") from error
+        return told
+
+    @cached_property
+    def _keys(self) -> IssuerKeys:
+        try:
+            at = self._configuration()["jwks_uri"]
+            return IssuerKeys(at, lifespan=LIFESPAN_S, timeout=TIMEOUT_S)
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
+            raise IssuerFaulty(f"{self._issuer} has no readable keys: {error}") from error
 
 
 class IssuerFaulty(Exception):
@@ -90,7 +114,8 @@ class IssuerKeys(PyJWKClient):
         return fetched
 
 
-def _unauthenticated() -> Refused:
+def unauthenticated() -> Refused:
+    """Return the refusal of a token that is not valid here."""
     return Refused(
         HTTPStatus.UNAUTHORIZED,
         "unauthenticated",

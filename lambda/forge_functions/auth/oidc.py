@@ -8,7 +8,7 @@ from typing import Any
 
 from forge_schema.model.states import Role
 
-from forge_functions.auth.issued_tokens import IssuedTokens
+from forge_functions.auth.issued_tokens import IssuedTokens, unauthenticated
 from forge_functions.errors import Refused
 from forge_functions.settings import ServerSettings
 
@@ -32,6 +32,7 @@ class Issuer:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self.tokens = IssuedTokens(settings.oidc_issuer, settings.oidc_audience)
+        self.sign_on = IssuedTokens(settings.oidc_issuer, settings.oidc_client_id)
 
     def person(self, token: str) -> Person:
         """Return the identity that a token was issued for.
@@ -40,7 +41,16 @@ class Issuer:
             Refused: 401 for an invalid token, 403 for one without an owner or a role that the
                 settings map, 503 if the issuer does not answer.
         """
-        claims = self.tokens.claims(token)
+        return self._person(self.tokens.claims(token))
+
+    def signed_on(self, token: str, nonce: str) -> Person:
+        """Return the person of the ID token of a login with this nonce; raises as `person`."""
+        claims = self.sign_on.claims(token)
+        if claims.get("nonce") != nonce:
+            raise unauthenticated()
+        return self._person(claims)
+
+    def _person(self, claims: dict[str, Any]) -> Person:
         settings = self._settings
         subject = _name(claims["sub"], LONGEST_SUBJECT)
         owner = _name(_claim(claims, settings.oidc_owner_claim), LONGEST_OWNER)

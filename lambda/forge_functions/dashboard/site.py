@@ -13,7 +13,6 @@ from forge_functions.dashboard.routes import (
     job,
     job_streams,
     jobs,
-    login,
     new_worker,
     overview,
     preferences,
@@ -24,6 +23,7 @@ from forge_functions.dashboard.routes import (
     worker,
     workers,
 )
+from forge_functions.dashboard.routes.access import keys, login, sign_on
 from forge_functions.dashboard.routes.plans import schedules
 from forge_functions.dashboard.routes.runs import compare
 from forge_functions.dashboard.visit.page_headers import PageHeaders
@@ -32,6 +32,8 @@ from forge_functions.dashboard.visit.page_headers import PageHeaders
 ROUTERS = (
     static.router,
     login.router,
+    sign_on.router,
+    keys.router,
     preferences.router,
     overview.router,
     jobs.router,

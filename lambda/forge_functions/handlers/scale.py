@@ -120,7 +120,7 @@ def fit(database: Database, cloud: Cloud, settings: ScaleSettings, wanted: int) 
     left -= end_strangers(cloud, strangers, settings.enrol_within_s)
     wanted = min(wanted, group.largest)
     if wanted > left:
-        say(f"{left} machines, {wanted} wanted")
+        say(f"machines: {left}, wanted: {wanted}")
         client.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=wanted)
     else:
         drain_idle(database, mine, left - wanted)

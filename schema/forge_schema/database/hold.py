@@ -82,7 +82,7 @@ def set_note(url: str, text: str) -> None:
 
 def _set(url: str, statement: str) -> None:
     with writing(url) as connection:
-        change = sql.SQL(statement).format(_name(connection), sql.Identifier(SETTING))  # type: ignore[arg-type]  # one of two constants
+        change = sql.SQL(statement).format(_name(connection), sql.Identifier(SETTING))
         connection.execute(change)
         now = _first(connection, "SELECT clock_timestamp()")
         while _first(connection, END_OLDER, [now]):

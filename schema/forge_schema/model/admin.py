@@ -80,6 +80,7 @@ class ApiKey(Record):
     created_at: datetime
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
+    acts_for: str | None = None
     revoked_at: datetime | None = None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from support.client.own_up import in_a_folder_of_its_own
 from support.client.typed import answers, sessions
+from support.warm.door import warm_program
 
 if TYPE_CHECKING:
     import pytest
@@ -17,9 +18,16 @@ PAGE = Path(__file__).parents[3] / "docs" / "start" / "first-hour.md"
 
 def test_page_shows_what_a_terminal_shows(tmp_path: Path, subtests: pytest.Subtests) -> None:
     typed = list(sessions(PAGE.read_text(encoding="utf-8")))
-    with in_a_folder_of_its_own(tmp_path) as forge:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    with (
+        in_a_folder_of_its_own(tmp_path) as forge,
+        warm_program("forge_client.main", programs / "forge"),
+    ):
+        env = forge.environment()
+        env["PATH"] = f"{programs}:{env['PATH']}"
         try:
-            seen = list(answers(typed, tmp_path, forge.environment()))
+            seen = list(answers(typed, tmp_path, env))
         finally:
             forge("down")
     assert len(seen) == len(typed) > 20

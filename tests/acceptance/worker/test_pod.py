@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from support.cloud.cloudformation import INFRA
 from support.http.issuer import ACCOUNT, Issuer, issuing
 from support.workers.http_bed import http_bed

@@ -90,7 +90,7 @@ WITHIN_BUDGET = by_sql(
 )
 
 DEAD_BEYOND = by_sql(
-    "a job is dead only beyond one of its budgets",
+    "a job is `dead` only beyond one of its budgets",
     """
     SELECT job_id, outcome.token, 'dead with its budgets not spent' AS says
     FROM outcome JOIN job ON job.id = outcome.job_id

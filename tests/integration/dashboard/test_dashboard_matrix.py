@@ -89,6 +89,11 @@ TABLE = {
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),
     ("GET", "/events"): (RULES, fixed("/events")),
+    ("GET", "/keys"): (RULES, fixed("/keys")),
+    ("POST", "/keys/revoke"): (
+        RULES,
+        lambda world: ("/keys/revoke", {"key": world.spare_key()}),
+    ),
 }
 # What is available before a login, and the logout.
 OPEN = {
@@ -96,6 +101,8 @@ OPEN = {
     ("GET", "/login"),
     ("POST", "/login"),
     ("GET", "/login/link"),
+    ("GET", "/login/sso"),
+    ("GET", "/login/sso/done"),
     ("POST", "/login/link"),
     ("POST", "/preferences"),
     ("POST", "/logout"),

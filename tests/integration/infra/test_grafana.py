@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psycopg
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Reason, Role
 from support.http.exposition import Exposition

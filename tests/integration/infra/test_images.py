@@ -39,7 +39,7 @@ HERE = ("--network", "host")
 
 def images() -> dict[str, str]:
     """Build the images, and return their names by the program's."""
-    words = [sys.executable, INFRA / "images.py", "--base", BASE_IMAGE, "--prefix", PREFIX]
+    words = [sys.executable, str(INFRA / "images.py"), "--base", BASE_IMAGE, "--prefix", PREFIX]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     names = [line.split(": ")[0] for line in ended.stdout.splitlines() if line.endswith(" MB")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from forge_functions.server import Settings as ServerSettings
 from forge_schema.sweeper.main import ProcessSettings
 from forge_worker.settings.settings import WorkerSettings

@@ -10,7 +10,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
 from forge_schema.access.worker_tokens import WorkerTokens

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from support.cloud.cloudformation import INFRA
 from support.http.certificates import certificates
 from support.ports import free_port

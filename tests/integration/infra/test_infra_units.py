@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from forge_worker.runners.docker import network
 from support.cloud.cloudformation import INFRA, filled_in, of_type, parsed
 from support.services import require

@@ -15,10 +15,11 @@ from forge_worker.settings.settings import WorkerSettings
 from support.cloud.kubernetes import environment, of_kind, pods, rendered
 
 if TYPE_CHECKING:
+    from pydantic_settings import BaseSettings
     from support.cloud.kubernetes import Documents
     from support.queue.rig import Rig
 
-SETTINGS = {
+SETTINGS: dict[str, type[BaseSettings]] = {
     "server": ServerProcess,
     "sweeper": ProcessSettings,
     "enrol": EnrolSettings,

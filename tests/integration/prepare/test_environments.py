@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from typing import Any
 
 import pytest
 from forge_schema.model.spec import Resources
@@ -56,7 +57,7 @@ def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> N
     lock = "# python 3.11\n--no-index\n--find-links wheels\nlocked==1.0\n"
     (folder / ".forge-lock.txt").write_text(lock, encoding="utf-8")
     (folder / "more.py").write_text("import nosuchmodule\n", encoding="utf-8")
-    listed = {"folder": folder, "requirements": ".forge-lock.txt"}
+    listed: dict[str, Any] = {"folder": folder, "requirements": ".forge-lock.txt"}
     job = both.submit("python", "main.py", **listed)
     both.succeeds(job)
     log = both.log(job)

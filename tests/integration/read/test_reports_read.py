@@ -128,7 +128,7 @@ def test_the_command_prints_each_form(filled: Rig, tmp_path: Path) -> None:
     assert [row["submitted_at"] for row in by_csv] == [row["submitted_at"] for row in by_json]
     told = forge("report", "job_status", "--by", "owner, state", "-n", "1")
     assert told.stdout.split()[:3] == ["owner", "state", "jobs"]
-    assert "more than these 1 rows" in told.stderr
+    assert "more than 1 row" in told.stderr
 
 
 def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(

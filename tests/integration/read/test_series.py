@@ -209,7 +209,11 @@ def test_other_jobs_cost_it_nothing(rig: Rig) -> None:
     }  # fmt: skip
     many = {key: [params[key]] for key in ("since", "until")}
     metrics = {**params, **many, "tokens": [params["token"]], "below": [None]}
-    asked = {"series_attempts": params, "series_metrics": metrics, "series_samples": params}
+    asked: dict[str, dict[str, Any]] = {
+        "series_attempts": params,
+        "series_metrics": metrics,
+        "series_samples": params,
+    }
 
     def touched() -> list[int]:
         with psycopg.connect(rig.url) as connection:

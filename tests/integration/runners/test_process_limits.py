@@ -88,6 +88,7 @@ def test_kernel_says_that_it_kills_for_memory(tmp_path: Path) -> None:
     try:
         event = group.oom_event()
         require(event, "control groups of version 1")
+        assert event is not None
         killed = subprocess.run([sys.executable, "-c", HOG], preexec_fn=group.join, check=False)
         assert killed.returncode == -9
         assert os.eventfd_read(event) == group.oom_kills() == 1

@@ -9,7 +9,7 @@ from shutil import which
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
+import yaml
 from support.cloud.cloudformation import INFRA
 
 KUBERNETES = INFRA / "kubernetes"

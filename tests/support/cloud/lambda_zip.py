@@ -16,21 +16,40 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "infra" / "lambda_zip.py"
 RUNS_ON = (3, 11)
 BUILD_S = 300
+# The script, with all libraries but one left out, which are most of its work.
+WITHOUT_LIBRARIES = """
+import re, sys
+import lambda_zip
+listed = lambda_zip.REQUIREMENTS.read_text(encoding="utf-8")
+names = re.findall(r"^([a-z0-9-]+)==", listed, re.MULTILINE)
+lambda_zip.LEFT_OUT = frozenset(names) - {"jinja2"}
+lambda_zip.main()
+"""
 # pip's message when it cannot download a package that is missing from its cache.
 NOT_REACHED = ("Could not find a version", "No matching distribution", "Connection")
 
 
-def build(output: Path, **env: str) -> str:
+def build(output: Path) -> str:
     """Build the zip and return the script's output.
 
     Raises:
         pytest.skip.Exception: the packages are not available here.
     """
+    return _ran([str(SCRIPT), "--output", str(output)], {})
+
+
+def build_without_libraries(output: Path, **env: str) -> str:
+    """Build a zip of our own code and one library, and return the script's output."""
+    where = {"PYTHONPATH": str(SCRIPT.parent)}
+    return _ran(["-c", WITHOUT_LIBRARIES, "--output", str(output)], where | env)
+
+
+def _ran(script: list[str], env: dict[str, str]) -> str:
     if sys.version_info[:2] != RUNS_ON:
         # Not for `require`: a run with another interpreter may leave this test out.
         pytest.skip("the functions run on Python 3.11")
     ended = subprocess.run(
-        [sys.executable, SCRIPT, "--output", output],
+        [sys.executable, *script],
         env=_with_authorities() | env,
         capture_output=True,
         text=True,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("zygote.py")
 # Python and the dynamic loader read these as a process starts.
 READ_ONCE = ("PYTHONPATH", "LD_LIBRARY_PATH")
+# Commands that load so much that others would be slower for it.
+HEAVY = {("forge_client.main", "up")}
 
 
 def started(
@@ -39,11 +41,11 @@ def started(
 
 
 class Nursery:
-    """The process from which all processes of one program are forked."""
+    """The process from which all processes of one program, or of a heavy command, are forked."""
 
-    def __init__(self, module: str, fixed: Mapping[str, str]) -> None:
+    def __init__(self, program: tuple[str, ...], fixed: Mapping[str, str]) -> None:
         self._lock = Lock()
-        self._module = module
+        self._program = program
         self._fixed = fixed
         self._begin()
         atexit.register(self._close)
@@ -67,7 +69,7 @@ class Nursery:
         with theirs:
             self._process = subprocess.Popen(
                 # Without the script's folder on the path, which the program would not have.
-                [sys.executable, "-P", SCRIPT, str(theirs.fileno()), self._module],
+                [sys.executable, "-P", SCRIPT, str(theirs.fileno()), *self._program],
                 env={**os.environ, **self._fixed},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -77,7 +79,7 @@ class Nursery:
     def _begin_again(self) -> None:
         # If a test ends it by mistake, that is reported, and later tests are not affected.
         code = self._process.wait()
-        sys.stderr.write(f"what {self._module} is forked from ended with {code}\n")
+        sys.stderr.write(f"what {self._program[0]} is forked from ended with {code}\n")
         self._control.close()
         self._begin()
 
@@ -88,8 +90,8 @@ class Nursery:
 
 
 @cache
-def _nursery(module: str, *fixed: tuple[str, str]) -> Nursery:
-    return Nursery(module, dict(fixed))
+def _nursery(program: tuple[str, ...], *fixed: tuple[str, str]) -> Nursery:
+    return Nursery(program, dict(fixed))
 
 
 class Warm(subprocess.Popen[Any]):
@@ -104,7 +106,9 @@ class Warm(subprocess.Popen[Any]):
         pipes = given[10:16]
         streams = (pipes[0], pipes[3], pipes[5])
         fixed = [(name, env[name]) for name in READ_ONCE if env.get(name)]
-        self.pid, self._told = _nursery(self._module, *fixed).fork(
+        command = (self._module, *argv[1:2])
+        program = command if command in HEAVY else (self._module,)
+        self.pid, self._told = _nursery(program, *fixed).fork(
             {"argv": argv, "cwd": str(cwd or Path.cwd()), "env": env},
             [own if there == -1 else there for own, there in enumerate(streams)],
         )

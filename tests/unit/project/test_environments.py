@@ -98,7 +98,7 @@ def test_a_list_is_locked_with_all_that_it_requires_and_stays_so(tmp_path: Path)
         *("--no-index", "--find-links", "inner==1.0", "outer==1.0"),
     ]
     assert "--hash=sha256:" in lines[-1]
-    assert whole.said == ("requirements.txt, found in the folder, 2 packages locked",)
+    assert whole.said == ("requirements.txt (found in the folder), 2 packages locked",)
     shown = whole.shown({"requirements": whole.requests[0].requirements})["environment"]
     assert (shown["source"], shown["packages"], len(shown["lock"])) == ("requirements.txt", 2, 64)
     # A job that is submitted after a release sees the same packages.
@@ -147,7 +147,7 @@ def test_uv_lock_is_what_uv_exports_unless_it_is_out_of_date(tmp_path: Path) -> 
     whole = sent(folder)
     assert listed(whole)[1].startswith("--find-links ")
     assert [line.partition(" ")[0] for line in listed(whole)[2:]] == ["wanted==1.0"]
-    assert "uv.lock, found in the folder before pyproject.toml, requirements.txt" in whole.said[0]
+    assert "uv.lock (found in the folder before pyproject.toml, requirements.txt)" in whole.said[0]
     tests = listed(sent(folder, kind="test"))
     assert {line.partition(" ")[0] for line in tests[2:]} == {"wanted==1.0", "for-tests==1.0"}
     (folder / "pyproject.toml").write_text(toml.replace("'wanted'", ""), encoding="utf-8")
@@ -225,7 +225,7 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
         "from-git @ git+https://git.example/g@abc",
         *("numpy==2.3.0", "scipy==1.0", "torch==2.8.0+cu126"),
     ]
-    assert "the active environment mine: the folder has no list of packages" in whole.said[0]
+    assert "the active environment mine (the folder has no list of packages)" in whole.said[0]
     assert whole.said[0].endswith("not sent, because no index has it: mine")
     # An image has what its jobs need, and a list comes before an environment.
     assert sent(folder, image="i").requests[0].requirements is None
@@ -254,6 +254,8 @@ def test_a_notebook_brings_what_runs_it(tmp_path: Path) -> None:
     folder = project(tmp_path, train_ipynb="{}", requirements_txt="./lib\n")
     whole = sent(folder, command=["train.ipynb", "-p", "rate", "0.5"])
     assert listed(whole) == ["-r requirements.txt", "papermill", "ipykernel"]
+    (folder / "pyproject.toml").write_text("[project]\ndependencies = ['numpy']\n")
+    assert listed(sent(folder, command=["train.ipynb"])) == ["numpy", "papermill", "ipykernel"]
     command = whole.requests[0].command
     assert command is not None
     assert command[-4:] == ["train.ipynb", "-p", "rate", "0.5"]

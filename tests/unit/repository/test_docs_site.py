@@ -16,7 +16,8 @@ REFERENCE = re.compile(r'(?:href|src)="?([^"# >]+)')
 NAV = re.compile(r'"([\w/.-]+\.md)"')
 # An action as the statements write it: after the time and the actor.
 ACTION = re.compile(
-    r"(?:forge_now\(\)|\bnow), (?:%\(actor\)s|actor|approver|'[^']*'(?: \|\| id)?),\s+"
+    r"(?:forge_now\(\)|\bnow), "
+    r"(?:%\(actor\)s|actor|approver|%\(acts_for\)s|acts_for|'[^']*'(?: \|\| id)?),\s+"
     r"((?:CASE|coalesce\()[^\n]*|'[^']+')"
 )
 NOTED = re.compile(r'\.note\([\w"]+, "(\w+)"')

@@ -20,8 +20,6 @@ LEAST_FIELDS = 4
 SHARED = 0.8
 # Pairs that stay two: a writer's bounds or a person's units are not a reader's.
 APART = {
-    # A person leaves out what the queue fills in, and writes sizes with their units.
-    "client.project.request.Request = schema.model.spec.JobSpec",
     # What a worker may write is bounded; whatever is stored is read, and says of which attempt.
     "schema.model.attempt_records.Artifact = schema.model.stored.Artifact",
     "schema.model.attempt_records.Tested = schema.model.results.JobTest",

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
@@ -17,66 +16,66 @@ RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Folders:
     """The folders of an attempt; `root` contains everything, including its fencing token."""
 
     root: Path
 
-    @cached_property
+    @property
     def work(self) -> Path:
         return self.root / "work"
 
-    @cached_property
+    @property
     def output(self) -> Path:
         return self.root / "output"
 
-    @cached_property
+    @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 
-    @cached_property
+    @property
     def control(self) -> Path:
         return self.root / "control"
 
-    @cached_property
+    @property
     def staging(self) -> Path:
         return self.root / "staging"
 
-    @cached_property
+    @property
     def log(self) -> Path:
         return self.root / "log"
 
-    @cached_property
+    @property
     def places(self) -> Path:
         return self.root / "places"
 
-    @cached_property
+    @property
     def stored(self) -> Path:
         return self.root / "stored"
 
-    @cached_property
+    @property
     def foreign(self) -> Path:
         return self.root / "foreign"
 
-    @cached_property
+    @property
     def stored_artifacts(self) -> Path:
         return self.root / "stored-artifacts"
 
-    @cached_property
+    @property
     def secrets(self) -> Path:
         """A hash of the job's secrets."""
         return self.root / "secrets"
 
-    @cached_property
+    @property
     def preempt(self) -> Path:
         return self.control / "preempt"
 
-    @cached_property
+    @property
     def save(self) -> Path:
         return self.control / "checkpoint"
 
-    @cached_property
+    @property
     def metrics(self) -> Path:
         return self.control / "metrics.jsonl"
 

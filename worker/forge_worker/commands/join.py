@@ -71,7 +71,7 @@ def join(url: str, wheel: bytes) -> None:
     except OSError as error:
         sys.exit(f"forge: {error}")
     except KeyboardInterrupt:
-        sys.exit("\nforge: interrupted; paste the line again to go on")
+        sys.exit("\nforge: interrupted; paste the line again to continue")
 
 
 def _join(url: str, wheel: bytes, token: str) -> None:
@@ -178,7 +178,13 @@ def _install(place: Place, wheel: bytes) -> bool:
     say(f"installing {stem} in {place.root}; this takes a minute")
     file.write_bytes(wheel)
     # The same version may have been built anew.
-    pip = [place.root / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    pip: list[str | Path] = [
+        place.root / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+    ]
     steps: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", place.root],
         [*pip, "install", "--force-reinstall", f"{file}[worker]"],

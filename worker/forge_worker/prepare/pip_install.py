@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from time import monotonic
 
+from forge_schema.model.bundles import uv_variables
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.packages import uv_variables
 from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import Attempt

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forge_schema.model.packages import LOCK, PYTHON
+from forge_schema.model.bundles import LOCK, PYTHON
 from forge_schema.model.quantities import size_text
 
 from forge_worker.prepare.provisions import ProvisionFailed

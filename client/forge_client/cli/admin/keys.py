@@ -36,6 +36,7 @@ def _state(key: ApiKey) -> str:
 COLUMNS: list[Column] = [
     ("ID", lambda k: k.id),
     ("NAME", lambda k: k.name),
+    ("SESSION OF", lambda k: k.acts_for or ""),
     ("OWNER", lambda k: k.owner),
     ("ROLE", lambda k: k.role),
     ("SIGNED", lambda k: "yes" if k.signed else ""),
@@ -60,7 +61,7 @@ def keys() -> None:
 
 @app.command("list")
 def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
-    """List the API keys, the newest first."""
+    """List the API keys and the sessions of browsers, the newest first."""
     with backend_of(context) as backend:
         output.show(backend.admin.api_keys(), COLUMNS, form)
 
@@ -101,7 +102,7 @@ def rotate(context: typer.Context, key: KeyId, form: FormatOption = Format.TABLE
 
 @app.command()
 def revoke(context: typer.Context, key: KeyId) -> None:
-    """Revoke a key permanently."""
+    """Revoke a key permanently, or end a session."""
     with backend_of(context) as backend:
         backend.admin.revoke_key(key)
     narration.say(f"API key {key} revoked")

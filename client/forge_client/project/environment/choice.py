@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.model.packages import Environment
+from forge_schema.model.bundles import Environment
 from forge_schema.model.quantities import counted
 
 from forge_client.project.environment import notebook
@@ -32,6 +32,7 @@ from forge_client.project.listing import Listing
 ACTIVE = "active"
 ORDER = (UV, POETRY, PROJECT, "environment.yml", "environment.yaml", LISTED)
 PYTHON_FILE = ".python-version"
+NO_LIST = "the folder has no list of packages"
 
 
 @dataclass(frozen=True)
@@ -77,32 +78,32 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
     try:
         made = _lock(listing.root, source, wanted, more, python)
     except NotLocked as error:
-        return _unlocked(source, called, f"{called}{why}, not locked: {error}", more, python)
+        return _unlocked(source, called, f"{why}; not locked: {error}", more, python)
     environment = Environment(
-        source=called, packages=made.packages, lock=made.digest, python=python
+        source=called, reason=why, packages=made.packages, lock=made.digest, python=python
     )
-    said = f"{called}{why}, {counted(made.packages, 'package')} locked{made.note}{_left(source)}"
-    return Chosen(said, "", made.text, environment)
+    locked = f"{counted(made.packages, 'package')} locked{made.note}"
+    return Chosen(f"{called} ({why}), {locked}{_left(source)}", "", made.text, environment)
 
 
 def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, str]:
     """Return where the packages are listed, and why there, for people."""
     if wanted.asked and (wanted.asked != ACTIVE or ACTIVE in files):
-        return _asked(files, wanted.asked), ", as requested"
+        return _asked(files, wanted.asked), "as requested"
     if not wanted.asked and (present := [name for name in ORDER if _is_list(files, name)]):
         others = f" before {', '.join(present[1:])}" if present[1:] else ""
-        return source_of(present[0], files[present[0]]), f", found in the folder{others}"
+        return source_of(present[0], files[present[0]]), f"found in the folder{others}"
     if wanted.has_image and not wanted.asked:
-        return None, "only what the image has: the folder has no list of packages"
+        return None, f"only what the image has: {NO_LIST}"
     if found := active_environment():
-        why = ", as requested" if wanted.asked else ": the folder has no list of packages"
+        why = "as requested" if wanted.asked else NO_LIST
         return ActiveSource(found), why
     if wanted.asked:
         raise wrong(
             "no environment with packages of its own is active",
             "activate it first: `source .venv/bin/activate` or `conda activate NAME`",
         )
-    return None, "only what the worker's Python has: the folder has no list of packages"
+    return None, f"only what the worker's Python has: {NO_LIST}"
 
 
 def _asked(files: Mapping[str, Path], name: str) -> Source:
@@ -138,16 +139,15 @@ def _lock(root: Path, source: Source | None, wanted: Wanted, more: str, python: 
 
 
 def _unlocked(
-    source: Source | None, called: str, said: str, more: str, python: str | None
+    source: Source | None, called: str, why: str, more: str, python: str | None
 ) -> Chosen:
     """Return a list that the worker resolves."""
     file, text = source.plain() if source else ("", "")
-    environment = Environment(source=called, python=python)
-    if file and more:
-        text = f"-r {file}\n"
-    elif file:
+    environment = Environment(source=called, reason=why, python=python)
+    said = f"{called} ({why}){_left(source)}"
+    if file and not more:
         return Chosen(said, file, "", environment)
-    return Chosen(f"{said}{_left(source)}", "", text + more, environment)
+    return Chosen(said, "", text + more, environment)
 
 
 def _left(source: Source | None) -> str:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.model.packages import PYTHON
+from forge_schema.model.bundles import PYTHON
 from forge_schema.model.quantities import duration_text
 
 from forge_client.default_paths import locks

@@ -14,7 +14,7 @@ SCRIPT = (
 
 def is_notebook(command: Sequence[str] | None) -> bool:
     """Tell whether a command is a notebook, with papermill's options after it."""
-    return bool(command) and command[0].endswith(ENDING)
+    return bool(command and command[0].endswith(ENDING))
 
 
 def command_for(command: Sequence[str]) -> list[str]:

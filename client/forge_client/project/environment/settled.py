@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from forge_schema.model.packages import LOCK, Environment
+from forge_schema.model.bundles import LOCK, Environment
 
 from forge_client.project.environment import notebook
 from forge_client.project.environment.choice import Chosen, Wanted, choose
@@ -55,8 +55,7 @@ def settle(
     # A folder that `forge code` fetched has those of its job.
     theirs = tuple(one for one in listing.entries if not one.name.startswith(WRITTEN))
     whole = replace(listing, entries=(*theirs, *settling.lists.values()))
-    said = tuple(dict.fromkeys(one.said for one in settling.chosen.values()))
-    return Settled(settled, whole, said, settling.environments)
+    return Settled(settled, whole, tuple(dict.fromkeys(settling.said)), settling.environments)
 
 
 @dataclass
@@ -64,6 +63,7 @@ class _Settling:
     listing: Listing
     below: Mapping[str, Any]
     chosen: dict[Wanted, Chosen] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
     lists: dict[str, Entry] = field(default_factory=dict)
     environments: dict[str, Environment] = field(default_factory=dict)
 
@@ -78,6 +78,8 @@ class _Settling:
 
     def _requirements(self, request: Request) -> str | Literal[False] | None:
         asked = request.requirements
+        if asked is False:
+            self.said.append("none, as requested")
         if asked is False or (asked is None and "requirements" in self.below):
             return asked
         wanted = Wanted(
@@ -88,6 +90,7 @@ class _Settling:
         )
         if wanted not in self.chosen:
             self.chosen[wanted] = choose(self.listing, wanted)
+            self.said.append(self.chosen[wanted].said)
         return self._path(self.chosen[wanted])
 
     def _path(self, chosen: Chosen) -> str | None:

@@ -1,7 +1,7 @@
 """The kinds of list from which a project's packages can be taken."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Protocol
@@ -38,7 +38,7 @@ class Source(Protocol):
         """
 
     def plain(self) -> tuple[str, str]:
-        """Return what a worker can resolve: the path of a list in the project, or else its text."""
+        """Return what a worker can resolve: a list in the project, "" for none, and its text."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ class UvLock:
         return of_uv(self.path.parent, python, whole=whole)
 
     def plain(self) -> tuple[str, str]:
-        """Return the path of the pyproject.toml."""
-        return str(PurePosixPath(self.called).with_name(PROJECT)), ""
+        """Return the pyproject.toml."""
+        name = str(PurePosixPath(self.called).with_name(PROJECT))
+        return name, lines(dependencies(self.path.with_name(PROJECT)))
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,9 @@ class ListFile:
         return resolved(self.path.parent, self.path.name, "", python)
 
     def plain(self) -> tuple[str, str]:
-        """Return its path."""
-        return self.called, ""
+        """Return it."""
+        toml = self.called.endswith(".toml")
+        return self.called, lines(dependencies(self.path)) if toml else f"-r {self.called}\n"
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,10 @@ class ActiveSource:
 
 def source_of(name: str, path: Path) -> Source:
     """Return a list of a project, by the name of its file."""
-    kinds = {UV: UvLock, POETRY: PoetryLock}
-    kind = CondaFile if name.endswith(YAML) else kinds.get(PurePosixPath(name).name, ListFile)
-    made: Source = kind(name, path)
-    return made
+    kinds: dict[str, Callable[[str, Path], Source]] = {UV: UvLock, POETRY: PoetryLock}
+    if name.endswith(YAML):
+        return CondaFile(name, path)
+    return kinds.get(PurePosixPath(name).name, ListFile)(name, path)
 
 
 def dependencies(path: Path) -> list[str]:

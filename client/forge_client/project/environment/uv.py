@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from forge_schema.model.packages import uv_variables
+from forge_schema.model.bundles import uv_variables
 from forge_schema.model.quantities import duration_text
 
 LIMIT_S = 120

@@ -1,13 +1,13 @@
-"""Sessions. Each request checks the session and its key, so that revocation is immediate."""
+"""Sessions. Each request checks the session and its key, so that their end is immediate."""
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import jwt
+from forge_schema.access.sessions import Sessions
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 from jwt.types import Options
@@ -28,7 +28,7 @@ PURPOSE = b"forge dashboard session"
 UNTIMED: Options = {
     "verify_exp": False,
     "verify_iat": False,
-    "require": ["sub", "exp", "ver", "jti"],
+    "require": ["sub", "exp", "ver"],
 }
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -41,19 +41,23 @@ class Visitor(Caller):
     session: str = ""
     csrf: str = ""
     now: datetime = LONG_AGO
-    until: datetime = LONG_AGO
 
 
-def mint(shared: Services, key: Row) -> str:
-    """Return a new session for an API key's row from `Keys.valid`."""
+def begin(shared: Services, acts_for: str, owner: str, role: Role, address: str) -> str | None:
+    """Begin a session and return the text of its cookie; see `Sessions.begin`."""
+    lasts = timedelta(seconds=shared.settings.session_lasts_s)
+    begun = Sessions(shared.database).begin(acts_for, owner, role, address=address, lasts=lasts)
+    return _minted(shared, begun, lasts) if begun else None
+
+
+def _minted(shared: Services, begun: Row, lasts: timedelta) -> str:
     claims = {
         "iss": ISSUER,
         "aud": AUDIENCE,
-        "sub": key["id"],
-        "ver": short_token.version(key),
-        "jti": secrets.token_urlsafe(16),
-        "iat": key["now"],
-        "exp": key["now"] + timedelta(seconds=shared.settings.session_lasts_s),
+        "sub": begun["id"],
+        "ver": short_token.version(begun),
+        "iat": begun["now"],
+        "exp": begun["now"] + lasts,
     }
     return jwt.encode(claims, short_token.secret(shared, PURPOSE), short_token.ALGORITHM)
 
@@ -71,28 +75,24 @@ def read(shared: Services, text: str) -> Visitor | None:
         )
     except (jwt.InvalidTokenError, RecursionError):
         return None
-    key_id, session = claims["sub"], claims["jti"]
-    key = shared.database.one("session", again=True, id=key_id, session=session)
-    if key is None or key["public_key"] is not None:
+    found = Sessions(shared.database).valid(claims["sub"])
+    if found is None or claims["ver"] != short_token.version(found):
         return None
-    until = datetime.fromtimestamp(claims["exp"], UTC)
-    if claims["ver"] != short_token.version(key) or until <= key["now"]:
+    if claims["exp"] <= found["now"].timestamp():
         return None
-    made = csrf.token(shared, session)
-    owner, role = key["owner"], Role(key["role"])
-    return Visitor(owner, role, f"key:{key_id}", key_id, session, made, key["now"], until)
+    return Visitor(
+        found["owner"],
+        Role(found["role"]),
+        found["acts_for"],
+        session=found["id"],
+        csrf=csrf.token(shared, found["id"]),
+        now=found["now"],
+    )
 
 
 def end(shared: Services, who: Visitor) -> None:
     """End a session for good. Idempotent."""
-    shared.database.one(
-        "end_session",
-        again=True,
-        id=who.key_id,
-        session=who.session,
-        until=who.until,
-        actor=who.actor,
-    )
+    Sessions(shared.database).end(who.session)
 
 
 def of(request: Request, shared: Services) -> Visitor | None:

@@ -9,7 +9,10 @@ from forge_schema.database.tables import columns as c
 
 
 class ApiKey(SQLModel, table=True):
-    """An API key: its owner and its role. Only its SHA-256 is stored."""
+    """An API key: its owner and its role. Only its SHA-256 is stored.
+
+    A session of a browser `acts_for` another key or a person.
+    """
 
     __tablename__ = "api_key"
     __table_args__ = (
@@ -28,6 +31,7 @@ class ApiKey(SQLModel, table=True):
     expires_at: datetime | None = c.moment(null=True)
     last_used_at: datetime | None = c.moment(null=True)
     revoked_at: datetime | None = c.moment(null=True)
+    acts_for: str | None = c.string(null=True)
 
 
 class RequestNonce(SQLModel, table=True):

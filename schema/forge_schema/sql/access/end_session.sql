@@ -1,13 +1,11 @@
--- Ends a session: its id is never accepted again. The row is deleted once the session would have
--- expired.
+-- Ends a session.
 WITH ended AS (
-    INSERT INTO request_nonce (key_id, nonce, at)
-    VALUES (%(id)s, %(session)s, %(until)s)
-    ON CONFLICT DO NOTHING
-    RETURNING key_id
+    UPDATE api_key SET revoked_at = forge_now()
+    WHERE id = %(id)s AND acts_for IS NOT NULL AND revoked_at IS NULL
+    RETURNING id, acts_for
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)
-    SELECT forge_now(), %(actor)s, 'logout', jsonb_build_object('key', key_id) FROM ended
+    SELECT forge_now(), acts_for, 'logout', jsonb_build_object('session', id) FROM ended
 )
-SELECT key_id FROM ended
+SELECT id FROM ended

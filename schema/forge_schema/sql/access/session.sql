@@ -1,7 +1,11 @@
--- The API key of a session that has not been ended, and the current time.
-SELECT id, owner, role, public_key, hash, forge_now() AS now
-FROM api_key
-WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > forge_now())
-    AND NOT EXISTS (
-        SELECT FROM request_nonce WHERE key_id = %(id)s AND nonce = %(session)s
-    )
+-- A session that has not ended, with the hash of the key that it acts for, and the current time.
+SELECT
+    session.id, session.owner, session.role, session.acts_for,
+    coalesce(key.hash, session.hash) AS hash, forge_now() AS now
+FROM api_key AS session
+LEFT JOIN api_key AS key ON session.acts_for = 'key:' || key.id
+WHERE session.id = %(id)s AND session.acts_for IS NOT NULL
+    AND session.revoked_at IS NULL AND session.expires_at > forge_now()
+    AND key.revoked_at IS NULL AND (key.expires_at IS NULL OR key.expires_at > forge_now())
+    -- A key that was removed.
+    AND (key.id IS NOT NULL OR NOT starts_with(session.acts_for, 'key:'))

@@ -309,11 +309,17 @@ def test_shell_ends_with_the_right_to_it(
 def test_ssh_and_ports_need_the_same_right_as_a_command(door: Door) -> None:
     path = f"/api/v1/queue/jobs/{door.runs().job}/shells"
     viewer, bob = door.api.key("ann", Role.VIEWER), door.api.key("bob")
-    for body in ({"ssh": True}, {"ports": [8888]}):
+    taken: list[dict[str, object]] = [{"ssh": True}, {"ports": [8888]}]
+    for body in taken:
         problem(viewer.call("POST", path, body), 403, "forbidden")
         problem(bob.call("POST", path, body), 404, "job_unknown")
         assert ShellTicket.model_validate(door.ann.post(path, body)).worker == "one"
-    for body in ({"ports": [80]}, {"ports": [8888], "ssh": True}, {"ports": ["10.0.0.1:8888"]}):
+    refused: list[dict[str, object]] = [
+        {"ports": [80]},
+        {"ports": [8888], "ssh": True},
+        {"ports": ["10.0.0.1:8888"]},
+    ]
+    for body in refused:
         problem(door.ann.call("POST", path, body), 422, "invalid")
     told = [e["detail"] for e in door.api.rig.jobs.events(door.job) if e["action"] == "entered"]
     assert [(one["program"], one.get("ports")) for one in told] == [("ssh", None), ("port", [8888])]

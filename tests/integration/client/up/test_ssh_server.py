@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncssh
 import pytest
@@ -42,8 +42,13 @@ def connected(job: Process, ports: list[int], acts: Acts) -> None:
 
     async def connect(server: Ssh) -> None:
         key = asyncssh.import_public_key(server.host_key)
-        known = ([key], [], [])
-        options = {"username": "job", "known_hosts": known, "config": None, "client_keys": None}
+        known: tuple[list[asyncssh.SSHKey], list[object], list[object]] = ([key], [], [])
+        options: dict[str, Any] = {
+            "username": "job",
+            "known_hosts": known,
+            "config": None,
+            "client_keys": None,
+        }
         async with asyncssh.connect("job", sock=server._ours, **options) as connection:
             await acts(connection)
 

@@ -8,6 +8,8 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind, TokenMalformed
+from forge_schema.database.pool import Row
+from forge_schema.model.states import Role
 from forge_schema.read.audit import Audit
 from forge_schema.service.caller import Forbidden
 
@@ -37,13 +39,13 @@ def login_form(
     request: Request, shared: Shared, to: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
     """Show the login form."""
-    return _form(request, shared, to)
+    return login_page(request, shared, to)
 
 
 @router.get("/login/link")
 def link_form(request: Request, shared: Shared, link: str = "") -> Response:
     """Ask whether to log in by a link, so that a link preview does not use it up."""
-    return _form(request, shared, "/", link=link)
+    return login_page(request, shared, "/", link=link)
 
 
 @router.post("/login/link")
@@ -69,10 +71,10 @@ def login(
     """Begin a session with a key or a link, if it is valid."""
     csrf.check_origin(request, shared)
     if not session.kept(request, shared):
-        return _form(request, shared, to, IN_THE_CLEAR)
+        return login_page(request, shared, to, IN_THE_CLEAR)
     if link:
         linked = login_link.use(shared, link)
-        return _begun(request, shared, linked["id"], to) if linked else _used(request, shared)
+        return _begun(request, shared, linked, to) if linked else _used(request, shared)
     return _by_key(request, shared, key.strip(), to)
 
 
@@ -89,47 +91,53 @@ def _by_key(request: Request, shared: Services, text: str, to: str) -> Response:
     try:
         found = by_key(request, shared, text)
     except Refused as error:
-        return _form(request, shared, to, error.message, error.status)
+        return login_page(request, shared, to, error.message, error.status)
     if found is None or found["public_key"] is not None:
-        _note_refusal(request, shared, text, "wrong" if found is None else "signs")
-        return _form(request, shared, to, WRONG if found is None else SIGNS)
-    return _begun(request, shared, found["id"], to)
+        note_refusal(request, shared, text, "wrong" if found is None else "signs")
+        return login_page(request, shared, to, WRONG if found is None else SIGNS)
+    return _begun(request, shared, found, to)
 
 
 def _used(request: Request, shared: Services) -> Response:
-    _note_refusal(request, shared, "", "link")
-    return _form(request, shared, "/", USED)
+    note_refusal(request, shared, "", "link")
+    return login_page(request, shared, "/", USED)
 
 
-def _begun(request: Request, shared: Services, key_id: str, to: str) -> Response:
-    actor = f"key:{key_id}"
-    key = Keys(shared.database, actor=actor).valid(key_id)
-    if key is None:
-        return _form(request, shared, to, WRONG)
-    Audit(shared.database).note(actor, "login", {"key": key_id, "address": _address(request)})
+def _begun(request: Request, shared: Services, key: Row, to: str) -> Response:
+    return began(request, shared, (f"key:{key['id']}", key["owner"], Role(key["role"])), to)
+
+
+def began(request: Request, shared: Services, who: tuple[str, str, Role], to: str) -> Response:
+    """Begin a session of an actor, an owner and a role, and lead to a page of this server."""
+    text = session.begin(shared, *who, address_of(request))
+    if text is None:
+        return login_page(request, shared, to, WRONG)
     answer = RedirectResponse(local(to), HTTPStatus.SEE_OTHER)
-    session.keep(request, answer, shared, session.mint(shared, key))
+    session.keep(request, answer, shared, text)
     return answer
 
 
-def _form(  # noqa: PLR0917 - rarely used ones come last
+def login_page(  # noqa: PLR0917 - rarely used ones come last
     request: Request, shared: Services, to: str, wrong: str = "", status: int = 0, link: str = ""
 ) -> Response:
+    """Show the form, with what was wrong."""
     if not session.kept(request, shared):
         wrong = IN_THE_CLEAR
     status = status or (HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK)
-    return page(request, None, "login.html", status, to=local(to), wrong=wrong, link=link)
+    shown = {"to": local(to), "wrong": wrong, "link": link}
+    sso = bool(shared.settings.oidc_client_id)
+    return page(request, None, "login.html", status, **shown, sso=sso)
 
 
-def _note_refusal(request: Request, shared: Services, text: str, why: str) -> None:
+def note_refusal(request: Request, shared: Services, text: str, why: str) -> None:
     """Record a failed login, within a rate limit, since the trail is kept for good."""
-    who = f"login@{_address(request)}"
+    who = f"login@{address_of(request)}"
     try:
         shared.failures.check(who)
     except Refused:
         return
     shared.failures.count(who)
-    detail: dict[str, object] = {"key": _id_of(text), "why": why, "address": _address(request)}
+    detail: dict[str, object] = {"key": _id_of(text), "why": why, "address": address_of(request)}
     Audit(shared.database).note("anonymous", "login_refused", detail)
 
 
@@ -140,5 +148,6 @@ def _id_of(text: str) -> str | None:
         return None
 
 
-def _address(request: Request) -> str:
+def address_of(request: Request) -> str:
+    """Return the browser's address."""
     return request.client.host if request.client else ""

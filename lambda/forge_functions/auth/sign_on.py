@@ -1,0 +1,116 @@
+"""Single sign-on in a browser: OpenID Connect's authorization code flow, with PKCE."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from base64 import urlsafe_b64encode
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from hmac import compare_digest
+from urllib.parse import quote, urlencode
+
+import httpx
+import jwt
+import structlog
+
+from forge_functions.auth import short_token
+from forge_functions.auth.issued_tokens import TIMEOUT_S
+from forge_functions.auth.oidc import Person
+from forge_functions.services import Services
+
+PURPOSE = b"forge single sign-on"
+SCOPES = "openid profile email"
+LASTS_S = 600
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A login under way. Only the browser that began it has this, in a cookie."""
+
+    state: str
+    nonce: str
+    verifier: str
+    to: str
+
+    def sealed(self, shared: Services) -> str:
+        """Return it as the text of a cookie."""
+        until = datetime.now(UTC) + timedelta(seconds=LASTS_S)
+        claims = {**asdict(self), "exp": until}
+        return jwt.encode(claims, short_token.secret(shared, PURPOSE), short_token.ALGORITHM)
+
+
+def begin(to: str) -> Begun:
+    """Begin a login that leads to a page of this server."""
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    return Begun(state, nonce, verifier, to)
+
+
+def opened(shared: Services, text: str) -> Begun | None:
+    """Return the login of a cookie; None if it was not begun here, or too long ago."""
+    secret = short_token.secret(shared, PURPOSE)
+    try:
+        claims = jwt.decode(text, secret, [short_token.ALGORITHM])
+        claims.pop("exp")
+        return Begun(**claims)
+    except (jwt.InvalidTokenError, KeyError, TypeError):
+        return None
+
+
+def address(shared: Services, begun: Begun, back: str) -> str:
+    """Return where the issuer asks the person to log in.
+
+    Raises:
+        Refused: 503 if the issuer does not answer.
+    """
+    digest = hashlib.sha256(begun.verifier.encode()).digest()
+    said = {
+        "response_type": "code",
+        "client_id": shared.settings.oidc_client_id,
+        "redirect_uri": back,
+        "scope": SCOPES,
+        "state": begun.state,
+        "nonce": begun.nonce,
+        "code_challenge": urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge_method": "S256",
+    }
+    at = shared.issuer.sign_on.endpoint("authorization_endpoint")
+    return f"{at}{'&' if '?' in at else '?'}{urlencode(said)}"
+
+
+def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> Person | None:
+    """Return who logged in; None if the issuer's answer is not one to this login.
+
+    Raises:
+        Refused: 403 for a person without a role here, 503 if the issuer does not answer.
+    """
+    if not compare_digest(state.encode("utf-8", "replace"), begun.state.encode()):
+        return None
+    token = _exchanged(shared, code, begun.verifier, back)
+    return shared.issuer.signed_on(token, begun.nonce) if token else None
+
+
+def _exchanged(shared: Services, code: str, verifier: str, back: str) -> str | None:
+    """Exchange the code for the ID token; None if the issuer refuses."""
+    settings = shared.settings
+    said = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": back,
+        "client_id": settings.oidc_client_id,
+        "code_verifier": verifier,
+    }
+    secret = settings.oidc_client_secret.get_secret_value()
+    own = (quote(settings.oidc_client_id, safe=""), quote(secret, safe="")) if secret else None
+    at = shared.issuer.sign_on.endpoint("token_endpoint")
+    try:
+        answer = httpx.post(at, data=said, auth=own, timeout=TIMEOUT_S)
+        token = answer.raise_for_status().json()["id_token"]
+    except httpx.HTTPStatusError as error:
+        log.warning("sign_on_refused", status=error.response.status_code)
+        return None
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise shared.issuer.sign_on.failed(error) from error
+    return token if isinstance(token, str) else None

@@ -1,0 +1,1 @@
+"""Coming in: login, single sign-on, keys and sessions."""

@@ -1,0 +1,52 @@
+"""Sessions of people in a browser: keys that act for a person or for another key."""
+
+import secrets
+from datetime import timedelta
+
+from forge_schema.access import tokens
+from forge_schema.access.api_keys import ID_BYTES
+from forge_schema.access.tokens import TokenKind
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.states import Role
+
+
+class Sessions:
+    """Begins, checks and ends sessions. An admin sees them among the keys, and may revoke them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(
+        self, acts_for: str, owner: str, role: Role, *, address: str, lasts: timedelta
+    ) -> Row | None:
+        """Begin a session and return it, or None if what it acts for is not valid any more.
+
+        Args:
+            acts_for: the actor, `key:` and the id of an API key, or `oidc:` and a person's.
+            owner: the owner whose jobs it can reach.
+            role: what it may do.
+            address: where the browser is.
+            lasts: the time until it expires.
+        """
+        session_id = secrets.token_hex(ID_BYTES)
+        self._database.one(
+            "begin_session",
+            again=True,
+            id=session_id,
+            owner=owner,
+            role=role.value,
+            name=f"browser at {address}",
+            hash=tokens.mint(TokenKind.KEY, session_id)[1],
+            lasts=lasts,
+            acts_for=acts_for,
+            address=address,
+        )
+        return self.valid(session_id)
+
+    def valid(self, session_id: str) -> Row | None:
+        """Return a session that has not ended, with the hash of its key, or None."""
+        return self._database.one("session", again=True, id=session_id)
+
+    def end(self, session_id: str) -> None:
+        """End a session for good. Idempotent."""
+        self._database.one("end_session", again=True, id=session_id)

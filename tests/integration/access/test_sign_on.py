@@ -1,0 +1,165 @@
+"""Single sign-on to the dashboard: the code flow with PKCE, and how its sessions end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from forge_schema.model.states import Role
+from pydantic import ValidationError
+from support.http.api import bearer, opened
+from support.http.guest import Guest
+from support.http.issuer import CLIENT, Issuer, issuing
+from support.http.server import server_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.http.api import Api
+    from support.queue.rig import Rig
+
+ROLES = {"ml-team": "submitter", "ml-ops": "admin", "guests": "viewer"}
+SECRET = "between us: 100%"  # noqa: S105  of a test
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with issuing() as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def api(rig: Rig, tmp_path: Path, issuer: Issuer) -> Iterator[Api]:
+    issuer.secret = SECRET
+    given = {"oidc_issuer": issuer.url, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
+    with opened(rig, tmp_path / "store", **given, oidc_roles=ROLES) as api:
+        yield api
+
+
+def signing_on(guest: Guest, to: str = "/queues") -> str:
+    """Click on the login page's link, and return where the issuer asks for a password."""
+    assert "/login/sso?next=" in guest.page(f"/login?next={to}")
+    answer = guest.http.get("/login/sso", params={"next": to})
+    assert answer.status_code == 307, answer.text
+    return answer.headers["location"]
+
+
+def signed_on(api: Api, issuer: Issuer, **claims: Any) -> Guest:  # noqa: ANN401  claims of all types
+    guest = Guest(api)
+    answer = guest.http.get(issuer.authorized(signing_on(guest), **claims))
+    assert (answer.status_code, answer.headers["location"]) == (303, "/queues"), answer.text
+    return guest
+
+
+def acts(api: Api, action: str) -> list[tuple[str, dict[str, Any]]]:
+    rows = api.rig.rows("SELECT actor, detail FROM event WHERE action = %s ORDER BY id", action)
+    return [(row["actor"], row["detail"]) for row in rows]
+
+
+def test_a_person_logs_in_without_a_key(api: Api, issuer: Issuer) -> None:
+    guest = Guest(api)
+    location = signing_on(guest)
+    said = {name: value[0] for name, value in parse_qs(urlsplit(location).query).items()}
+    assert location.startswith(f"{issuer.url}/authorize?")
+    assert (said["response_type"], said["code_challenge_method"]) == ("code", "S256")
+    assert (said["client_id"], said["redirect_uri"]) == (CLIENT, f"{api.url}/login/sso/done")
+    answer = guest.http.get(issuer.authorized(location, forge_role=["x", "ml-team"]))
+    assert answer.headers["location"] == "/queues"
+    assert "ann" in guest.page("/queues")
+    assert guest.act("/preferences", theme="dark").status_code == 303
+    ((actor, detail),) = acts(api, "login")
+    assert (actor, detail["address"]) == ("oidc:ann", "127.0.0.1")
+    guest.act("/logout")
+    assert guest.http.get("/queues").status_code == 303
+    assert acts(api, "logout") == [("oidc:ann", {"session": detail["session"]})]
+    guest.close()
+
+
+@pytest.mark.parametrize(("word", "statuses"), [
+    ("guests", (200, 403, 403)), ("ml-team", (200, 200, 403)), ("ml-ops", (200, 200, 200)),
+])  # fmt: skip
+def test_the_issuers_roles_are_those_of_the_session(
+    api: Api, issuer: Issuer, word: str, statuses: tuple[int, ...]
+) -> None:
+    guest = signed_on(api, issuer, forge_role=word)
+    found = tuple(guest.http.get(path).status_code for path in ("/jobs", "/submit", "/keys"))
+    assert found == statuses
+    guest.close()
+
+
+def test_an_admin_sees_a_session_and_ends_it(api: Api, issuer: Issuer) -> None:
+    guest, root = signed_on(api, issuer, forge_role="ml-team"), api.key("root", Role.ADMIN)
+    admin = Guest(api).login("eve", Role.ADMIN)
+    page = admin.page("/keys")
+    assert page.count("End session") == 2
+    assert "oidc:ann" in page
+    listed = root.get("/api/v1/admin/keys")["items"]
+    (session,) = [key["id"] for key in listed if key["acts_for"] == "oidc:ann"]
+    assert admin.act("/keys/revoke", key=session).headers["location"] == "/keys"
+    assert guest.http.get("/queues").status_code == 303
+    assert "oidc:ann" not in admin.page("/keys")
+    guest.close()
+    admin.close()
+
+
+def test_sessions_that_are_over_are_forgotten(api: Api, issuer: Issuer) -> None:
+    signed_on(api, issuer, forge_role="guests").close()
+    api.rig.clock.advance(43_200 + 86_400 + 1)
+    assert api.rig.count("api_key") == 1
+    signed_on(api, issuer, forge_role="guests").close()
+    assert api.rig.count("api_key") == 1
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"forge_role": "strangers"}, {"nonce": "another"}, {"aud": "another"}, {"sub": ""}],
+    ids=["role", "nonce", "audience", "nobody"],
+)
+def test_a_person_whom_the_settings_do_not_know_has_no_session(
+    api: Api, issuer: Issuer, claims: dict[str, str]
+) -> None:
+    guest = Guest(api)
+    said = {"forge_role": "ml-team", **claims}
+    answer = guest.http.get(issuer.authorized(signing_on(guest), **said))
+    assert answer.status_code in {401, 403}
+    assert guest.http.get("/queues").status_code == 303
+    assert [detail["why"] for _, detail in acts(api, "login_refused")] == ["sign-on"]
+    guest.close()
+
+
+def test_a_code_is_good_for_the_browser_that_began_and_for_once(api: Api, issuer: Issuer) -> None:
+    victim, attacker = Guest(api), Guest(api)
+    back = issuer.authorized(signing_on(attacker), forge_role="ml-ops")
+    assert victim.http.get(back).status_code == 401
+    signing_on(victim)
+    # Its own login is under way, and the state is another's.
+    assert victim.http.get(back).status_code == 401
+    assert attacker.http.get(back).status_code == 303
+    signing_on(attacker)
+    assert attacker.http.get(back).status_code == 401
+    for guest in (victim, attacker):
+        guest.close()
+
+
+def test_an_issuer_that_is_away_is_told(api: Api, issuer: Issuer) -> None:
+    issuer.answers.clear()
+    guest = Guest(api)
+    assert guest.http.get("/login/sso").status_code == 503
+    guest.close()
+
+
+def test_an_id_token_is_no_bearer_token(api: Api, issuer: Issuer) -> None:
+    for audience in (CLIENT, "", None):
+        token = issuer.token(aud=audience, forge_role="ml-ops")
+        assert api.http.get("/api/v1/me", headers=bearer(token)).status_code == 401
+
+
+def test_without_a_client_there_is_no_single_sign_on(shared_api: Api) -> None:
+    guest = Guest(shared_api)
+    assert "/login/sso" not in guest.page("/login")
+    assert guest.http.get("/login/sso").status_code == 404
+    guest.close()
+    with pytest.raises(ValidationError, match="oidc_client_id needs oidc_issuer"):
+        server_settings("postgresql://none", "file:///none", oidc_client_id="forge")
