@@ -98,12 +98,12 @@ def test_a_variable_that_is_not_there(forge: Command, project: Path) -> None:
     ("option", "value", "said"),
     [
         ("--timeout", "soon", "timeout: 'soon' is not a duration"),
-        ("--memory", "lots", "resources.memory: 'lots' is not a size"),
+        ("--memory", "lots", "memory: 'lots' is not a size"),
         ("--env", "FORGE_JOB_ID=1", "FORGE_JOB_ID is reserved"),
         ("--priority", "5000", "priority: "),
-        ("--accelerator", "abacus", "resources.accelerator: "),
+        ("--accelerator", "abacus", "accelerator: "),
         ("--target", "moon", "target: "),
-        ("--cpus", "0", "resources.cpus: "),
+        ("--cpus", "0", "cpus: "),
     ],
 )
 def test_a_job_that_cannot_be(
