@@ -122,7 +122,7 @@ def test_a_job_that_cannot_be_is_refused_before_anything_is_uploaded(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["show"], ["logs", "--attempt", "0"]],
+    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["cancel"], ["logs", "--attempt", "0"]],
 )
 def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
     refused(forge(*arguments), 2)
