@@ -43,7 +43,10 @@ def failed(name: str, error: ClientError) -> Check:
 
 def workers_check(rows: list[WorkerInfo], hint: str) -> Check:
     """Check that a worker has reported lately; the hint says how to start one."""
-    heard = [row.name for row in rows if row.status != "offline" and row.silent_s < SILENT_S]
+    # One that an admin has added has no CPUs until it connects.
+    heard = [
+        row.name for row in rows if row.cpus and row.status != "offline" and row.silent_s < SILENT_S
+    ]
     if heard:
         detail = f"{len(heard)} online: {', '.join(heard[:5])}"
         return Check(name="workers", standing=Standing.OK, detail=detail)

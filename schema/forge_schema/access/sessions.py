@@ -38,7 +38,7 @@ class Sessions:
             name=f"browser at {address}",
             hash=tokens.mint(TokenKind.KEY, session_id)[1],
             lasts=lasts,
-            acts_for=acts_for,
+            actor=acts_for,
             address=address,
         )
         return self.valid(session_id)
@@ -47,6 +47,6 @@ class Sessions:
         """Return a session that has not ended, with the hash of its key, or None."""
         return self._database.one("session", again=True, id=session_id)
 
-    def end(self, session_id: str) -> None:
+    def end(self, session_id: str, *, actor: str) -> None:
         """End a session for good. Idempotent."""
-        self._database.one("end_session", again=True, id=session_id)
+        self._database.one("end_session", again=True, id=session_id, actor=actor)

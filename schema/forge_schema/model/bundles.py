@@ -1,13 +1,13 @@
-"""Bundles: the file names allowed in them, segments of large ones, and the lock of packages."""
+"""Bundles: the file names allowed in them, the segments of large ones, and locks of packages."""
 
 import hashlib
 import unicodedata
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, FailFast, Field, ValidationError
+from pydantic import FailFast, Field, ValidationError
 
-from forge_schema.model.fields import NUMERIC, Digest, KnownFields, Record, Text
+from forge_schema.model.fields import NUMERIC, Digest, KnownFields, Record
 from forge_schema.model.quantities import counted
 from forge_schema.model.stored import SignedUrl
 
@@ -16,14 +16,6 @@ SEGMENT_BYTES = 32 << 20
 # With what packing may add. Nobody may name a larger one, or more of them.
 MOST_SEGMENT_BYTES, MOST_SEGMENTS = 64 << 20, 2000
 MOST_LIST_BYTES = 1 << 20
-
-NAME_BYTES = 255
-PATH_BYTES = 1024
-DEPTH = 64
-_DEVICES = {"con", "prn", "aux", "nul"} | {
-    f"{port}{n}" for port in ("com", "lpt") for n in "123456789"
-}
-
 
 # The stem of the file in a job's code that lists its packages, each with its version, and no other.
 LOCK = ".forge-lock"
@@ -41,20 +33,12 @@ UV_FOR_PIP = {
     "PIP_CERT": "SSL_CERT_FILE",
 }
 
-
-class Environment(KnownFields, BaseModel):
-    """What a job's packages were taken from when it was submitted.
-
-    It is for people: the job installs its `requirements`. `reason` says why this `source`, and why
-    it was not locked. If it was, `packages` is how many the lock has, and `lock` its SHA-256.
-    `python` is the version that the project asks for.
-    """
-
-    source: Annotated[Text, Field(min_length=1, max_length=500)]
-    reason: Annotated[Text, Field(max_length=1000)] | None = None
-    packages: Annotated[int, Field(ge=0, le=1_000_000), NUMERIC] | None = None
-    lock: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    python: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")] | None = None
+NAME_BYTES = 255
+PATH_BYTES = 1024
+DEPTH = 64
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{n}" for port in ("com", "lpt") for n in "123456789"
+}
 
 
 class Segment(KnownFields):

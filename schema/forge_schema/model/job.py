@@ -8,7 +8,16 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import LARGEST, Flag, KnownFields, Open, Record, Word
+from forge_schema.model.fields import (
+    LARGEST,
+    NUMERIC,
+    Flag,
+    KnownFields,
+    Open,
+    Record,
+    Text,
+    Word,
+)
 from forge_schema.model.states import (
     TERMINAL_STATES,
     Asked,
@@ -66,6 +75,21 @@ class Git(KnownFields, BaseModel):
     branch: Word | None = None
     dirty: Flag = False
     diff: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class Environment(KnownFields, BaseModel):
+    """What a job's packages were taken from when it was submitted.
+
+    It is for people: the job installs its `requirements`. `reason` says why this `source`, and why
+    it was not locked. If it was, `packages` is how many the lock has, and `lock` its SHA-256.
+    `python` is the version that the project asks for.
+    """
+
+    source: Annotated[Text, Field(min_length=1, max_length=500)]
+    reason: Annotated[Text, Field(max_length=1000)] | None = None
+    packages: Annotated[int, Field(ge=0, le=1_000_000), NUMERIC] | None = None
+    lock: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    python: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")] | None = None
 
 
 class JobStatus(Record):

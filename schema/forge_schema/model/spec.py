@@ -17,10 +17,9 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from forge_schema.model.bundles import Environment
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import SHOWN, Git
+from forge_schema.model.job import SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 

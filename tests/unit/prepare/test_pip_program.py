@@ -38,12 +38,12 @@ def test_the_compiled_one_is_for_the_workers_python_and_the_wheel_for_any_other(
 
 def test_one_of_the_two_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     both = [pip_program(same_python=same_python) for same_python in (True, False)]
-    monkeypatch.setattr(pip_install, "find_spec", lambda _: None)
+    monkeypatch.setattr(pip_install, "_installed", lambda: None)
     assert pip_program(same_python=True) == both[1]
     monkeypatch.undo()
     monkeypatch.setattr(pip_install, "_bundled", lambda: None)
     assert pip_program(same_python=False) == both[0]
-    monkeypatch.setattr(pip_install, "find_spec", lambda _: None)
+    monkeypatch.setattr(pip_install, "_installed", lambda: None)
     with pytest.raises(PipMissing):
         pip_program(same_python=False)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.model.bundles import Environment
+from forge_schema.model.job import Environment
 from forge_schema.model.quantities import counted
 
 from forge_client.project.environment import notebook

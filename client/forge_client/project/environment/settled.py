@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from forge_schema.model.bundles import LOCK, Environment
+from forge_schema.model.bundles import LOCK
+from forge_schema.model.job import Environment
 
 from forge_client.project.environment import notebook
 from forge_client.project.environment.choice import Chosen, Wanted, choose

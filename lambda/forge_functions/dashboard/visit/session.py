@@ -92,7 +92,7 @@ def read(shared: Services, text: str) -> Visitor | None:
 
 def end(shared: Services, who: Visitor) -> None:
     """End a session for good. Idempotent."""
-    Sessions(shared.database).end(who.session)
+    Sessions(shared.database).end(who.session, actor=who.actor)
 
 
 def of(request: Request, shared: Services) -> Visitor | None:

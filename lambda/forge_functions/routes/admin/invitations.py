@@ -1,11 +1,14 @@
 """Workers that wait for their machines, for admins: the line to paste there."""
 
 from http import HTTPStatus
+from typing import Annotated
 
 from fastapi import Request
+from forge_schema.access.join_line import PLAIN
 from forge_schema.model.admin import Invitation
 from forge_schema.model.fields import Word
 from forge_schema.model.states import WorkerKind
+from pydantic import Field
 
 from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
@@ -23,7 +26,8 @@ router = Router(
 class NewInvitation(WorkerBody):
     """A worker with a line. Its machine reaches this server at `url`, if not as the caller does."""
 
-    url: Word | None = None
+    # The line's maker checks it, with words for people.
+    url: Annotated[Word, Field(json_schema_extra={"pattern": f"^{PLAIN.pattern}$"})] | None = None
 
 
 @router.post("", status_code=HTTPStatus.CREATED)

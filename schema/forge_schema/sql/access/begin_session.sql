@@ -8,7 +8,7 @@ made AS (
     INSERT INTO api_key (id, owner, role, name, hash, created_at, expires_at, acts_for)
     VALUES (
         %(id)s, %(owner)s, %(role)s, %(name)s, %(hash)s, forge_now(),
-        forge_now() + %(lasts)s::interval, %(acts_for)s
+        forge_now() + %(lasts)s::interval, %(actor)s
     )
     ON CONFLICT (id) DO NOTHING
     RETURNING id
@@ -16,7 +16,7 @@ made AS (
 told AS (
     INSERT INTO event (at, actor, action, detail)
     SELECT
-        forge_now(), %(acts_for)s, 'login',
+        forge_now(), %(actor)s, 'login',
         jsonb_build_object('session', id, 'address', %(address)s::text)
     FROM made
 )
