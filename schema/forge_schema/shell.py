@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forge_schema.model.fields import SMALLINT, KnownFields, Text
 from forge_schema.model.quantities import counted
@@ -51,6 +51,16 @@ class ShellWanted(KnownFields):
     Instead of a command, `ssh` asks for an SSH server, and `ports` for one that does nothing but
     connect to these ports of the job.
     """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["command"], "properties": {"command": {"minItems": 1}}},
+                {"required": ["ssh"], "properties": {"ssh": {"const": True}}},
+                {"required": ["ports"], "properties": {"ports": {"minItems": 1}}},
+            ]
+        }
+    )
 
     command: Annotated[list[Text], Field(default_factory=list, max_length=1000)]
     rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0

@@ -126,7 +126,7 @@ def test_a_viewer_is_offered_no_act_and_refused_each(browsing: Browsing, worker:
         page.goto(site.url + path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.locator("main form[method=post]")).to_have_count(0)
-        expect(page.locator("main input[name=job], #select-all")).to_have_count(0)
+        expect(page.locator("main button[name=act]")).to_have_count(0)
     expect(page.locator("nav a[href='/submit']")).to_have_count(0)
     for path in ("/submit", "/workers/new", "/events"):
         answer = page.goto(site.url + path)

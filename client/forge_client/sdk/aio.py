@@ -204,6 +204,7 @@ class AsyncClient:
     workers = _as_it_is(Client.workers)
     drain = _as_it_is(Client.drain)
     create_worker = _as_it_is(Client.create_worker)
+    add_worker = _as_it_is(Client.add_worker)
     rotate_worker = _as_it_is(Client.rotate_worker)
     delete_worker = _as_it_is(Client.delete_worker)
     queues = _as_it_is(Client.queues)

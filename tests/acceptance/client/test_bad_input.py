@@ -98,12 +98,12 @@ def test_a_variable_that_is_not_there(forge: Command, project: Path) -> None:
     ("option", "value", "said"),
     [
         ("--timeout", "soon", "timeout: 'soon' is not a duration"),
-        ("--memory", "lots", "resources.memory: 'lots' is not a size"),
+        ("--memory", "lots", "memory: 'lots' is not a size"),
         ("--env", "FORGE_JOB_ID=1", "FORGE_JOB_ID is reserved"),
         ("--priority", "5000", "priority: "),
-        ("--accelerator", "abacus", "resources.accelerator: "),
+        ("--accelerator", "abacus", "accelerator: "),
         ("--target", "moon", "target: "),
-        ("--cpus", "0", "resources.cpus: "),
+        ("--cpus", "0", "cpus: "),
     ],
 )
 def test_a_job_that_cannot_be(
@@ -122,7 +122,7 @@ def test_a_job_that_cannot_be_is_refused_before_anything_is_uploaded(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["show"], ["logs", "--attempt", "0"]],
+    [["fly"], ["ps", "--fast"], ["ps", "-o", "xml"], ["cancel"], ["logs", "--attempt", "0"]],
 )
 def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
     refused(forge(*arguments), 2)

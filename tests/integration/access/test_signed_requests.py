@@ -118,7 +118,7 @@ def test_a_signature_is_good_for_five_minutes(
     assert nonces(signer) == ok
     if not ok:
         when = "before" if seconds < 0 else "after"
-        assert f"301 s {when}" in answer.json()["message"]
+        assert f"5 min 1 s {when}" in answer.json()["message"]
         assert "set the clock of the machine" in answer.json()["hint"]
 
 

@@ -74,7 +74,7 @@ def test_status_shows_the_policy_of_the_agent(process: Bed) -> None:
     said = words(told)
     assert "policy of the running agent:" in said
     assert "1 GiB of memory" in said
-    assert "to at most 2 jobs" in said
+    assert "at most 2 jobs at once" in said
     assert "another --max-jobs, which is not in force: 9" in said
     assert worker.leave() == 0
     told = status(process, max_jobs=9)

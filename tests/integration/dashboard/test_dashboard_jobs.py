@@ -125,7 +125,7 @@ def test_an_admin_finds_and_approves_the_jobs_that_wait_for_it(api: Api, ann: Gu
     assert listed(root.page("/jobs?q=waits:jobs")) == [held]
     assert "for other jobs" in root.page("/jobs")
     confirm = root.page("/jobs/confirm?act=approve&all=1")
-    assert "up to 2 GPU-hours" in " ".join(confirm.split())
+    assert "up to 2 h of GPU time" in " ".join(confirm.split())
     assert "Approve 3 jobs" in confirm
     assert f"/jobs/{jobs[0]}/approve" in root.page(f"/jobs/{jobs[0]}")
     assert root.act(f"/jobs/{jobs[0]}/approve").status_code == 303

@@ -36,7 +36,7 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
     assert (row["nodes"], row["labels"]["zone"]) == (3, "*")
     enough = forge("submit", ".", "--nodes", "2", *asked)
     assert "is queued: 2 machines, each with 1 CPU, " in enough.stderr
-    assert "only" not in enough.stderr
+    assert "only 2 of" not in enough.stderr
     alone = forge("submit", ".", *asked)
     assert (alone.returncode, alone.stdout) == (2, "")
     assert "error: launcher is for jobs on several machines: set nodes to 2 or more" in " ".join(

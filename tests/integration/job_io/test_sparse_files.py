@@ -26,9 +26,11 @@ def test_what_would_be_too_much_as_a_copy_ends_its_job(process: Bed) -> None:
     process.worker()
     output, checkpoint = "FORGE_OUTPUT_DIR", "FORGE_CHECKPOINT_DIR"
     refused = {
-        process.script(SPARSE, checkpoint, "3072", "waits", **DISK): "the checkpoint would be 3072",
+        process.script(
+            SPARSE, checkpoint, "3072", "waits", **DISK
+        ): "the checkpoint would be 3 GiB",
         process.script(LINKED, **DISK): "the checkpoint would be 61 MiB",
-        process.script(SPARSE, output, "3072", **DISK): "the output would be 3072 MiB",
+        process.script(SPARSE, output, "3072", **DISK): "the output would be 3 GiB",
     }
     small = process.script(SPARSE, output, "40", **DISK)
     for job, why in refused.items():

@@ -243,7 +243,7 @@ def test_jobs_that_ask_to_share_a_container_get_their_own_and_are_told(
     (project / "forge.toml").write_text("share = true\n")
     filed = forge("submit", project, *small, "--", "pwd")
     for done in (asked, filed):
-        assert "each gets a container of its own" in done.stderr
+        assert "each job gets its own container" in done.stderr
         assert docker.ended(int(done.stdout))["state"] == "succeeded"
         assert docker.log(int(done.stdout)) == b"/forge/work\n"
     silent = forge("submit", project, "--dry-run", "--no-share", "--", "pwd")

@@ -49,7 +49,8 @@ def test_pull_is_told_in_the_log_and_the_digest_is_recorded(
         assert len({start.image for start in starts}) == 1
         # One of them pulled, and the others waited for it.
         (log,) = [said(attempt) for attempt in attempts if "pulled" in said(attempt)]
-        assert re.search(rf"pulled {re.escape(name)}: 2 of 2 layers, [0-9.]+ of [0-9.]+ MB in", log)
+        size = "[0-9.]+ [KMG]iB"
+        assert re.search(rf"pulled {re.escape(name)}: 2 of 2 layers, {size} of {size} in", log)
         assert log.startswith(f"forge: pulling {name}\n")
         assert f"{registry.host}/a/train@{digest}" in log
         # What was there already needs no word in a job's log.

@@ -150,7 +150,7 @@ def test_shims_are_copies_of_one_server(bench: Bench) -> None:
         assert (found.name, found.labels) == (job.spec.name, {"forge.folder": f"{number}"})
     # Its copies that have ended are not left as zombies.
     jobs[0].handle.remove()
-    assert len(server.children()) == 2
+    assert all(one.status() != psutil.STATUS_ZOMBIE for one in server.children())
 
 
 def test_death_of_the_server_ends_no_job(bench: Bench) -> None:

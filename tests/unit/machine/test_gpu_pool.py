@@ -126,7 +126,7 @@ def test_each_kind_is_offered_by_itself(tmp_path: Path) -> None:
             *(("GPU-0", "GPU-1"), 40_000),
             "nvidia",
         )
-        with pytest.raises(ValueError, match="2 GPUs are needed, but only 1 are held"):
+        with pytest.raises(ValueError, match="2 GPUs needed, but only 1 held"):
             slots.lend(8, Capacity(1, 1, 1, 2))
     with slots.offer(small) as (free, _):
         assert (free.gpus, free.gpus_in_all) == (2, 2)

@@ -47,8 +47,8 @@ def test_a_thousand_steps_of_a_pull_are_a_few_lines() -> None:
         progress({"status": "Downloading", "progressDetail": detail, "id": "x"})
     progress.every_s = 0
     progress({"status": "Already exists", "progressDetail": {}, "id": "y"})
-    assert told == ["pulling a:1", "pulling a:1: 1 of 2 layers, 2.0 of 2.0 MB"]
+    assert told == ["pulling a:1", "pulling a:1: 1 of 2 layers, 1.9 MiB of 1.9 MiB"]
     progress({"status": "Download complete", "progressDetail": {}, "id": "x"})
     progress({"status": "Pull complete", "progressDetail": {}, "id": "x"})
     progress.end()
-    assert told[-1].startswith("pulled a:1: 2 of 2 layers, 2.0 of 2.0 MB in ")
+    assert told[-1].startswith("pulled a:1: 2 of 2 layers, 1.9 MiB of 1.9 MiB in ")

@@ -148,7 +148,7 @@ def test_it_ends_when_nobody_wants_it_any_more(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x" * (1 << 20) + "\n", "too large: requirements may have 1024 KiB"),
+        ("x" * (1 << 20) + "\n", "too large: requirements may have 1 MiB"),
         ("-r large.txt\n-r other.txt\n", "too large"),
         ("\n".join(f"a{number}" for number in range(20_001)), "more than 20000 different words"),
         ("\n".join(f"-r {number}" for number in range(20_001)), "more than 20000 different"),

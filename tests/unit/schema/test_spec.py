@@ -46,7 +46,7 @@ def test_what_a_job_may_not_say_of_signals_and_stalls_is_told_in_the_words_of_fo
     said = refusal(stall={"silent_log_s": 0})
     assert said.startswith("stall.silent_log: must be greater than 0")
     assert refusal(grace_s=-1).startswith("grace: ")
-    assert refusal(resources={"memory_mb": -1}).startswith("resources.memory: ")
+    assert refusal(resources={"memory_mb": -1}).startswith("memory: ")
     # What is unknown is called as it was written.
     with pytest.raises(ClientError, match="no field 'grace_s'"):
         Request().changed({"grace_s": 5})

@@ -23,7 +23,7 @@ from forge_schema.model.results import Result
 from support.client.backends import FakeBackend, job
 from support.waiting import eventually
 
-HERE = {"sync", "future", "name", "state"}
+HERE = {"sync", "future", "name", "state", "port"}
 
 
 class Found:

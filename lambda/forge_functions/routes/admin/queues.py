@@ -37,7 +37,7 @@ def list_queues(service: AsAdmin) -> Items[QueueInfo]:
     return Items(items=service.admin.queues())
 
 
-@router.put("/queues/{name:path}")
+@router.put("/queues/{name:path}", responses=problems(404))
 def set_queue(service: AsAdmin, name: InPath, settings: QueueSettings) -> Done:
     """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
     service.admin.set_queue(name, settings.model_dump())

@@ -37,7 +37,7 @@ class S3Signer:
     ) -> SignedUrl:
         if size > LARGEST:
             raise ObjectTooLarge(
-                f"it has {size_text(size)}, but S3 accepts at most {size_text(LARGEST)} at once",
+                f"it has more than {size_text(LARGEST)}, the most that S3 accepts at once",
                 hint="write several smaller files, or use a worker that reaches the store directly",
             )
         checksum = b64encode(bytes.fromhex(checked_digest(sha256))).decode()
