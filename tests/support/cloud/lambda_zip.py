@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "infra" / "lambda_zip.py"
 RUNS_ON = (3, 11)
 BUILD_S = 300
-# The script, with all libraries but one left out, which are most of its work.
-WITHOUT_LIBRARIES = """
+# The script, with most libraries left out, which are most of its work.
+OF_A_PART = """
 import re, sys
 import lambda_zip
 listed = lambda_zip.REQUIREMENTS.read_text(encoding="utf-8")
@@ -38,10 +38,10 @@ def build(output: Path) -> str:
     return _ran([str(SCRIPT), "--output", str(output)], {})
 
 
-def build_without_libraries(output: Path, **env: str) -> str:
+def build_a_part(output: Path, **env: str) -> str:
     """Build a zip of our own code and two libraries, and return the script's output."""
     where = {"PYTHONPATH": str(SCRIPT.parent)}
-    return _ran(["-c", WITHOUT_LIBRARIES, "--output", str(output)], where | env)
+    return _ran(["-c", OF_A_PART, "--output", str(output)], where | env)
 
 
 def _ran(script: list[str], env: dict[str, str]) -> str:

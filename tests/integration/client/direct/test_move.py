@@ -106,7 +106,7 @@ def test_a_worker_that_reaches_the_database_itself_drains_first(
 
     def hear(line: str) -> None:
         heard.append(line)
-        if "drain" in line:
+        if "asked to drain" in line:
             assert queue.registry.worker(worker.id)["command"] == "drain"
             assert not hold.is_held(source.database_url)
             queue.finish(grant)
