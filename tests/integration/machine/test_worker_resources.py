@@ -69,7 +69,7 @@ def test_constrained_worker_goes_on_takes_no_more_and_comes_back(
     eventually(lambda: seen(process)["condition"]["memory_free_mb"] > reserve_mb)
     with memory_held():
         eventually(lambda: seen(process)["status"] == "constrained")
-        assert "of memory are free" in seen(process)["condition"]["constrained"]
+        assert "of memory free" in seen(process)["condition"]["constrained"]
         waiting = process.script("print('at last')")
         let_go(worker)
         # Even the place of a job that has ended is not given to another.
