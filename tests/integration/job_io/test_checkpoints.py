@@ -306,6 +306,46 @@ def stored(here: Desk, attempt: Attempt) -> dict[str, str]:
     return {file["path"]: here.store.get(file["key"]).decode() for file in files}
 
 
+def test_a_file_keeps_its_copy_when_a_larger_one_comes_meanwhile(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, a="aaaa", b="bbbb")
+    still = sync._snapshots.still
+
+    def meanwhile(*words: Any) -> bool:  # noqa: ANN401  passed on
+        fill(attempt, larger="larger")
+        return still(*words)
+
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0.0)
+    monkeypatch.setattr(sync._snapshots, "still", meanwhile)
+    sync.step()
+    assert stored(here, attempt) == {"a": "aaaa", "b": "bbbb", "larger": "larger"}
+
+
+def test_what_a_file_names_is_stored_with_it_though_the_folder_never_stands_still(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, part0="0", latest="part0")
+    taken, times = sync._snapshots.take, list[int]()
+
+    def writes(*words: Any) -> bool:  # noqa: ANN401  passed on
+        times.append(1)
+        part = f"part{len(times)}"
+        fill(attempt, **{part: "x"})
+        fill(attempt, latest=part)
+        return taken(*words)
+
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0.0)
+    monkeypatch.setattr(sync._snapshots, "take", writes)
+    sync.step()
+    found = stored(here, attempt)
+    assert found["latest"] in found
+
+
 def said(attempt: Attempt, words: str) -> int:
     return attempt.folders.log.read_text().count(words)
 

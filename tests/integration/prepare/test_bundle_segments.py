@@ -161,7 +161,7 @@ def test_the_limits_count_for_the_whole_bundle(
 ) -> None:
     digest, _ = upload(store, project)
     for limits in (Limits(total_bytes=150_000), Limits(entries=150)):
-        with pytest.raises(BundleRefused, match="more than (146 KiB|150 files)"):
+        with pytest.raises(BundleRefused, match=r"more than (146 KiB|150 files)"):
             cache.unpack(digest, tmp_path / "work", limits=limits)
         assert list((tmp_path / "work").iterdir()) == []
 

@@ -237,19 +237,32 @@ class CheckpointSync(Loop):
             found = self._own()
             if self._attempt.lost or not (occasion.due or (found and found != self._stored)):
                 return
-            check_size(found, "the checkpoint", self._limit_mb)
             changed = self._changed(found)
-            if any(size >= self._too_large for size, _, _ in changed.values()):
-                return
-            stored = {entry.path: entry for entry in self._files}
-            if not self._snapshots.take(changed, copies, stored, staging, files):
+            if not self._take(found, changed, copies, staging, files):
                 return
             if self._snapshots.still(found, copies):
                 break
+        else:
+            # It never stood still. What a copied file names, such as a step, is there by now.
+            found = self._own()
+            changed = self._changed(found)
+            kept = {path: copies[path].status for path in copies.keys() & found.keys()}
+            if not self._take(found, {**changed, **kept}, copies, staging, files):
+                return
         if self._commits.pending() != occasion.commit:
             raise FileChanged("the program committed a step while the folder was copied")
         if not self._waits(copies, gone=changed.keys() - copies.keys()):
             self._store_found(found, copies, began_ns, occasion)
+
+    def _take(
+        self, found: Listing, changed: Listing, copies: Copies, staging: Path, files: ExitStack
+    ) -> bool:
+        """Copy or hold what changed; False if a file is too large or cannot be read."""
+        check_size(found, "the checkpoint", self._limit_mb)
+        if any(size >= self._too_large for size, _, _ in changed.values()):
+            return False
+        stored = {entry.path: entry for entry in self._files}
+        return self._snapshots.take(changed, copies, stored, staging, files)
 
     def _disk_left(self, staging: Path) -> int:
         return (self._limit_mb << 20) - self._attempt.bytes_used() - weight(staging)

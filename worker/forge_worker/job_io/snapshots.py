@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from forge_schema.storage.manifest import Entry
@@ -51,6 +52,8 @@ class Snapshots:
         self._chunk_bytes = chunk_bytes
         self.torn: dict[str, Part] = {}
         self.rewritten: set[str] = set()
+        # The name of a copy is never used again: an earlier one may be kept.
+        self._names = count()
         self.ended = False
 
     def take(
@@ -69,7 +72,7 @@ class Snapshots:
         for path in copies.keys() - changed.keys():
             del copies[path]
         largest = sorted(changed.items(), key=lambda found: found[1][0], reverse=True)
-        for number, (path, status) in enumerate(largest):
+        for path, status in largest:
             if path in copies and copies[path].sound and copies[path].status == status:
                 continue
             try:
@@ -79,7 +82,8 @@ class Snapshots:
                     held = self._opened(path, copies, files)
                     copies[path] = held or Copy(status, status[0], Shape.TORN, seen=UNSEEN)
                     continue
-                copies[path] = held or self._copied(path, into / str(number), stored.get(path))
+                place = into / str(next(self._names))
+                copies[path] = held or self._copied(path, place, stored.get(path))
             except FileNotFoundError:
                 copies.pop(path, None)
             except OSError as error:
