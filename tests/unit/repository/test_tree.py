@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = (
@@ -96,6 +99,14 @@ def test_no_test_sleeps() -> None:
 
 def test_the_pinned_lists_name_no_host_and_no_path() -> None:
     assert _breaking(".txt", FOREIGN, "requirements") == []
+
+
+def test_pinned_packages_install_on_the_oldest_python_that_the_readme_promises() -> None:
+    least = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    oldest = least.removeprefix(">=") + ".0"
+    wants = {one.name: one.metadata.get("Requires-Python") or "" for one in distributions()}
+    assert len(wants) > 100
+    assert [name for name, said in wants.items() if oldest not in SpecifierSet(said)] == []
 
 
 def test_every_pin_has_its_hash() -> None:
