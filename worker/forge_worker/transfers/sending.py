@@ -147,6 +147,13 @@ class Part:
         """Whether its object is named by its content."""
         return self.source.key is None or self.source.chunked
 
+    @property
+    def content(self) -> bytes:
+        """What was read, or is read now."""
+        if self.data is not None:
+            return self.data
+        return self.source.content(self.offset, self.size)
+
 
 class Sender:
     """Stores files; content that is known to be stored is not sent again.
@@ -221,7 +228,7 @@ class Sender:
         together = set[str]()
         for few in batches(small, TOGETHER_BYTES):
             self._go_on()
-            contents = {part.key: part.data for part in few if part.data is not None}
+            contents = {part.key: part.content for part in few}
             if len(few) > 1 and self._objects.put_together(contents):
                 together |= contents.keys()
                 for part in few:
@@ -245,13 +252,11 @@ class Sender:
 
         If it was changed since, its object is not what it is named for, and is never confirmed.
         """
-        data, source = part.data, part.source
-        if data is None and source.open is not None:
-            with source.open() as file:
+        if part.data is None and part.source.open is not None:
+            with part.source.open() as file:
                 if self._objects.put_part(part.key, file, part.offset, part.size):
                     return
-            data = source.content(part.offset, part.size)
-        self._objects.put(part.key, data or b"")
+        self._objects.put(part.key, part.content)
 
     def _confirm(self, part: Part, left: set[str]) -> None:
         if part.named:
