@@ -1,5 +1,7 @@
 """The data of one job's page; every list is bounded."""
 
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from forge_schema.database.pool import Database, Row
@@ -22,6 +24,13 @@ class JobStory:
     def runs(self) -> list[Row]:
         """Return the newest attempts, oldest first; `finished_at` is None while one runs."""
         return self._rows("job_runs", count=RUNS_SHOWN)
+
+    @staticmethod
+    def ran_s(runs: Iterable[Row]) -> float:
+        """Return how long the program has run, in all these attempts."""
+        began = [run for run in runs if run["started_at"] and run["rank"] == 0]
+        spans = [(run["finished_at"] or run["now"]) - run["started_at"] for run in began]
+        return sum(spans, timedelta()).total_seconds()
 
     def spent(self) -> Row:
         """Return the `cost` and the `gpu_seconds` of all ended attempts."""

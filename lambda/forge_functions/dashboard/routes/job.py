@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -65,9 +64,7 @@ class Told:
     @property
     def ran_s(self) -> float:
         """How long its program has run, in all attempts."""
-        began = [run for run in self.runs if run["started_at"] and run["rank"] == 0]
-        spans = [(run["finished_at"] or run["now"]) - run["started_at"] for run in began]
-        return sum(spans, timedelta()).total_seconds()
+        return self.story.ran_s(self.runs)
 
     @property
     def left_s(self) -> float | None:

@@ -43,7 +43,7 @@ class Compared:
         story = JobStory(shared.database, job_id)
         return cls(
             job,
-            sum(_ran(run) for run in story.runs() if run["rank"] == 0),
+            story.ran_s(story.runs()),
             story.spent(),
             dict(_flat(story.asked())),
             dict(_flat(service.findings.result(job_id).values or {})),
@@ -102,11 +102,6 @@ def compare(
     told = Comparison([Compared.read(shared, who, one) for one in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS)
-
-
-def _ran(run: Row) -> float:
-    began = run["started_at"]
-    return ((run["finished_at"] or run["now"]) - began).total_seconds() if began else 0.0
 
 
 def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
