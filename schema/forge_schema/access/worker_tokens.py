@@ -148,9 +148,9 @@ class WorkerTokens:
             JoinRefused: the token was exchanged or replaced, or has expired.
         """
         text, digest = tokens.mint(TokenKind.WORKER, token.id, secret)
-        known = token.id.isdecimal() and int(token.id) <= LARGEST_ID
-        row = known and self._database.one(
-            "join_worker", again=True, id=int(token.id), hash=digest, join_hash=token.digest
+        worker_id = _worker_id(token)
+        row = worker_id and self._database.one(
+            "join_worker", again=True, id=worker_id, hash=digest, join_hash=token.digest
         )
         if not row:
             raise JoinRefused(
@@ -201,12 +201,17 @@ class WorkerTokens:
 
     def check(self, token: Token) -> Row | None:
         """Return the worker with this token and its `public_key`, or None."""
-        if not token.id.isdecimal() or int(token.id) > LARGEST_ID:
-            return None
-        row = self._database.one("worker_by_token", again=True, id=int(token.id))
-        if row is None or not tokens.matches(token, row.pop("token_hash")):
+        worker_id = _worker_id(token)
+        row = worker_id and self._database.one("worker_by_token", again=True, id=worker_id)
+        if not row or not tokens.matches(token, row.pop("token_hash")):
             return None
         return row
+
+
+def _worker_id(token: Token) -> int | None:
+    """Return the id that a token names; None if no worker can have it."""
+    known = token.id.isdecimal() and int(token.id) <= LARGEST_ID
+    return int(token.id) if known else None
 
 
 def _unknown(worker_id: int) -> NoSuchWorker:

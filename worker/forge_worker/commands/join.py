@@ -66,9 +66,7 @@ def join(url: str, wheel: bytes) -> None:
     sys.excepthook = sys.__excepthook__
     try:
         _join(url, wheel, os.environ.pop("FORGE_JOIN", ""))
-    except CannotJoin as error:
-        sys.exit(f"forge: {error}")
-    except OSError as error:
+    except (CannotJoin, OSError) as error:
         sys.exit(f"forge: {error}")
     except KeyboardInterrupt:
         sys.exit("\nforge: interrupted; paste the line again to continue")
@@ -171,9 +169,8 @@ def _install(place: Place, wheel: bytes) -> bool:
     if place.done.get("wheel") == digest and place.program.exists():
         return False
     with zipfile.ZipFile(BytesIO(wheel)) as packed:
-        stem = next(name for name in packed.namelist() if ".dist-info/" in name).split(
-            ".dist-info"
-        )[0]
+        inside = next(name for name in packed.namelist() if ".dist-info/" in name)
+    stem = inside.partition(".dist-info")[0]
     file = place.root / f"{stem}-py3-none-any.whl"
     say(f"installing {stem} in {place.root}; this takes a minute")
     file.write_bytes(wheel)
