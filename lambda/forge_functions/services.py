@@ -96,6 +96,10 @@ class Services:
         """
         return open_store(self.settings.store_url)
 
+    def url(self, request_base: str) -> str:
+        """Return this server's URL for callers who reached it at `request_base`."""
+        return (self.settings.public_url or request_base).rstrip("/")
+
     def signer(self, request_base: str) -> Signer:
         """Return a signer of object URLs for a caller who reached the server at `request_base`.
 
@@ -106,7 +110,7 @@ class Services:
         return open_signer(
             settings.store_url,
             secret=settings.server_secret.get_secret_value().encode(),
-            base_url=settings.public_url or request_base,
+            base_url=self.url(request_base),
             lasts_s=settings.url_lasts_s,
         )
 
@@ -115,7 +119,7 @@ class Services:
         settings = self.settings
         return ServerSigner(
             settings.server_secret.get_secret_value().encode(),
-            base_url=settings.public_url or request_base,
+            base_url=self.url(request_base),
             lasts_s=settings.url_lasts_s,
         )
 

@@ -84,7 +84,7 @@ def line_page(  # noqa: PLR0917 - as above
     """Show the line to paste on the machine. A line always expires."""
     made = shared.service(who).admin.invitation(
         name,
-        url=_url(request, shared),
+        url=shared.url(str(request.base_url)),
         digest=package().digest,
         ephemeral=kind is WorkerKind.EPHEMERAL,
         labels=labels_of(labels),
@@ -95,15 +95,11 @@ def line_page(  # noqa: PLR0917 - as above
     return shown
 
 
-def _url(request: Request, shared: Services) -> str:
-    return (shared.settings.public_url or str(request.base_url)).rstrip("/")
-
-
 def token_page(  # noqa: PLR0917 - what one page shows
     request: Request, who: Visitor, shared: Services, worker_id: int, name: str, text: str
 ) -> Response:
     """Show a token. It is shown only here, and must not be cached on the way."""
-    url = _url(request, shared)
+    url = shared.url(str(request.base_url))
     shown = page(
         request, who, "worker_token.html", worker_id=worker_id, name=name, token=text, url=url
     )

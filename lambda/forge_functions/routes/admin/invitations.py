@@ -38,7 +38,7 @@ def invite(service: AsAdmin, new: NewInvitation, shared: Shared, request: Reques
     """
     return service.admin.invitation(
         new.name,
-        url=new.url or shared.settings.public_url or str(request.base_url),
+        url=new.url or shared.url(str(request.base_url)),
         digest=package().digest,
         ephemeral=new.kind is WorkerKind.EPHEMERAL,
         labels=new.labels,

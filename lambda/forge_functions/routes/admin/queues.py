@@ -58,7 +58,7 @@ def list_owner_limits(service: AsAdmin) -> Items[OwnerLimits]:
     return Items(items=service.admin.owner_limits())
 
 
-@router.put("/quotas/{owner:path}")
+@router.put("/quotas/{owner:path}", responses=problems(404))
 def set_owner_limits(service: AsAdmin, owner: InPath, settings: OwnerSettings) -> Done:
     """Limit what of an owner runs at once and may be spent without approval; set the weight."""
     service.admin.limit_owner(owner, settings)

@@ -64,5 +64,4 @@ def done(request: Request, shared: Shared, state: str = "", code: str = "") -> R
 
 
 def _back(request: Request, shared: Services) -> str:
-    base = shared.settings.public_url or str(request.base_url)
-    return f"{base.rstrip('/')}{PATH}/done"
+    return f"{shared.url(str(request.base_url))}{PATH}/done"
