@@ -117,12 +117,16 @@ class Rate:
             self._left.popitem(last=False)
         if left < 1:
             rest_s = ceil((1 - left) / self._per_s)
-            raise _refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", RATE, rest_s)
+            raise _refused(
+                HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", RATE, rest_s, TOGETHER
+            )
 
 
 OWN = "this caller has too many requests in progress"
 ALL = "too many requests of this kind are in progress"
 RATE = "this caller makes too many requests"
+NARROWER = "wait until some have ended; narrow reports with `since` to make them faster"
+TOGETHER = "wait; read many jobs at once with POST /api/v1/queue/statuses"
 
 
 class Bulkheads:
@@ -170,8 +174,7 @@ def _has_body(request: Request) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
-def _refused(status: HTTPStatus, code: str, message: str, rest_s: int) -> Refused:
-    hint = "wait until some have ended; narrow reports with `since` to make them faster"
-    if code == "too_many_requests":
-        hint = "wait; read many jobs at once with POST /api/v1/queue/statuses"
+def _refused(
+    status: HTTPStatus, code: str, message: str, rest_s: int, hint: str = NARROWER
+) -> Refused:
     return Refused(status, code, message, hint=hint, headers={"Retry-After": str(rest_s)})
