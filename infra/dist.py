@@ -6,11 +6,12 @@ installed, and runs a job.
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from forge_client.tunnel import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -82,7 +83,7 @@ def attempt(wheel: Path, folder: Path, packages: Path | None) -> None:
     version = call("forge", "--version")
     # The one program that `forge up` does not start.
     call("forge-sweeper", "--help")
-    call("forge", "up", "--detach", "--port", str(_free_port()))
+    call("forge", "up", "--detach", "--port", str(free_port()))
     try:
         call("forge", "submit", ".", "--", "python", "main.py")
         said = call("forge", "logs", "-f", "1")
@@ -104,13 +105,6 @@ def install(wheel: Path, place: Path, packages: Path | None) -> Path:
         [*pip, "--python", str(place / "bin" / "python"), "install", *wanted], check=True
     )
     return place / "bin"
-
-
-def _free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port: int = place.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

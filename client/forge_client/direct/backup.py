@@ -84,7 +84,8 @@ def restore(connection: Connection, folder: Path, say: Say) -> Restored:
         target = open_store(connection.store())
         filling.begin(url)
         copied = copy(_store_in(folder), target)
-        say(f"{copied.all} objects; {copied.copied} of them were not in {target.url} yet")
+        new = f"{copied.copied} of them were not in {target.url} yet"
+        say(f"{counted(copied.all, 'object')}; {new}")
         filling.fill(url, dump)
         restored = _started_anew(url, target, dump.name)
         filling.end(url)

@@ -206,7 +206,7 @@ def settled(
     """
     for request in requests:
         _check_folder(request.checkpoint_dir, listing)
-    return settle(requests, listing, below or {})
+    return settle(requests, listing, below)
 
 
 def _check_folder(path: str | None, listing: Listing) -> None:

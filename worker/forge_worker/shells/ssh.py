@@ -20,6 +20,7 @@ from typing import TypeVar, cast
 
 import asyncssh
 from asyncssh.forward import SSHForwarder
+from forge_schema.http_client import LOOPBACK
 from forge_schema.model.errors import ForgeError
 from forge_schema.shell import PIECE_BYTES, STDERR, STDOUT, Terminal
 from pydantic import ValidationError
@@ -29,7 +30,6 @@ from forge_worker.runners.entry import Entry
 from forge_worker.shells.command import Command, kill_marked
 
 T = TypeVar("T")
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 LOWEST_PORT = 1024
 # Sessions and ports of one connection at a time.
 MOST = 64
