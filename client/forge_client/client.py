@@ -243,7 +243,7 @@ class Client(Plans, Administration):
         """
         (request,) = requests(
             Project(),
-            [{"name": handler, **spec, "kind": "custom", "handler": handler,
+            [{"name": handler, "experiment": handler, **spec, "kind": "custom", "handler": handler,
               "arguments": arguments, "command": [handler], "requirements": False}],
         )  # fmt: skip
         return Job(self.backend, self.sender.without_files([request])[0])

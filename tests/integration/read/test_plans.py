@@ -55,6 +55,8 @@ FILTERS = (
     "kind:benchmark",
     "sweep:grid-3",
     "sweep:grid*",
+    "experiment:vision-3",
+    "experiment:vision*",
     "worker:h100*",
     "since:1h",
     "since:7d state:failed",
