@@ -4,7 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,9 +15,12 @@ END_S = 30
 
 @contextmanager
 def forge_server(
-    url: str, root: Path, store_url: str | None = None
+    url: str, root: Path, store_url: str | None = None, more: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, psutil.Process]]:
-    """Start it, and yield its address and its process; the store is a folder unless given."""
+    """Start it, and yield its address and its process; the store is a folder unless given.
+
+    `more` is environment variables besides.
+    """
     store = root / "store"
     store.mkdir(exist_ok=True)
     environment = {
@@ -31,7 +34,7 @@ def forge_server(
         (root / "server.log").open("ab") as said,
         subprocess.Popen(
             command,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, **(more or {})},
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,

@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 import yaml
 from support.cloud.cloudformation import INFRA
 from support.http.certificates import certificates
 from support.ports import free_port
+from support.services import require
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ QUIET = [
 
 
 def program(name: str) -> str:
-    """Return a program's path; not for `require`: their packages would start services."""
+    """Return a program's path."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is None:
-        pytest.skip(f"{name} is missing")
+    require(found, f"{name} (.ci/run takes it from Debian's package)")
+    assert found is not None
     return found
 
 
