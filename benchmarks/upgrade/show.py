@@ -97,20 +97,20 @@ def once(name: str, old: OldVersion, new: OldVersion, root: Path, jobs: int) -> 
         words = [sys.executable, "-c", CALLERS, url, str(USERS), str(WORKERS)]
         keys, tokens = json.loads(subprocess.check_output(words, env=os.environ | old.environment))
         same = {"FORGE_SERVER_SECRET": secrets.token_hex(32), "FORGE_LONG_POLL_S": "0"}
-        with forge_server(url, root, more=same | old.environment) as (address, _):
-            traffic = Traffic(address)
+        with forge_server(url, root, more=same | old.environment) as server:
+            traffic = Traffic(server.base)
             fill(traffic, keys[0], tokens[0], jobs)
             callers = [(user, key, 5) for key in keys] + [(worker, token, 5) for token in tokens]
-            with running(traffic := Traffic(address), *callers):
+            with running(traffic := Traffic(server.base), *callers):
                 time.sleep(BEFORE_S)
                 with watched(url) as locks:
                     began = time.monotonic()
                     migrate(url, new)
                     upgrade = (began, time.monotonic())
                 # Those of the version before go on, then everybody comes to the new server.
-                with forge_server(url, root, more=same | new.environment) as (newer, _):
+                with forge_server(url, root, more=same | new.environment) as newer:
                     time.sleep(TOGETHER_S)
-                    traffic.server = newer
+                    traffic.server = newer.base
                     time.sleep(AFTER_S)
                     traffic.full.set()
                     while left(url):
