@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from secrets import token_hex
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 from fastapi.routing import APIRoute
@@ -52,6 +53,7 @@ def of_worker(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
     return lambda world: (f"/workers/{world.absent_worker()}{what}", {})
 
 
+TERMINAL = {"challenge": "c" * 43, "state": "s" * 43}
 PAUSED = {"owner": "ann", "paused": "true"}
 TABLE = {
     ("GET", "/"): (SEES, fixed("/")),
@@ -94,6 +96,8 @@ TABLE = {
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),
     ("GET", "/events"): (RULES, fixed("/events")),
+    ("GET", "/login/terminal"): (SEES, fixed(f"/login/terminal?{urlencode(TERMINAL)}")),
+    ("POST", "/login/terminal"): (SEES, fixed("/login/terminal", **TERMINAL)),
     ("GET", "/keys"): (RULES, fixed("/keys")),
     ("POST", "/keys/revoke"): (
         RULES,
@@ -109,6 +113,8 @@ OPEN = {
     ("GET", "/login/sso"),
     ("GET", "/login/sso/done"),
     ("POST", "/login/link"),
+    ("POST", "/login/terminal/key"),
+    ("DELETE", "/login/terminal/key"),
     ("POST", "/preferences"),
     ("POST", "/logout"),
 }

@@ -74,7 +74,7 @@ def test_prometheus_takes_the_rules_and_each_fires_when_it_should(tmp_path: Path
     promtool = program("promtool")
     shutil.copytree(MONITORING, tmp_path / "monitoring")
     config = tmp_path / "monitoring" / "prometheus.yml"
-    config.write_text(config.read_text().replace("/run/secrets/metrics_key", str(config)))
+    config.write_text(config.read_text().replace("/run/secrets/forge_metrics_key", str(config)))
     subprocess.run([promtool, "check", "config", config], check=True, capture_output=True)
     rules = yaml.safe_load((MONITORING / "rules.yml").read_text(encoding="utf-8"))
     assert {rule["alert"] for rule in rules["groups"][0]["rules"]} == set(FIRING)
