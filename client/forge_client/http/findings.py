@@ -3,21 +3,26 @@
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from forge_schema.job_filter import parse
 from forge_schema.model.results import (
+    Experiment,
     JobTest,
     LastMetric,
     MetricLine,
     Result,
+    Run,
     Series,
     SweepCancelled,
     SweepPoint,
 )
 
+from forge_client.errors import as_client_error
 from forge_client.findings import PAGE
 from forge_client.http.job_path import job_path
 from forge_client.http.transport import Transport
 
-SWEEPS = "/api/v1/queue/sweeps"
+QUEUE = "/api/v1/queue"
+SWEEPS = f"{QUEUE}/sweeps"
 
 
 class HttpFindings:
@@ -95,6 +100,33 @@ class HttpFindings:
         path = f"{job_path(job_id)}/metrics/last"
         answer = self._transport.get(path, rank=rank, attempt=attempt)
         return self._transport.records(LastMetric, answer)
+
+    def runs(
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        curve: str | None = None,
+        count: int = PAGE,
+    ) -> list[Run]:
+        with as_client_error():
+            wanted = parse(query)
+        answer = self._transport.get(
+            f"{QUEUE}/runs",
+            q=str(wanted.seen_by(self._owner) if self._owner else wanted) or None,
+            owner=owner,
+            sort=sort,
+            descending=descending or None,
+            curve=curve,
+            count=count,
+        )
+        return self._transport.records(Run, answer)
+
+    def experiments(self, *, owner: str | None = None) -> list[Experiment]:
+        answer = self._transport.get(f"{QUEUE}/experiments", owner=owner)
+        return self._transport.records(Experiment, answer)
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         answer = self._transport.get(_path(name), owner=owner or self._owner)
