@@ -1,6 +1,7 @@
 """What jobs found out, through a server."""
 
 from collections.abc import Sequence
+from typing import Literal
 from urllib.parse import quote
 
 from forge_schema.job_filter import parse
@@ -66,6 +67,9 @@ class HttpFindings:
         rank: int = 0,
         keys: Sequence[str] | None = None,
         points: int = 500,
+        x: Literal["step", "time"] = "step",
+        since: float | None = None,
+        until: float | None = None,
     ) -> Series:
         answer = self._transport.get(
             f"{job_path(job_id)}/series",
@@ -73,6 +77,10 @@ class HttpFindings:
             rank=rank,
             keys=list(keys) if keys else None,
             points=points,
+            # A server of the version before does not know these.
+            x=None if since is until is None else x,
+            since=since,
+            until=until,
         )
         return self._transport.record(Series, answer)
 

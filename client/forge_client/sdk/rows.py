@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge_schema.model.job import JobStatus
+from forge_schema.model.results import flat
 from pydantic import BaseModel
 
 from forge_client.connection import require_extra
@@ -46,12 +47,3 @@ def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of 
             return dict(row)
         case _:
             return dict(vars(row))
-
-
-def flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with a column for each key of an object in it, and in that."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        inner = flat(value) if isinstance(value, Mapping) else None
-        found |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
-    return found

@@ -1,7 +1,7 @@
 """Results of jobs: result, tests, metrics, the points of sweeps, and runs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -245,3 +245,12 @@ def differing(runs: list[Run]) -> list[str]:
         for key in keys
         if not several or len({str(run.parameters.get(key)) for run in runs}) > 1
     ]
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with a column for each key of an object in it, and in that: `parameters.lr`."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        inner = flat(value) if isinstance(value, Mapping) else None
+        found |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
+    return found

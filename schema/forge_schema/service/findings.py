@@ -1,6 +1,7 @@
 """The verbs about what jobs found out: results, tests, metrics, runs, and sweeps."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
@@ -57,9 +58,12 @@ class Findings(Verbs):
         rank: int = 0,
         keys: Sequence[str] | None = None,
         points: int = curves.POINTS,
+        x: Literal["step", "time"] = "step",
+        since: float | None = None,
+        until: float | None = None,
     ) -> Series:
         """Return metrics and samples as curves, as `read.series`."""
-        wanted = curves.Wanted(attempt=attempt, rank=rank, keys=keys, points=points)
+        wanted = curves.Wanted(attempt, rank, keys, points, x, since, until)
         self._visible(job_id)
         return Series.model_validate(curves.Series(self._database).of(job_id, wanted))
 

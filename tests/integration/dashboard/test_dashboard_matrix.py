@@ -53,6 +53,8 @@ TABLE = {
     ("GET", "/find"): (SEES, fixed("/find?q=1")),
     ("GET", "/jobs"): (SEES, fixed("/jobs")),
     ("GET", "/compare"): (SEES_OWN, lambda world: (f"/compare?job={world.job()}", {})),
+    ("GET", "/runs"): (SEES, fixed("/runs")),
+    ("GET", "/runs/runs.csv"): (SEES, fixed("/runs/runs.csv")),
     ("GET", "/jobs/confirm"): (SUBMITS, fixed("/jobs/confirm?act=cancel&job=1")),
     ("POST", "/jobs/{act}"): (SUBMITS, fixed("/jobs/cancel", jobs="1")),
     ("GET", "/jobs/{job_id}"): (SEES_OWN, of_job()),

@@ -89,6 +89,8 @@ def test_both_ways_tell_the_same(rig: Rig, tmp_path: Path, way: str) -> None:
         wanted = Wanted(attempt=1, keys=["lr"], points=3)
         assert told.model_dump() == Series(rig.database).of(job, wanted)
         assert client.backend.findings.series(job, points=3).items[1] == told.items[0]
+        part = client.job(job).curves(since=4, until=6)
+        assert part.model_dump() == Series(rig.database).of(job, Wanted(since=4, until=6))
         with pytest.raises(ClientError, match="there is no job"):
             client.backend.findings.series(job + 1)
 

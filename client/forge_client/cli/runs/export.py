@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from forge_schema.model.results import Run
+from forge_schema.model.results import Run, flat
 
 from forge_client.cli.show.output import plain
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
-from forge_client.sdk.rows import flat
 
 # Of each run another one.
 LEFT_OUT = {"curve"}

@@ -2,7 +2,7 @@
 
 import base64
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
@@ -21,6 +21,7 @@ from forge_functions.services import Shared
 router = APIRouter(prefix="/jobs/{job_id}")
 Rank = Annotated[int, Field(ge=0, le=LARGEST_RANK)]
 Attempt = Annotated[int, Field(ge=1, le=LARGEST_RANK)] | None
+Bound = Annotated[float, Field(allow_inf_nan=False)] | None
 Place = Annotated[str, Field(max_length=60)] | None
 
 
@@ -77,6 +78,9 @@ class Curves(BaseModel):
     rank: Rank = 0
     attempt: Attempt = None
     points: Annotated[int, Field(ge=10, le=POINTS)] = 300
+    x: Literal["step", "time"] = "step"
+    since: Bound = None
+    until: Bound = None
 
 
 @router.get("/series")
