@@ -13,6 +13,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import Checkpoint, MetricLine
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
+from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
 from support.http.guest import Guest
 
@@ -299,3 +300,22 @@ def test_runs_are_sorted_by_any_column_and_saved(api: Api, ann: Guest) -> None:
     assert [line.partition(",")[0] for line in saved[1:]] == [
         str(j) for j in (second, first, third)
     ]
+
+
+def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
+    digests = ("a" * 64, "b" * 64)
+    for lr, digest in zip((0.1, 0.2), digests, strict=True):
+        Uploads(api.rig.database).add("ann", digest)
+        found = {"source": "uv.lock", "packages": 4, "lock": digest}
+        given = {"parameters": {"lr": lr, "seed": 7}, "environment": found}
+        api.rig.submit(owner="ann", name=EVIL, bundle_digest=digest, **given)
+    shown = ann.page("/compare?job=1&job=2")
+    rows = re.findall(
+        r'class="mono">([^<]+)</th><td class="num">([^<]+)</td><td[^>]*>([^<]+)', shown
+    )
+    assert rows == [("lr", "0.1", "0.2"), ("lock", "aaaaaaaa", "bbbbbbbb")]
+    assert "forge diff 1 2" in shown
+    assert EVIL not in shown
+    alone = ann.page("/compare?job=1")
+    assert "Different" not in alone
+    assert "forge diff" not in alone

@@ -61,6 +61,9 @@ TABLE = {
     ("GET", "/jobs/{job_id}/log"): (SEES_OWN, of_job("/log")),
     ("GET", "/jobs/{job_id}/log.txt"): (SEES_OWN, of_job("/log.txt")),
     ("GET", "/jobs/{job_id}/series"): (SEES_OWN, of_job("/series")),
+    ("GET", "/jobs/{job_id}/file"): (SEES_OWN, of_job("/file")),
+    ("GET", "/jobs/{job_id}/image"): (SEES_OWN, of_job("/image")),
+    ("GET", "/jobs/{job_id}/checkpoint"): (SEES_OWN, of_job("/checkpoint")),
     ("GET", "/jobs/{job_id}/artifact"): (SEES_OWN, of_job("/artifact")),
     ("POST", "/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("POST", "/jobs/{job_id}/retry"): (

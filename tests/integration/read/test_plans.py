@@ -125,6 +125,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "job_spent": lambda w, job: JobStory(w.database, job).spent(),
     "page_artifacts": lambda w, job: JobStory(w.database, job).artifacts(count=100),
     "next_inputs": lambda w, job: next_inputs(w.database, w.worker_id, job),
+    "checkpoint_parts": lambda w, job: JobStory(w.database, job).checkpoint(1, 2),
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),
     "series_attempts": lambda w, job: Series(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),

@@ -2,26 +2,26 @@
 
 import base64
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.model.results import Series
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.jobs import Jobs
-from forge_schema.read.series import POINTS
+from forge_schema.read.series import Wanted
 from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.errors import Refused
+from forge_functions.middleware.bodies import Body
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
 Rank = Annotated[int, Field(ge=0, le=LARGEST_RANK)]
 Attempt = Annotated[int, Field(ge=1, le=LARGEST_RANK)] | None
-Bound = Annotated[float, Field(allow_inf_nan=False)] | None
 Place = Annotated[str, Field(max_length=60)] | None
 
 
@@ -72,15 +72,9 @@ def download(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> 
     return StreamingResponse(reader.whole(), media_type="text/plain; charset=utf-8", headers=named)
 
 
-class Curves(BaseModel):
+# A query is frozen, which mypy does not see.
+class Curves(Body, Wanted):  # type: ignore[misc]
     """Which curves, and the maximum number of points of each."""
-
-    rank: Rank = 0
-    attempt: Attempt = None
-    points: Annotated[int, Field(ge=10, le=POINTS)] = 300
-    x: Literal["step", "time"] = "step"
-    since: Bound = None
-    until: Bound = None
 
 
 @router.get("/series")
@@ -88,7 +82,7 @@ def series(
     who: SeesPages, job: PageJob, shared: Shared, which: Annotated[Curves, Query()]
 ) -> Series:
     """Return an attempt's metrics and resource samples as curves."""
-    return shared.service(who).findings.series(job.job_id, **which.model_dump())
+    return shared.service(who).findings.series(job.job_id, **vars(which))
 
 
 def _told(got: Pieces) -> dict[str, Any]:

@@ -100,7 +100,7 @@
     const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
     const positive = group.curves.every(({ one }) => one.min.every((value) => value === null || value > 0));
     return {
-      width, height: 132, legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
+      width, height: several ? 216 : 132, legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
       scales: { x: { time: false, ...(zoomed(byStep) ? { range: [zoom.since, zoom.until] } : {}) }, y: named("log").checked && positive ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
@@ -142,7 +142,8 @@
     const highest = (one) => Math.max(...one.max.filter((value) => value !== null));
     const lasts = group.curves.map(({ one }) => readable(peak ? highest(one) : one.last.at(-1)));
     chart.note.textContent = [peak ? root.dataset.peak : "", several ? "" : root.dataset[group.source]].filter(Boolean).join(", ");
-    chart.value.textContent = lasts.slice(0, 4).join(" · ");
+    // Of several jobs, the table below has them, each with its name.
+    chart.value.textContent = several ? "" : lasts.slice(0, 4).join(" · ");
     chart.made.setAttribute("aria-label", `${group.key}: ${lasts.join(", ")}`);
   };
   const draw = (group) => {
