@@ -4,7 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,10 +83,15 @@ class Server:
 
 @contextmanager
 def forge_server(
-    url: str, root: Path, store_url: str = "", words: Sequence[str] = ()
+    url: str,
+    root: Path,
+    store_url: str = "",
+    words: Sequence[str] = (),
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """Run a server while the block runs."""
+    """Run a server while the block runs; `more` is environment variables besides."""
     server = Server(url, root, store_url, words)
+    server.environment |= more or {}
     try:
         server.start()
         yield server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from secrets import token_hex
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 from fastapi.routing import APIRoute
@@ -52,18 +53,24 @@ def of_worker(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
     return lambda world: (f"/workers/{world.absent_worker()}{what}", {})
 
 
+TERMINAL = {"challenge": "c" * 43, "state": "s" * 43}
 PAUSED = {"owner": "ann", "paused": "true"}
 TABLE = {
     ("GET", "/"): (SEES, fixed("/")),
     ("GET", "/find"): (SEES, fixed("/find?q=1")),
     ("GET", "/jobs"): (SEES, fixed("/jobs")),
     ("GET", "/compare"): (SEES_OWN, lambda world: (f"/compare?job={world.job()}", {})),
+    ("GET", "/runs"): (SEES, fixed("/runs")),
+    ("GET", "/runs/runs.csv"): (SEES, fixed("/runs/runs.csv")),
     ("GET", "/jobs/confirm"): (SUBMITS, fixed("/jobs/confirm?act=cancel&job=1")),
     ("POST", "/jobs/{act}"): (SUBMITS, fixed("/jobs/cancel", jobs="1")),
     ("GET", "/jobs/{job_id}"): (SEES_OWN, of_job()),
     ("GET", "/jobs/{job_id}/log"): (SEES_OWN, of_job("/log")),
     ("GET", "/jobs/{job_id}/log.txt"): (SEES_OWN, of_job("/log.txt")),
     ("GET", "/jobs/{job_id}/series"): (SEES_OWN, of_job("/series")),
+    ("GET", "/jobs/{job_id}/file"): (SEES_OWN, of_job("/file")),
+    ("GET", "/jobs/{job_id}/image"): (SEES_OWN, of_job("/image")),
+    ("GET", "/jobs/{job_id}/checkpoint"): (SEES_OWN, of_job("/checkpoint")),
     ("GET", "/jobs/{job_id}/artifact"): (SEES_OWN, of_job("/artifact")),
     ("POST", "/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("POST", "/jobs/{job_id}/retry"): (
@@ -94,6 +101,8 @@ TABLE = {
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),
     ("GET", "/events"): (RULES, fixed("/events")),
+    ("GET", "/login/terminal"): (SEES, fixed(f"/login/terminal?{urlencode(TERMINAL)}")),
+    ("POST", "/login/terminal"): (SEES, fixed("/login/terminal", **TERMINAL)),
     ("GET", "/keys"): (RULES, fixed("/keys")),
     ("POST", "/keys/revoke"): (
         RULES,
@@ -109,6 +118,8 @@ OPEN = {
     ("GET", "/login/sso"),
     ("GET", "/login/sso/done"),
     ("POST", "/login/link"),
+    ("POST", "/login/terminal/key"),
+    ("DELETE", "/login/terminal/key"),
     ("POST", "/preferences"),
     ("POST", "/logout"),
 }

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 import yaml
 from forge_functions.middleware.earlier_paths import CURRENT, EARLIER
 from forge_functions.middleware.requests import OBJECTS
@@ -20,6 +19,7 @@ from support.cloud.cloudformation import INFRA
 from support.http import nginx
 from support.http.certificates import certificates
 from support.ports import free_port
+from support.services import require
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ QUIET = [
 
 
 def program(name: str) -> str:
-    """Return a program's path; not for `require`: their packages would start services."""
+    """Return a program's path."""
     found = nginx.program(name)
-    if found is None:
-        pytest.skip(f"{name} is missing")
+    require(found, f"{name} (.ci/run takes it from Debian's package)")
+    assert found is not None
     return found
 
 
@@ -74,7 +74,7 @@ def test_prometheus_takes_the_rules_and_each_fires_when_it_should(tmp_path: Path
     promtool = program("promtool")
     shutil.copytree(MONITORING, tmp_path / "monitoring")
     config = tmp_path / "monitoring" / "prometheus.yml"
-    config.write_text(config.read_text().replace("/run/secrets/metrics_key", str(config)))
+    config.write_text(config.read_text().replace("/run/secrets/forge_metrics_key", str(config)))
     subprocess.run([promtool, "check", "config", config], check=True, capture_output=True)
     rules = yaml.safe_load((MONITORING / "rules.yml").read_text(encoding="utf-8"))
     assert {rule["alert"] for rule in rules["groups"][0]["rules"]} == set(FIRING)
