@@ -46,7 +46,7 @@ class Wire:
     ) -> Answer:
         """Send a request and return its answer, or `BROKEN`."""
         with suppress(OSError, asyncio.IncompleteReadError, ValueError):
-            reader, writer = self._free.pop() if self._free else await self._connect()
+            reader, writer = await self._taken()
             try:
                 writer.write(head(method, path, headers, body) + (body or b""))
                 answer, kept = await _answer(reader)
@@ -60,7 +60,12 @@ class Wire:
             return answer
         return BROKEN
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _taken(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        while self._free:
+            reader, writer = self._free.pop()
+            # One that the server has closed is not used, as by any client library.
+            if not reader.at_eof() and reader.exception() is None:
+                return reader, writer
         return await connect(self.base, self._address)
 
     def close(self) -> None:

@@ -127,6 +127,14 @@ OF_A_GANG: list[JsonValue] = [
     },
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
+# JSON schema: a checkpoint has both of these, or neither.
+WHOLE: list[JsonValue] = [
+    {"properties": dict.fromkeys(("attempt", "number"), NOTHING)},
+    {
+        "properties": dict.fromkeys(("attempt", "number"), {"type": "integer"}),
+        "required": ["attempt", "number"],
+    },
+]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
     {"properties": {"parallel": NOTHING}},
@@ -245,6 +253,8 @@ class Stall(KnownFields, BaseModel):
 
 class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job: its newest, or one given by attempt and number."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": WHOLE})
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
