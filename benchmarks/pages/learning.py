@@ -62,7 +62,7 @@ def learn(url: str, *, runs: int, long: int, lines: int) -> list[int]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         for statement in (CHOSEN, NAMED, CLEARED, LINES, SPANS):
-            connection.execute(statement, sizes)  # type: ignore[arg-type] # text of ours
+            connection.execute(statement, sizes)
         connection.execute("ANALYZE metric, metric_span, job")
         found = connection.execute("SELECT job_id FROM run WHERE place <= %s ORDER BY 1", [long])
         return [job for (job,) in found]
