@@ -14,6 +14,7 @@ PANELS = {
     "Every day": {
         "submit": "jobs.submit:submit",
         "ps": "jobs.ps:ps",
+        "runs": "runs.runs:runs",
         "logs": "jobs.logs:logs",
         "show": "jobs.show:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
@@ -88,6 +89,7 @@ ELSEWHERE = {
     **dict.fromkeys(("why",), "explain"),
     **dict.fromkeys(("sweeps",), "sweep list"),
     **dict.fromkeys(("schedules", "cron"), "schedule list"),
+    **dict.fromkeys(("experiment", "experiments"), "runs --by experiment"),
     **dict.fromkeys(("reports",), "report list"),
     **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("audit", "history"), "events"),

@@ -228,9 +228,12 @@ class Job:
         """
         return self.backend.explain(self.id, workers=workers)
 
-    def cancel(self) -> bool:
-        """Cancel the job; return whether it will be, or already is, cancelled."""
-        return self.backend.cancel(self.id) in {"running", "cancelled"}
+    def cancel(self, reason: str | None = None) -> bool:
+        """Cancel the job; return whether it will be, or already is, cancelled.
+
+        The audit trail keeps the `reason`, of at most 200 characters.
+        """
+        return self.backend.cancel(self.id, reason=reason) in {"running", "cancelled"}
 
     def retry(self) -> None:
         """Queue the failed job again, with all retries restored.
@@ -339,10 +342,21 @@ class Job:
         return {metric.key: metric.value for metric in found}
 
     def curves(
-        self, *, keys: Sequence[str] | None = None, attempt: int | None = None, rank: int = 0
+        self,
+        *,
+        keys: Sequence[str] | None = None,
+        attempt: int | None = None,
+        rank: int = 0,
+        since: float | None = None,
+        until: float | None = None,
     ) -> Series:
-        """Return the metrics and the use of the machine over time, thinned out to 500 points."""
-        return self.backend.findings.series(self.id, keys=keys, attempt=attempt, rank=rank)
+        """Return the metrics and the use of the machine over time, thinned out to 500 points.
+
+        With `since` and `until`, those points are all between these steps.
+        """
+        return self.backend.findings.series(
+            self.id, keys=keys, attempt=attempt, rank=rank, since=since, until=until
+        )
 
     def tests(self) -> Rows[JobTest]:
         """Return the test results of the newest attempt that has any."""

@@ -25,7 +25,7 @@ from forge_functions.dashboard.routes import (
 )
 from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
 from forge_functions.dashboard.routes.plans import schedules
-from forge_functions.dashboard.routes.runs import compare
+from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
 # One router per page; more specific paths come first.
@@ -39,8 +39,10 @@ ROUTERS = (
     overview.router,
     jobs.router,
     compare.router,
+    table.router,
     cancel_retry.router,
     job_streams.router,
+    files.router,
     job.router,
     submit.router,
     queues.router,

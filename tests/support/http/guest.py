@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import httpx
@@ -13,6 +13,7 @@ from support.http.api import bearer
 if TYPE_CHECKING:
     from forge_schema.model.states import Role
     from support.http.api import Api
+    from support.http.issuer import Issuer
 
 FIELD = re.compile(r'name="(port|state|challenge)" value="([^"]+)"')
 CODE = re.compile(r"<code>([0-9a-f-]{40,})</code>")
@@ -34,6 +35,13 @@ class Guest:
         """Log in with a new key."""
         self.key_id, text = self.api.keys.create(owner, role)
         answer = self.send_key(text)
+        assert answer.status_code == 303, answer.text
+        return self
+
+    def sign_on(self, issuer: Issuer, **claims: Any) -> Guest:  # noqa: ANN401  claims of all types
+        """Log in at the issuer that the server trusts."""
+        begun = self.http.get("/login/sso")
+        answer = self.http.get(issuer.authorized(begun.headers["location"], **claims))
         assert answer.status_code == 303, answer.text
         return self
 
