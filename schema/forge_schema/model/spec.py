@@ -243,8 +243,22 @@ class Stall(KnownFields, BaseModel):
         return self
 
 
+# JSON schema: a checkpoint has both, or it is the newest.
+WHOLE_OR_NEWEST: JsonDict = {
+    "anyOf": [
+        {"properties": {"attempt": NOTHING, "number": NOTHING}},
+        {
+            "properties": {"attempt": {"type": "integer"}, "number": {"type": "integer"}},
+            "required": ["attempt", "number"],
+        },
+    ]
+}
+
+
 class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job: its newest, or one given by attempt and number."""
+
+    model_config = ConfigDict(json_schema_extra=WHOLE_OR_NEWEST)
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
