@@ -55,6 +55,8 @@ PANELS = {
     "This installation": {
         "up": "admin.up:up",
         "down": "admin.up:down",
+        "login": "admin.login:login",
+        "logout": "admin.login:logout",
         "dashboard": "jobs.dashboard:dashboard",
         "backup": "admin.backup:backup",
         "restore": "admin.backup:restore",
@@ -89,7 +91,7 @@ ELSEWHERE = {
     **dict.fromkeys(("schedules", "cron"), "schedule list"),
     **dict.fromkeys(("experiment", "experiments"), "runs --by experiment"),
     **dict.fromkeys(("reports",), "report list"),
-    **dict.fromkeys(("ui", "web", "login"), "dashboard"),
+    **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health"), "doctor"),
 }

@@ -225,8 +225,9 @@ class HttpBackend(HttpPlans):
         answer = self._transport.send("POST", "/api/v1/queue/statuses", body, again=True)
         return self._transport.records(JobStatus, answer)
 
-    def cancel(self, job_id: int) -> str:
-        answer = self._transport.send("POST", f"{job_path(job_id)}/cancel", again=True)
+    def cancel(self, job_id: int, *, reason: str | None = None) -> str:
+        path, body = f"{job_path(job_id)}/cancel", {"reason": reason} if reason else None
+        answer = self._transport.send("POST", path, body, again=True)
         state: str = self._transport.field(answer, "state")
         return state
 

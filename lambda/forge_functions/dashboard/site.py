@@ -23,7 +23,7 @@ from forge_functions.dashboard.routes import (
     worker,
     workers,
 )
-from forge_functions.dashboard.routes.access import keys, login, sign_on
+from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
 from forge_functions.dashboard.routes.plans import schedules
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit.page_headers import PageHeaders
@@ -33,6 +33,7 @@ ROUTERS = (
     static.router,
     login.router,
     sign_on.router,
+    terminal.router,
     keys.router,
     preferences.router,
     overview.router,

@@ -127,6 +127,14 @@ OF_A_GANG: list[JsonValue] = [
     },
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
+# JSON schema: a checkpoint has both of these, or neither.
+WHOLE: list[JsonValue] = [
+    {"properties": dict.fromkeys(("attempt", "number"), NOTHING)},
+    {
+        "properties": dict.fromkeys(("attempt", "number"), {"type": "integer"}),
+        "required": ["attempt", "number"],
+    },
+]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
     {"properties": {"parallel": NOTHING}},
@@ -243,22 +251,10 @@ class Stall(KnownFields, BaseModel):
         return self
 
 
-# JSON schema: a checkpoint has both, or it is the newest.
-WHOLE_OR_NEWEST: JsonDict = {
-    "anyOf": [
-        {"properties": {"attempt": NOTHING, "number": NOTHING}},
-        {
-            "properties": {"attempt": {"type": "integer"}, "number": {"type": "integer"}},
-            "required": ["attempt", "number"],
-        },
-    ]
-}
-
-
 class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job: its newest, or one given by attempt and number."""
 
-    model_config = ConfigDict(json_schema_extra=WHOLE_OR_NEWEST)
+    model_config = ConfigDict(json_schema_extra={"anyOf": WHOLE})
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None

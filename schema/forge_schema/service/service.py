@@ -122,10 +122,13 @@ class Service(Scheduling):
         rows = self._jobs.statuses(wanted, owner=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
-    def cancel(self, job_id: int) -> State:
-        """Cancel a job and return its state: `running` until its worker has stopped it."""
+    def cancel(self, job_id: int, *, reason: str | None = None) -> State:
+        """Cancel a job and return its state: `running` until its worker has stopped it.
+
+        The `reason` is for the audit trail.
+        """
         self._change(job_id)
-        return self._queue.cancel(job_id)
+        return self._queue.cancel(job_id, reason=reason)
 
     def retry(self, job_id: int) -> None:
         """Give a failed or dead job fresh budgets and make it ready."""

@@ -120,9 +120,6 @@ def correct(body: dict[str, Any]) -> None:
 
 def correct_job(job: dict[str, Any]) -> None:
     """Change what a schema cannot forbid in a job."""
-    source = job.get("from_checkpoint")
-    if source and None in (source.get("attempt"), source.get("number")):
-        source |= {"attempt": None, "number": None}  # both or neither
     if job.get("max_nodes") is not None:
         job["nodes"] = 1  # not more than `max_nodes`
 

@@ -276,7 +276,7 @@ SMALL = frozenset({
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",
     "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs",
     "remove_lanes", "restorable",
-    "serves", "session", "source", "submitted_before", "template", "tick_due", "tombstones",
+    "serves", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",
 })  # fmt: skip
 # Statements that the calls above also run.
