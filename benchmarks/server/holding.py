@@ -66,8 +66,9 @@ def make_history(url: str, rows: int, workers: int) -> None:
 def sweeper(url: str) -> Iterator[None]:
     """Run a sweeper."""
     command = [sys.executable, "-m", "forge_schema.sweeper.main", "--database-url", url]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([*command, "--health-port", "0"], **quiet) as process:
+    with subprocess.Popen(
+        [*command, "--health-port", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             yield
         finally:

@@ -114,7 +114,8 @@ class Bed:
         """Create a key, and return a client that submits with it."""
         with Database(self.url) as database:
             key = Keys(database, actor="user:root").create("root", Role.ADMIN)[1]
-        return HttpSubmitter(self.server_urls, key, self.proxy and self.proxy.authority)
+        authority = self.proxy.authority if self.proxy else None
+        return HttpSubmitter(self.server_urls, key, authority)
 
     @property
     def server_urls(self) -> list[str]:

@@ -127,13 +127,9 @@ OF_A_GANG: list[JsonValue] = [
     },
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
-# JSON schema: a checkpoint has both of these, or neither.
-WHOLE: list[JsonValue] = [
-    {"properties": dict.fromkeys(("attempt", "number"), NOTHING)},
-    {
-        "properties": dict.fromkeys(("attempt", "number"), {"type": "integer"}),
-        "required": ["attempt", "number"],
-    },
+BOTH_OR_NEITHER: list[JsonValue] = [
+    {"properties": {"attempt": {"type": kind}, "number": {"type": kind}}, "required": [*required]}
+    for kind, required in (("null", ()), ("integer", ("attempt", "number")))
 ]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
@@ -254,7 +250,7 @@ class Stall(KnownFields, BaseModel):
 class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job: its newest, or one given by attempt and number."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": WHOLE})
+    model_config = ConfigDict(json_schema_extra={"anyOf": BOTH_OR_NEITHER})
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
