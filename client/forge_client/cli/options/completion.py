@@ -54,6 +54,9 @@ def _jobs(backend: "Backend") -> Known:
 jobs = _completing(_jobs)
 keys = _completing(lambda backend: ((one.id, one.name) for one in backend.admin.api_keys()))
 queues = _completing(lambda backend: ((one.name, "") for one in backend.admin.queues()))
+notifications = _completing(
+    lambda backend: ((one.name, one.kind) for one in backend.notifications.listed())
+)
 reports = _completing(lambda backend: ((name, "") for name in backend.reports()))
 schedules = _completing(lambda backend: ((one.name, one.cron) for one in backend.schedules()))
 templates = _completing(lambda backend: ((one.name, "") for one in backend.templates()))
