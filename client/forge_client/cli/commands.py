@@ -59,6 +59,7 @@ PANELS = {
         "backup": "admin.backup:backup",
         "restore": "admin.backup:restore",
         "events": "admin.events:events",
+        "schema": "admin.schema:schema",
         "doctor": "admin.doctor:doctor",
     },
 }
