@@ -15,6 +15,11 @@ def pointer() -> Path:
     return user_state_path("forge") / "up"
 
 
+def logins() -> Path:
+    """Return the folder of the keys of `forge login`, a file for each server."""
+    return user_state_path("forge") / "logins"
+
+
 def locks() -> Path:
     """Return the folder of the locks that were made for this user's projects."""
     return user_cache_path("forge") / "locks"

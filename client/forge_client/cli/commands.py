@@ -14,6 +14,7 @@ PANELS = {
     "Every day": {
         "submit": "jobs.submit:submit",
         "ps": "jobs.ps:ps",
+        "runs": "runs.runs:runs",
         "logs": "jobs.logs:logs",
         "show": "jobs.show:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
@@ -55,6 +56,8 @@ PANELS = {
     "This installation": {
         "up": "admin.up:up",
         "down": "admin.up:down",
+        "login": "admin.login:login",
+        "logout": "admin.login:logout",
         "dashboard": "jobs.dashboard:dashboard",
         "backup": "admin.backup:backup",
         "restore": "admin.backup:restore",
@@ -88,9 +91,10 @@ ELSEWHERE = {
     **dict.fromkeys(("why",), "explain"),
     **dict.fromkeys(("sweeps",), "sweep list"),
     **dict.fromkeys(("schedules", "cron"), "schedule list"),
+    **dict.fromkeys(("experiment", "experiments"), "runs --by experiment"),
     **dict.fromkeys(("reports",), "report list"),
     **dict.fromkeys(("notify", "notifications", "webhook", "alert"), "notification list"),
-    **dict.fromkeys(("ui", "web", "login"), "dashboard"),
+    **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health"), "doctor"),
 }

@@ -204,6 +204,7 @@ class Request(BaseModel):
     handler: str | None = None
     arguments: dict[str, Any] | None = None
     parameters: dict[str, Any] | None = None
+    experiment: str | None = None
     sweep: str | None = None
     parallel: int | None = None
     requirements: Annotated[
@@ -259,14 +260,15 @@ class Request(BaseModel):
 
         Args:
             owner: the job's owner; None leaves it to the server.
-            name: the job's name if the request has none.
+            name: the job's name and experiment if the request has none.
 
         Raises:
             ClientError: there is no command.
         """
         if not self.command:
             raise no_command()
-        return {**({"owner": owner} if owner else {}), "name": name, **self.fields()}
+        called = {"name": name, "experiment": name}
+        return {**({"owner": owner} if owner else {}), **called, **self.fields()}
 
     def fields(self) -> dict[str, Any]:
         """Return the given fields in the queue's form."""
@@ -280,6 +282,7 @@ class Request(BaseModel):
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
+        same |= {"experiment"}
         same |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints"}
         same |= {"after", "after_ok", "after_any"}
         same |= {"parallel", "launcher", "same", "mixed"}

@@ -190,6 +190,8 @@ class AsyncClient:
     run_handler = _Threaded(Client.run_handler, AsyncJob)
     job = _Threaded(Client.job, AsyncJob)
     jobs = _as_it_is(Client.jobs)
+    runs = _as_it_is(Client.runs)
+    experiments = _as_it_is(Client.experiments)
     dashboard = _as_it_is(Client.dashboard)
 
     schedule = _as_it_is(Client.schedule)

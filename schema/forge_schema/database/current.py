@@ -3,6 +3,7 @@
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
+from typing import Any
 
 import psycopg
 
@@ -18,6 +19,14 @@ MONTHS = """
     FROM unnest(ARRAY['attempt_row', 'event', 'metric', 'sample']) AS parent
     WHERE to_regclass(parent) IS NOT NULL
 """
+
+
+def revision_of(connection: psycopg.Connection[Any]) -> str | None:
+    """Return the revision of the database, None if it has no tables of ours."""
+    if connection.execute("SELECT to_regclass('alembic_version')").fetchone() == (None,):
+        return None
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return row[0] if row else None
 
 
 def mark() -> str:

@@ -286,6 +286,7 @@ class JobSpec(KnownFields, BaseModel):
     parameters: Annotated[
         dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
     ] = {}
+    experiment: Name | None = None
     sweep: Annotated[Name, Field(pattern=SWEEP)] | None = None
     parallel: Parallel | None = None
     junit: RelativePath | None = None

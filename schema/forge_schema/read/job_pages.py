@@ -26,7 +26,7 @@ PLACES = {
 CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
 INDEXED = {"owner", "queue", "since"}
-WAYS = ("all", "lane", "sweep", "lease", "ready", "scheduled", "held", "ids")
+WAYS = ("all", "lane", "sweep", "experiment", "lease", "ready", "scheduled", "held", "ids")
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,18 @@ def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
         "in_lanes": in_lanes,
         "by_reasons": reasons,
         "sweeps": list(wanted.values("sweep")),
+        "experiments": list(wanted.values("experiment")),
         **{f"by_{way}": way in ways for way in WAYS},
     }
 
 
 def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
     """Return the states and reasons of jobs that may match; None means any."""
-    sweeps, reasons = (wanted.values(key) for key in ("sweep", "reason"))
-    if sweeps and not any(_is_glob(sweep) for sweep in sweeps):
-        return {"sweep"}, []
+    for key in ("sweep", "experiment"):
+        names = wanted.values(key)
+        if names and not any(_is_glob(name) for name in names):
+            return {key}, []
+    reasons = wanted.values("reason")
     if wanted.values("worker"):
         return {"lease"}, []
     if wanted.values("waits"):
@@ -138,6 +141,7 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
         "names": _likes(wanted, "name"),
         "workers": _likes(wanted, "worker"),
         "in_sweeps": _likes(wanted, "sweep"),
+        "in_experiments": _likes(wanted, "experiment"),
         "words": [f"%{_like(word)}%" for word in wanted.words] or None,
         "labels": Jsonb(labels),
         "since": wanted.since,

@@ -227,7 +227,9 @@ def test_a_port_that_is_published_is_checked_and_then_left_to_the_program(
 ) -> None:
     # The members are on this machine's loopback, which containers would not reach.
     monkeypatch.setattr(preflight, "is_for_containers", lambda _: True)
-    gangs = [one for one in gathered(network="ports").met(0, 1, 2) if isinstance(one, Gang)]
+    outcomes = gathered(network="ports").met(0, 1, 2)
+    gangs = [one for one in outcomes if isinstance(one, Gang)]
+    assert gangs, outcomes
     peers = gangs[0].peers
     assert len({peer.port for peer in peers}) == len(gangs) == 3
     for peer in peers:

@@ -123,6 +123,7 @@ def test_only_jobs_of_the_owner_and_of_the_query_are_told(rig: Rig) -> None:
     ann, bob = caller(rig), caller(rig, "bob")
     ann.keep("mine", HOOK)
     ann.keep("trains", {**HOOK, "query": "name:train* reason:oom"})
+    ann.keep("resnets", {**HOOK, "query": "experiment:res*"})
     bob.keep("bobs", HOOK)
     admin.keep("all", {**HOOK, "everyone": True})
     admin.keep("roots", HOOK)
@@ -136,19 +137,20 @@ def test_only_jobs_of_the_owner_and_of_the_query_are_told(rig: Rig) -> None:
         ("eval", "ann", Reason.OOM),
         ("train-3", "bob", Reason.OOM),
     ):
-        ids[name] = rig.submit(name=name, owner=owner, max_failures=0)
+        experiment = "resnet" if name == "train-2" else "other"
+        ids[name] = rig.submit(name=name, owner=owner, max_failures=0, experiment=experiment)
         end(rig, reason)
     heard = {
         name: [job for _, job in told(rig, name)]
-        for name in ("mine", "trains", "bobs", "all", "roots", "of-bob")
+        for name in ("mine", "trains", "resnets", "bobs", "all", "roots", "of-bob")
     }
     every = [*ids.values()]
     assert heard == {
-        "mine": every[:3], "trains": every[:1], "bobs": every[3:], "all": every,
-        "roots": [], "of-bob": every[3:],
+        "mine": every[:3], "trains": every[:1], "resnets": every[1:2], "bobs": every[3:],
+        "all": every, "roots": [], "of-bob": every[3:],
     }  # fmt: skip
     # What a query left out is not looked at again, and leaves.
-    assert rig.row("SELECT count(*) FROM delivery WHERE state = 'skipped'")["count"] == 5
+    assert rig.row("SELECT count(*) FROM delivery WHERE state = 'skipped'")["count"] == 7
     rig.clock.advance(3600)
     rig.tick.run()
     rig.clock.advance(2 * 86_400)

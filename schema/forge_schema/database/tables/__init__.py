@@ -12,7 +12,14 @@ from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queu
 from forge_schema.database.tables.notification import Delivery, Notification, Notifier
 from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, SweepCap, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
-from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
+from forge_schema.database.tables.stored import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    Metric,
+    MetricSpan,
+    Upload,
+)
 from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned, Tombstone
 from forge_schema.database.tables.worker import FormerWorker, Idle, Worker
 
@@ -37,6 +44,7 @@ __all__ = [
     "Lease",
     "LogChunk",
     "Metric",
+    "MetricSpan",
     "Notification",
     "Notifier",
     "Outcome",

@@ -7,7 +7,7 @@ from sqlalchemy.dialects import postgresql
 MOMENT = postgresql.TIMESTAMP(timezone=True)
 
 revision = "0047"
-down_revision = "0040"
+down_revision = "0045"
 
 
 def upgrade() -> None:
