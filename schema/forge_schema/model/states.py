@@ -112,7 +112,7 @@ class Reason(StrEnum):
 
 
 # Reasons whose names do not say it.
-REASONS = {
+REASONS: dict[str, str] = {
     Reason.OOM: "out of memory",
     Reason.GPU_FAULT: "GPU fault",
     Reason.TIMEOUT: "over its time limit",
@@ -123,7 +123,7 @@ REASONS = {
 
 def reason_in_words(reason: str) -> str:
     """Return what users read for a reason."""
-    return REASONS.get(reason, reason.replace("_", " "))  # type: ignore[call-overload]
+    return REASONS.get(reason, reason.replace("_", " "))
 
 
 # A job without its dependency has no attempt.

@@ -99,8 +99,8 @@ class Told:
     def experiment(self) -> str | None:
         """The address of the table of the same experiment's runs, if it belongs to one."""
         name = self.job.experiment
-        wanted = Filter().having("experiment", name) if name else None
-        return wanted and f"/runs?{urlencode({'q': str(wanted)})}"
+        query = urlencode({"q": str(Filter().having("experiment", name))}) if name else ""
+        return f"/runs?{query}" if name else None
 
     @cached_property
     def artifacts(self) -> list[Row]:
