@@ -31,6 +31,8 @@ LIMIT_S = 3600.0
 WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
+# Written behind the output of the installation, which is not the job's own.
+INSTALLED = "the requirements are installed"
 RUNNER = "__pip-runner__.py"
 # Its words: Python, the environment, pip, the list, the version of Python that it requires, uv, and
 # options for venv and for the installation.
@@ -147,6 +149,7 @@ def install(
         ended = _run(_with(start, seen, "--no-deps" if wanted.locked else ""), attempt, runner)
     if ended.code != 0:
         raise _failure(wanted.path, ended, _tail(attempt, began))
+    attempt.note(INSTALLED)
 
 
 @contextmanager
