@@ -206,8 +206,9 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
 ) -> None:
     packages = environment(tmp_path, monkeypatch)
     install(packages, "pip")
-    install(packages, "forge_queue", needs="typer numpy;extra=='examples'")
-    install(packages, "typer", INSTALLER="pip")
+    install(packages, "forge_queue", needs="typer[all] numpy;extra=='examples'")
+    install(packages, "typer", INSTALLER="pip", needs="shell;extra=='all' other;extra=='no'")
+    install(packages, "shell")
     folder = project(tmp_path, main_py="")
     assert sent(folder).requests[0].requirements is None
     assert "the folder has no list of packages" in sent(folder).said[0]
