@@ -228,7 +228,10 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     sweep = waits.stdout.strip()
     assert sweep.startswith("bench-")
     assert sweep != answer["sweep"]
-    gone = forge("cancel", "--sweep", sweep)
+    assert f"'sweep:{sweep[:-1]}*' finds" in forge("ps", f"sweep:{sweep[:-1]}").stderr
+    gone = forge("cancel", "--sweep", sweep[:-1])
+    assert (gone.returncode, "4 jobs to cancel" in gone.stderr) == (2, True)
+    gone = forge("cancel", "--sweep", sweep[:-1], "--yes")
     assert gone.returncode == 0, gone.stderr
     assert "4 cancelled, 0 asked to stop" in gone.stderr
     assert forge("cancel").returncode == 2
