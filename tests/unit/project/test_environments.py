@@ -127,6 +127,14 @@ def test_without_uv_a_list_is_sent_as_it_is(
     assert "not locked: uv is not installed here: pip install uv" in whole.said[0]
 
 
+def test_names_that_no_index_has_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_words: object, **_given: object) -> str:
+        raise NotLocked("uv: Because tqqqdm was not found in the package registry and you require")
+
+    monkeypatch.setattr(Uv, "says", refuses)
+    assert sent(project(tmp_path, requirements_txt="tqqqdm\n")).absent == ("tqqqdm",)
+
+
 def test_an_image_may_have_what_a_list_names(tmp_path: Path) -> None:
     folder = project(tmp_path, requirements_txt="numpy\n")
     assert sent(folder, image="i").requests[0].requirements == "requirements.txt"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show import narration
@@ -92,6 +92,12 @@ def tell_environment(whole: Settled) -> None:
     """Say which packages the jobs install, and why these."""
     for said in whole.said:
         narration.say(f"packages: {said}")
+    if whole.absent:
+        narration.say(
+            f"no index has {names_text(whole.absent, SHOWN)}: unless a worker's index does, the job"
+            " will fail; check the name",
+            style="yellow",
+        )
 
 
 def tell(stored: Uploaded) -> None:
@@ -116,6 +122,7 @@ def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
         narration.say("--share has no effect: each job gets its own container")
 
 
+SHOWN = 5
 # Messages for the outlooks in `explain` of a job that no worker takes.
 NOBODY = {
     "no_worker": "no online worker can run it",
