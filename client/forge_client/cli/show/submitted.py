@@ -1,5 +1,6 @@
 """Submits a folder's jobs, and reports the upload, their resources and matching workers."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from forge_client.cli.show import narration
 from forge_client.cli.show.resources import resources
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
+from forge_client.project.environment.notebook import is_notebook
 from forge_client.project.environment.settled import Settled
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
@@ -86,6 +88,27 @@ def tell_left_out(listing: Listing) -> None:
     """Report files left out although not in an ignore file, and unmatched --include patterns."""
     for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
         narration.say(said, style="yellow")
+
+
+def tell_command(request: Request, listing: Listing) -> None:
+    """Warn of a command that names no program: a file of the project, or a whole line as a word."""
+    program, *words = request.command or [""]
+    if " " in program.strip() and not words:
+        narration.say(
+            f"{program!r} is one word, the name of a program: write the words separately,"
+            f" -- {program}",
+            style="yellow",
+        )
+    # A launcher and a notebook's runner take the file.
+    elif request.launcher or is_notebook(request.command):
+        return
+    elif "/" not in program and program in {entry.name for entry in listing.files}:
+        how = f"python {program}" if program.endswith(".py") else f"./{program}"
+        rest = shlex.join([*how.split(), *words])
+        narration.say(
+            f"{program} is a file of the project, not a program: did you mean -- {rest}",
+            style="yellow",
+        )
 
 
 def tell_environment(whole: Settled) -> None:
