@@ -217,7 +217,9 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     assert {point["result"]["experiment"] for point in shown["points"]} == {"bench"}
     found = forge("ps", "experiment:ben*", "-o", "json")
     assert {job["experiment"] for job in json.loads(found.stdout)} == {"bench"}
-    table = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch").stdout.split("\n")
+    compared = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch")
+    assert "ms of each job; with --metric: seconds, gpu_seconds" in compared.stderr
+    table = compared.stdout.split("\n")
     assert [line.split() for line in table[1:3]] == [
         ["batch=1", "2", "2", "2", "0", "1.000"],
         ["batch=4", "2", "8", "8", "0", "4.000"],

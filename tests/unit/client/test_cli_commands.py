@@ -49,6 +49,9 @@ def test_a_noun_without_a_verb_shows_what_is_named(noun: str) -> None:
     assert done.exit_code == 0, done.output
     assert f"is now `forge {noun} show …`" in done.stderr
     assert f" {noun} show " in done.stdout
+    wrong = CliRunner().invoke(app, [noun, "results", "x"])
+    assert (wrong.exit_code, "has no command 'results'" in wrong.output) == (2, True)
+    assert "show" in wrong.output
 
 
 def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:

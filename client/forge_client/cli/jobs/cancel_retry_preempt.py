@@ -9,7 +9,6 @@ from forge_schema.model.quantities import counted
 from forge_schema.model.states import UNFINISHED_STATES, StateWord, in_words
 
 from forge_client.backend import Backend
-from forge_client.cli.jobs.benchmark import whole_name
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.selection import (
     Selection,
@@ -21,6 +20,7 @@ from forge_client.cli.options.selection import (
     selected,
 )
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.show import narration
 from forge_client.cli.show.endings import it_is, waiting_for
 from forge_client.errors import ClientError
