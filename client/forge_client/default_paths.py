@@ -20,6 +20,11 @@ def logins() -> Path:
     return user_state_path("forge") / "logins"
 
 
+def studies() -> Path:
+    """Return the file with the studies of this user's searches that go through a server."""
+    return user_state_path("forge") / "studies" / "studies.db"
+
+
 def locks() -> Path:
     """Return the folder of the locks that were made for this user's projects."""
     return user_cache_path("forge") / "locks"

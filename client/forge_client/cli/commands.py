@@ -46,6 +46,7 @@ PANELS = {
         "sweep": "jobs.benchmark:app",
         "template": "plans.templates:app",
         "schedule": "plans.schedules:app",
+        "notification": "plans.notifications:app",
         "worker": "admin.worker:app",
         "queue": "admin.queues:app",
         "key": "admin.keys:app",
@@ -61,6 +62,7 @@ PANELS = {
         "backup": "admin.backup:backup",
         "restore": "admin.backup:restore",
         "events": "admin.events:events",
+        "schema": "admin.schema:schema",
         "doctor": "admin.doctor:doctor",
     },
 }
@@ -91,6 +93,7 @@ ELSEWHERE = {
     **dict.fromkeys(("schedules", "cron"), "schedule list"),
     **dict.fromkeys(("experiment", "experiments"), "runs --by experiment"),
     **dict.fromkeys(("reports",), "report list"),
+    **dict.fromkeys(("notify", "notifications", "webhook", "alert"), "notification list"),
     **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health"), "doctor"),

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from forge_client.checks import Check
     from forge_client.http.admin import HttpAdmin
     from forge_client.http.findings import HttpFindings
+    from forge_client.http.notifications import HttpNotifications
     from forge_client.project.bundle import Bundle
     from forge_client.project.image_tar import ImageTar
 
@@ -108,6 +109,12 @@ class HttpBackend(HttpPlans):
         from forge_client.http.findings import HttpFindings
 
         return HttpFindings(self._transport, owner=self._owner)
+
+    @cached_property
+    def notifications(self) -> HttpNotifications:
+        from forge_client.http.notifications import HttpNotifications
+
+        return HttpNotifications(self._transport, owner=self._owner)
 
     def me(self) -> Myself:
         from forge_schema.model.admin import Myself
@@ -225,8 +232,9 @@ class HttpBackend(HttpPlans):
         answer = self._transport.send("POST", "/api/v1/queue/statuses", body, again=True)
         return self._transport.records(JobStatus, answer)
 
-    def cancel(self, job_id: int) -> str:
-        answer = self._transport.send("POST", f"{job_path(job_id)}/cancel", again=True)
+    def cancel(self, job_id: int, *, reason: str | None = None) -> str:
+        path, body = f"{job_path(job_id)}/cancel", {"reason": reason} if reason else None
+        answer = self._transport.send("POST", path, body, again=True)
         state: str = self._transport.field(answer, "state")
         return state
 

@@ -51,7 +51,7 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
             )
         if name in found:
             raise _wrong(f"--matrix names {name} twice", "write all its values in one: a=1,2,3")
-        found[name] = [Value(_scalar(word), word) for word in values.split(",")]
+        found[name] = [Value(scalar(word), word) for word in values.split(",")]
     return _checked(found)
 
 
@@ -67,7 +67,7 @@ def from_toml(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Value]]:
                 f"[matrix] {name} has {odd!r}", "a value must be a number, a string or a boolean"
             )
     return _checked({
-        name: [Value(value, _text(value)) for value in values] for name, values in table.items()
+        name: [Value(value, text_of(value)) for value in values] for name, values in table.items()
     })  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def expanded(
     """
     if not base.command:
         raise no_command()
-    _check_placeholders(base.command, {*matrix, REPEAT})
+    check_placeholders(base.command, {*matrix, REPEAT})
     if (count := prod(map(len, matrix.values())) * repeat) > MOST:
         raise _wrong(
             f"this would be {counted(count, 'job')}", f"at most {MOST} can be submitted at once"
@@ -113,7 +113,7 @@ def _points(matrix: Matrix, repeat: int) -> Iterator[dict[str, Value]]:
 def _point(base: Request, chosen: Mapping[str, Value], sweep: str, key: str | None) -> Request:
     texts = {REPEAT: "1", **{name: value.text for name, value in chosen.items()}}
     parameters = {name: value.value for name, value in chosen.items()}
-    command = [_filled(word, texts) for word in base.command or []]
+    command = filled(base.command or [], texts)
     point = " ".join(f"{name}={value.text}" for name, value in chosen.items())
     return base.changed({
         "command": command,
@@ -121,20 +121,26 @@ def _point(base: Request, chosen: Mapping[str, Value], sweep: str, key: str | No
         "sweep": sweep,
         "parameters": parameters,
         "name": f"{base.name} {point}".strip()[:NAME_LENGTH],
-        "idempotency_key": key and f"{key}:{_digest(parameters)}",
+        "idempotency_key": key and f"{key}:{digest(parameters)}",
     })  # fmt: skip
 
 
-def _filled(word: str, texts: Mapping[str, str]) -> str:
+def filled(command: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+    """Return a command with each placeholder replaced by the value's text."""
     # One pass, so that a value that looks like a placeholder is not replaced.
-    return PLACEHOLDER.sub(lambda m: texts[m[1]] if m[1] else m[0][0], word)
+    return [PLACEHOLDER.sub(lambda m: texts[m[1]] if m[1] else m[0][0], word) for word in command]
 
 
-def _check_placeholders(command: Sequence[str], known: set[str]) -> None:
+def check_placeholders(command: Sequence[str], known: set[str]) -> None:
+    """Check that a command names only known parameters.
+
+    Raises:
+        ClientError: a placeholder is unknown.
+    """
     asked = {m[1] for word in command for m in PLACEHOLDER.finditer(word) if m[1]}
     if unknown := sorted(asked - known):
         raise _wrong(
-            f"the command has {{{unknown[0]}}}, which the matrix does not have",
+            f"the command has {{{unknown[0]}}}, which is no parameter",
             f"known are {', '.join(sorted(known))}; write {{{{{unknown[0]}}}}} for literal braces",
         )
 
@@ -156,11 +162,13 @@ def _checked(matrix: dict[str, list[Value]]) -> dict[str, list[Value]]:
     return matrix
 
 
-def _digest(parameters: Mapping[str, Scalar]) -> str:
+def digest(parameters: Mapping[str, Scalar]) -> str:
+    """Return a mark of a point, for the idempotency key of its job."""
     return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _scalar(word: str) -> Scalar:
+def scalar(word: str) -> Scalar:
+    """Return the number or the boolean that a word stands for, or the word itself."""
     if word in {"true", "false"}:
         return word == "true"
     for kind in (int, float):
@@ -173,7 +181,8 @@ def _scalar(word: str) -> Scalar:
     return word
 
 
-def _text(value: Scalar) -> str:
+def text_of(value: Scalar) -> str:
+    """Return a value as a command has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

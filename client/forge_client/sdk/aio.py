@@ -203,6 +203,16 @@ class AsyncClient:
     keep_template = _as_it_is(Client.keep_template)
     remove_template = _as_it_is(Client.remove_template)
 
+    notifications = _as_it_is(Client.notifications)
+    add_notification = _as_it_is(Client.add_notification)
+    remove_notification = _as_it_is(Client.remove_notification)
+    test_notification = _as_it_is(Client.test_notification)
+    delivery = _as_it_is(Client.delivery)
+    deliveries = _as_it_is(Client.deliveries)
+    retry_deliveries = _as_it_is(Client.retry_deliveries)
+    notifier = _as_it_is(Client.notifier)
+    set_notifier = _as_it_is(Client.set_notifier)
+
     workers = _as_it_is(Client.workers)
     drain = _as_it_is(Client.drain)
     create_worker = _as_it_is(Client.create_worker)

@@ -228,9 +228,12 @@ class Job:
         """
         return self.backend.explain(self.id, workers=workers)
 
-    def cancel(self) -> bool:
-        """Cancel the job; return whether it will be, or already is, cancelled."""
-        return self.backend.cancel(self.id) in {"running", "cancelled"}
+    def cancel(self, reason: str | None = None) -> bool:
+        """Cancel the job; return whether it will be, or already is, cancelled.
+
+        The audit trail keeps the `reason`, of at most 200 characters.
+        """
+        return self.backend.cancel(self.id, reason=reason) in {"running", "cancelled"}
 
     def retry(self) -> None:
         """Queue the failed job again, with all retries restored.

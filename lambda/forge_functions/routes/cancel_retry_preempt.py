@@ -1,11 +1,13 @@
 """Actions on jobs: cancel, retry, preempt."""
 
+from forge_schema.model.fields import Note
 from forge_schema.model.states import State
 from pydantic import BaseModel
 
 from forge_functions.auth.roles import AsSubmitter, JobInPath
 from forge_functions.errors import problems
 from forge_functions.items import Done
+from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.routes.jobs import Ids
 
@@ -29,6 +31,12 @@ class RetriedMany(BaseModel):
     unfinished: int
     over: int
     absent: int
+
+
+class Why(Body):
+    """The reason for cancelling a job, for its audit trail."""
+
+    reason: Note | None = None
 
 
 class Cancelled(BaseModel):
@@ -56,9 +64,9 @@ def retry_many(service: AsSubmitter, which: Ids) -> RetriedMany:
 
 
 @router.post("/jobs/{job_id}/cancel", responses=NO_JOB)
-def cancel(service: AsSubmitter, job_id: JobInPath) -> Cancelled:
+def cancel(service: AsSubmitter, job_id: JobInPath, why: Why | None = None) -> Cancelled:
     """Cancel a job. One that has ended stays as it is. Idempotent."""
-    return Cancelled(state=service.cancel(job_id))
+    return Cancelled(state=service.cancel(job_id, reason=why.reason if why else None))
 
 
 @router.post("/jobs/{job_id}/retry", responses=problems(404, 409))

@@ -40,8 +40,10 @@ class JobActs:
         some = _some(job_ids)
         return _counted(self.cancel_each(some), ("cancelled", "running", "over"), some)
 
-    def cancel_each(self, job_ids: Sequence[int]) -> dict[int, Row]:
+    def cancel_each(self, job_ids: Sequence[int], *, reason: str | None = None) -> dict[int, Row]:
         """Cancel jobs; return for each that exists its state and what it `became`, as in `cancel`.
+
+        The `reason` is for the audit trail.
 
         Raises:
             ForgeError: some kept changing state.
@@ -49,9 +51,8 @@ class JobActs:
         done: dict[int, Row] = {}
         left = list(job_ids)
         for _ in range(LOOKS):
-            rows = _first(
-                self._database.rows("cancel", again=True, job_ids=array(left), **self._whose)
-            )
+            params = {"job_ids": array(left), "reason": reason, **self._whose}
+            rows = _first(self._database.rows("cancel", again=True, **params))
             left = [i for i, row in rows.items() if row["became"] == "moved"]
             # One that was moving may have been removed by the next look.
             done |= {i: row for i, row in rows.items() if row["became"] != "moved"}

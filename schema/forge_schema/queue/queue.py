@@ -282,13 +282,15 @@ class Queue:
         members = [Member(**{name: row[name] for name in MEMBER}) for row in rows]
         return Gathering(standing, members)
 
-    def cancel(self, job_id: int) -> State:
+    def cancel(self, job_id: int, *, reason: str | None = None) -> State:
         """Cancel a job and return its state, which is `running` until its worker has stopped it.
+
+        The `reason` is for the audit trail.
 
         Raises:
             JobUnknown: there is no such job.
         """
-        row = self._acts.cancel_each([job_id]).get(job_id)
+        row = self._acts.cancel_each([job_id], reason=reason).get(job_id)
         if row is None:
             raise job_unknown(job_id)
         return State(row["state"])

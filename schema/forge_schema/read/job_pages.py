@@ -26,7 +26,7 @@ PLACES = {
 CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
 INDEXED = {"owner", "queue", "since"}
-WAYS = ("all", "lane", "sweep", "experiment", "lease", "ready", "scheduled", "held")
+WAYS = ("all", "lane", "sweep", "experiment", "lease", "ready", "scheduled", "held", "ids")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def page(
         count: maximum number of jobs.
     """
     # One extra row tells whether there is a next page.
-    params = {**_conditions(wanted), **_ways(wanted, owner), "count": count + 1, "owner": owner}
+    ways = _ways(wanted, owner)
+    params = {**_conditions(wanted), **ways, "count": count + 1, "owner": owner, "ids": None}
     params["look"] = LOOK if wanted.words or set(wanted.terms) - INDEXED else count + 1
     params["sortable"] = SORTABLE
     rows = database.rows("page_jobs", again=True, before=before or NEWEST, **params)
@@ -72,6 +73,17 @@ def page(
         return Page(jobs[:count], jobs[count - 1]["job_id"], said["looked"])
     more = said["looked"] == said["reach"] and not said["past"]
     return Page(jobs, said["lowest"] if more else None, said["looked"])
+
+
+def among(
+    database: Database, wanted: Filter, job_ids: Collection[int], *, owner: str | None = None
+) -> list[Row]:
+    """Return those of some jobs that match a filter, as on a page."""
+    chosen = {f"by_{way}": way == "ids" for way in WAYS}
+    params = {**_conditions(wanted), **_ways(wanted, owner), **chosen, "ids": list(job_ids)}
+    many = {"look": len(job_ids), "count": len(job_ids), "sortable": SORTABLE, "by_reasons": []}
+    rows = database.rows("page_jobs", again=True, before=NEWEST, owner=owner, **{**params, **many})
+    return [row for row in rows if row["job_id"]]
 
 
 def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
+from forge_schema.service.notifications import Notifying
 from forge_schema.service.schedules import Scheduling
 from forge_schema.shell import ShellWanted
 from forge_schema.storage import ObjectMissing, keys
@@ -69,6 +70,11 @@ class Service(Scheduling):
     def findings(self) -> Findings:
         """The verbs about what jobs found out."""
         return Findings(self.caller, self._open_database)
+
+    @cached_property
+    def notifications(self) -> Notifying:
+        """The verbs about notifications."""
+        return Notifying(self.caller, self._open_database)
 
     def me(self) -> Myself:
         """Return who asks."""
@@ -122,10 +128,13 @@ class Service(Scheduling):
         rows = self._jobs.statuses(wanted, owner=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
-    def cancel(self, job_id: int) -> State:
-        """Cancel a job and return its state: `running` until its worker has stopped it."""
+    def cancel(self, job_id: int, *, reason: str | None = None) -> State:
+        """Cancel a job and return its state: `running` until its worker has stopped it.
+
+        The `reason` is for the audit trail.
+        """
         self._change(job_id)
-        return self._queue.cancel(job_id)
+        return self._queue.cancel(job_id, reason=reason)
 
     def retry(self, job_id: int) -> None:
         """Give a failed or dead job fresh budgets and make it ready."""

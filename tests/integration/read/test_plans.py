@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Database, run
 from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
 from forge_schema.job_filter import Filter, parse
@@ -167,6 +167,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "schedules": lambda w: [listed(w.database, owner) for owner in OWNERS],
+    "notice": lambda w: noticing(w.database),
     "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),
     "sweep_unfinished": lambda w: w.database.rows(
         "sweep_unfinished", again=True, owner="ann", sweep="grid-3"
@@ -192,6 +193,13 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
 }
 
 
+def noticing(database: Database) -> None:
+    """Look for the events of a day."""
+    since = {"since": datetime.now(UTC) - timedelta(days=1), "until": datetime.now(UTC)}
+    with database.reporting() as connection:
+        run(connection, "notice", since)
+
+
 def twice(act: Callable[[], object]) -> None:
     """Call it, and call it again."""
     act()
@@ -202,6 +210,7 @@ def twice(act: Callable[[], object]) -> None:
 MOST = {
     "runs": 60_000,
     "audit": 60_000,
+    "notice": 60_000,
     "explain_job": 40_000,
     "sweep_points": 20_000,
     "series_attempts": 100_000,
@@ -271,11 +280,12 @@ SMALL = frozenset({
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
     "enrolled_worker", "health", "lock_run", "members_among", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
-    "call_in",
+    "call_in", "deliveries", "due_notifications",
     "newest_checkpoints",
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",
-    "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs",
-    "remove_lanes", "restorable",
+    "next_worker_id", "new_deliveries", "noticed",
+    "notifications", "notifier", "overrun", "own_fences", "quotas", "release_stragglers",
+    "remove_jobs", "remove_lanes", "restorable",
     "serves", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",
 })  # fmt: skip

@@ -1,4 +1,4 @@
-"""`forge benchmark`, `sweep` and `compare`: a matrix of jobs, and its results."""
+"""`forge benchmark` and `forge sweep`: a matrix of jobs, and its results."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,10 +14,11 @@ from forge_schema.model.states import counts_in_words
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import command_of, environment
+from forge_client.cli.options.job_command import JobCommand, command_of, environment
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import labels
 from forge_client.cli.options.verbs import ShowByDefault
+from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
@@ -30,8 +31,10 @@ from forge_client.project.matrix import expanded, from_options, from_toml, sweep
 from forge_client.project.submission import called
 
 app = typer.Typer(
-    cls=ShowByDefault, no_args_is_help=True, help="Sweeps: list, results, comparison."
+    cls=ShowByDefault, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
 )
+app.command("run", cls=JobCommand)(search.run)
+app.command("resume")(search.resume)
 MOST_JOBS, SHOWN = 1000, 5
 SweepName = Annotated[
     str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")

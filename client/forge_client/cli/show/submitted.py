@@ -43,6 +43,24 @@ def send(
     Raises:
         ClientError: the folder or a job is invalid, or nothing answers.
     """
+    ids = backend.submit(uploaded(backend, settings, project, requests, folder))
+    # One check for all of them: jobs of one call usually need the same resources.
+    tell_nobody(backend, ids[0])
+    return ids
+
+
+def uploaded(
+    backend: Backend,
+    settings: Settings,
+    project: Project,
+    requests: Sequence[Request],
+    folder: Path | None,
+) -> list[dict[str, Any]]:
+    """Have the queue check jobs, upload their files, and return them as it takes them.
+
+    Raises:
+        ClientError: as for `send`.
+    """
     requests, images = with_images(requests, bar=narration.transfer)
     listing = scan(folder, include=project.include) if folder else None
     if listing:
@@ -61,10 +79,7 @@ def send(
         tell(stored)
         tell_images(upload_images(backend, images, bar=narration.transfer))
         wanted = [{**spec, **whole.shown(spec), **stored.fields} for spec in wanted]
-    ids = backend.submit(wanted)
-    # One check for all of them: jobs of one call usually need the same resources.
-    tell_nobody(backend, ids[0])
-    return ids
+    return wanted
 
 
 def tell_left_out(listing: Listing) -> None:

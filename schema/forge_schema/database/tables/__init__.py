@@ -9,6 +9,7 @@ from forge_schema.database.tables.gang import Draft, Forming
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
 from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
+from forge_schema.database.tables.notification import Delivery, Notification, Notifier
 from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, SweepCap, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
 from forge_schema.database.tables.stored import (
@@ -29,6 +30,7 @@ __all__ = [
     "Artifact",
     "AttemptRow",
     "Checkpoint",
+    "Delivery",
     "Dependency",
     "Draft",
     "Event",
@@ -43,6 +45,8 @@ __all__ = [
     "LogChunk",
     "Metric",
     "MetricSpan",
+    "Notification",
+    "Notifier",
     "Outcome",
     "OwnerQuota",
     "OwnerUsage",

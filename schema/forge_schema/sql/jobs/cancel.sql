@@ -1,5 +1,6 @@
 -- Cancels jobs by id, of one owner or of any: waiting jobs at once, running ones by asking their
--- workers. Idempotent. The first row of each job counts. A job that was changing state has only its
+-- workers. Idempotent. A `reason`, or null, is for the audit trail, and the detail of jobs that were
+-- not running. The first row of each job counts. A job that was changing state has only its
 -- last row, `moved`, and the caller tries again.
 -- Locks: ready, scheduled, lease, held, each in the order of job ids.
 WITH wanted AS MATERIALIZED (
@@ -44,7 +45,9 @@ from_held AS (
     DELETE FROM held USING kept WHERE held.job_id = kept.job_id
     RETURNING
         held.job_id, held.attempt,
-        CASE WHEN held.approval IS NOT NULL THEN 'it was not approved' END AS detail
+        coalesce(
+            %(reason)s::text, CASE WHEN held.approval IS NOT NULL THEN 'it was not approved' END
+        ) AS detail
 ),
 unsettled AS (
     UPDATE dependency SET met = false FROM from_held
@@ -55,8 +58,8 @@ ended AS (
     INSERT INTO outcome (job_id, state, reason, attempt, detail, finished_at)
     SELECT job_id, 'cancelled', 'cancelled', attempt, detail, forge_now()
     FROM (
-        SELECT job_id, attempt, NULL AS detail FROM from_ready
-        UNION ALL SELECT job_id, attempt, NULL FROM from_scheduled
+        SELECT job_id, attempt, %(reason)s::text AS detail FROM from_ready
+        UNION ALL SELECT job_id, attempt, %(reason)s::text FROM from_scheduled
         UNION ALL SELECT * FROM from_held
     ) AS waiting
     RETURNING job_id
@@ -68,11 +71,15 @@ asked AS (
         AND lease.job_id = leased.job_id AND lease.rank = leased.rank
     RETURNING lease.job_id
 ),
+why AS (
+    SELECT jsonb_build_object('reason', said) AS detail
+    FROM (SELECT %(reason)s::text AS said) AS given WHERE said IS NOT NULL
+),
 told AS (
-    INSERT INTO event (at, actor, action, job_id)
-    SELECT forge_now(), %(actor)s, 'cancelled', job_id FROM ended
+    INSERT INTO event (at, actor, action, job_id, detail)
+    SELECT forge_now(), %(actor)s, 'cancelled', job_id, (SELECT detail FROM why) FROM ended
     UNION ALL
-    SELECT forge_now(), %(actor)s, 'asked to cancel', job_id
+    SELECT forge_now(), %(actor)s, 'asked to cancel', job_id, (SELECT detail FROM why)
     FROM (SELECT DISTINCT job_id FROM asked) AS of_jobs
 )
 SELECT

@@ -127,6 +127,8 @@ candidates AS MATERIALIZED (
             ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
         )
         UNION
+        SELECT id FROM job WHERE %(by_ids)s AND id = ANY(%(ids)s::bigint[])
+        UNION
         SELECT newest.job_id
         FROM unnest(%(by_reasons)s::reason[]) AS wanted (reason)
         CROSS JOIN LATERAL (

@@ -34,24 +34,23 @@ span AS MATERIALIZED (
     FROM line CROSS JOIN LATERAL (VALUES (-1), (line.number / 100)) AS part (span)
     GROUP BY part.span
 ),
+told AS MATERIALIZED (
+    SELECT line.number, entry.key, forge_measured(entry.value) AS value
+    FROM line
+    CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(line.values) WHEN 'object' THEN line.values END)
+        AS entry (key, value)
+    WHERE entry.key NOT IN ('step', 'total')
+),
 summed AS (
     SELECT
-        told.span,
+        part.span, told.key,
         jsonb_build_array(
             count(*), min(told.value), max(told.value), sum(told.value),
             (array_agg(told.value ORDER BY told.number DESC))[1]
-        ) AS summary,
-        told.key
-    FROM (
-        SELECT part.span, line.number, entry.key, forge_measured(entry.value) AS value
-        FROM line
-        CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(line.values) WHEN 'object' THEN line.values END)
-            AS entry (key, value)
-        CROSS JOIN LATERAL (VALUES (-1), (line.number / 100)) AS part (span)
-        WHERE entry.key NOT IN ('step', 'total')
-    ) AS told
+        ) AS summary
+    FROM told CROSS JOIN LATERAL (VALUES (-1), (told.number / 100)) AS part (span)
     WHERE told.value IS NOT NULL
-    GROUP BY told.span, told.key
+    GROUP BY part.span, told.key
 ),
 kept AS (
     INSERT INTO metric_span (job_id, token, rank, span, lines, at, step, values)

@@ -1,0 +1,201 @@
+"""`forge sweep run` and `resume`: a sweep whose points are chosen while it runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from forge_schema.model.spec import MOST_PARALLEL
+
+from forge_client.backend import Backend
+from forge_client.cli.options import job_options as o
+from forge_client.cli.options.job_command import command_of, environment
+from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.values import labels
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Format, FormatOption, inline
+from forge_client.cli.show.submitted import uploaded
+from forge_client.connection import connect, require_extra
+from forge_client.default_paths import studies
+from forge_client.errors import ClientError
+from forge_client.project.forge_toml import Project
+from forge_client.project.matrix import from_options, from_toml, sweep_name
+from forge_client.project.submission import called
+from forge_client.search.plan import Plan, choices, ranges
+from forge_client.settings import Settings
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+    from forge_client.search.studies import Search
+
+PARALLEL = 4
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="FORGE_STUDY_STORAGE",
+        metavar="URL",
+        help="Optuna's storage; default: the database, or with a server a file of yours.",
+    ),
+]
+
+
+def run(
+    context: typer.Context,
+    metric: Annotated[
+        str, typer.Option(help="What to minimise: a key of the result, else of the metrics.")
+    ],
+    folder: Annotated[
+        Path, typer.Argument(help="Project folder, with an optional forge.toml.")
+    ] = Path(),
+    span: Annotated[
+        list[str] | None,
+        typer.Option("--range", help="NAME=LOW..HIGH[,log][,step=X]: numbers to choose from."),
+    ] = None,
+    matrix: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE,VALUE: values to choose from.")
+    ] = None,
+    maximize: Annotated[bool, typer.Option("--maximize", help="Maximise the metric.")] = False,
+    sampler: Annotated[
+        str, typer.Option(help="grid, random, tpe, or any of Optuna's; or module:Class.")
+    ] = "tpe",
+    pruner: Annotated[
+        str | None,
+        typer.Option(help="median, hyperband, or any of Optuna's; or module:Class."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampler.", min=0)] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials.", min=1)] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(help="Maximum number of jobs at once.", min=1, max=MOST_PARALLEL),
+    ] = None,
+    budget_gpu_hours: Annotated[
+        float | None, typer.Option(help="GPU-hours that end the search.", min=0)
+    ] = None,
+    budget_cost: Annotated[
+        float | None, typer.Option(help="Cost of its jobs that ends the search.", min=0)
+    ] = None,
+    storage: StorageOption = None,
+    sweep: Annotated[
+        str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
+    ] = None,
+    name: o.NameOption = None,
+    gpu: o.GpuOption = None,
+    cpus: o.CpusOption = None,
+    memory: o.MemoryOption = None,
+    image: o.ImageOption = None,
+    label: o.LabelOption = None,
+    env: o.EnvOption = None,
+    timeout: o.TimeoutOption = None,
+    queue: o.QueueOption = None,
+    priority: o.PriorityOption = None,
+    include: o.IncludeOption = None,
+    requirements: o.RequirementsOption = None,
+    no_install: o.NoInstallOption = False,
+    secret: o.SecretOption = None,
+    idempotency_key: o.KeyOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Search for the best parameters: Optuna chooses each trial's, and a job runs it.
+
+    In the command, {name} stands for a parameter's value, {trial} for the number of the trial, and
+    {{ for a brace. This process submits the jobs and stops bad ones. If it ends early, the jobs
+    that run continue, and `forge sweep resume` resumes the search.
+    """
+    require_extra("optuna", "search", "search")
+    project = Project.read(folder).including(include)
+    base = project.request().changed({
+        "name": name or project.name or called(folder), "gpus": gpu, "cpus": cpus,
+        "memory": memory, "image": image, "labels": labels(label or []),
+        "env": environment(env or []), "secrets": secret,
+        "requirements": o.requirements(requirements, no_install=no_install),
+        "timeout": timeout, "queue": queue, "priority": priority, "command": command_of(context),
+    })  # fmt: skip
+    key = idempotency_key or project.idempotency_key
+    settings = settings_of(context, project)
+    with connect(settings) as backend:
+        plan = Plan(
+            sweep=sweep_name(sweep or base.name or "search", key),
+            owner=settings.job_owner or backend.me().owner,
+            spec=base.spec(owner=settings.job_owner, name=base.name or ""),
+            choices=choices({**from_toml(project.matrix), **from_options(matrix or [])}),
+            ranges=ranges(span or []),
+            metric=metric,
+            maximize=maximize,
+            sampler=sampler,
+            pruner=pruner,
+            seed=seed,
+            trials=trials,
+            parallel=parallel or project.parallel or PARALLEL,
+            gpu_hours=budget_gpu_hours,
+            cost=budget_cost,
+        ).checked()
+        kept = _storage(settings, storage)
+        base = base.model_copy(update={"idempotency_key": None})
+        (spec,) = uploaded(backend, settings, project, [base], folder)
+        plan = plan.model_copy(update={"spec": spec})
+
+        from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
+
+        _drive(backend, Search.begun(kept, plan), form)
+
+
+def resume(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's whole name.")],
+    storage: StorageOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Continue a search whose process ended, with the same code, options and trials."""
+    require_extra("optuna", "search", "search")
+    settings = settings_of(context)
+    with connect(settings) as backend:
+        kept = _storage(settings, storage)
+
+        from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
+
+        _drive(backend, Search.known(kept, name), form)
+
+
+def _storage(settings: Settings, url: str | None) -> "BaseStorage":
+    import optuna  # noqa: PLC0415 - an extra
+
+    from forge_client.search.studies import beside_the_queue, opened  # noqa: PLC0415 - as above
+
+    # What it logs about each trial is said in our words.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if url:
+        return opened(url)
+    if not settings.url:
+        return beside_the_queue(settings.connection().database_url)
+    path = studies()
+    # A study has the job, with its environment.
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return opened(f"sqlite:///{path}")
+
+
+def _drive(backend: Backend, search: "Search", form: Format) -> None:
+    from forge_client.search.driver import Driver, best  # noqa: PLC0415 - Optuna is an extra
+
+    sweep = search.plan.sweep
+    narration.say(f"search {sweep}; if this process ends: `forge sweep resume {sweep}`")
+    Driver(backend, search, narration.say).run()
+    found = best(search)
+    states: dict[str, int] = {}
+    for trial in search.trials():
+        word = trial.state.name.lower()
+        states[word] = states.get(word, 0) + 1
+    if found is None:
+        raise ClientError(
+            f"no trial of {sweep} succeeded",
+            hint=f"`forge sweep show {sweep}` lists the jobs; `forge logs JOB` shows their output",
+            code="job_failed",
+        )
+    answer = {"sweep": sweep, "states": states, "best": found}
+    output.show_one(answer, form, lambda: _print(search.plan, states, found))
+
+
+def _print(plan: Plan, states: dict[str, int], found: dict[str, Any]) -> None:
+    narration.say(", ".join(f"{count} {word}" for word, count in states.items()))
+    said = ", ".join(f"{name} {inline(value)}" for name, value in found["parameters"].items())
+    narration.say(f"best: trial {found['trial']}, {plan.metric} {found['value']:.6g}, with {said}")
+    print(found["job_id"])  # noqa: T201 - the data

@@ -1,0 +1,223 @@
+"""The loop of a search: ask Optuna for points, run them as jobs, tell it what they found.
+
+All that it knows is in the study and in the queue. It may be killed at any moment, and another
+process goes on: a trial without a job gets the one of its idempotency key, and an end that was not
+told yet is told.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from time import sleep
+from typing import Any
+
+from forge_schema.model.job import JobStatus
+from forge_schema.model.states import State
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from forge_client.backend import Backend
+from forge_client.errors import Outage
+from forge_client.findings import PAGE
+from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
+
+HOUR_S = 3600.0
+UNANSWERED_S = 2.0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What jobs have spent: GPU time, the time that they were held, and the cost of that."""
+
+    gpu_s: float = 0.0
+    held_s: float = 0.0
+    cost: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(self.gpu_s + other.gpu_s, self.held_s + other.held_s, self.cost + other.cost)
+
+
+class Driver:
+    """Runs a search until it is over; `say` prints a line about a trial."""
+
+    def __init__(self, backend: Backend, search: Search, say: Callable[[str], None]) -> None:
+        self._backend = backend
+        self._search = search
+        self._plan = search.plan
+        self._say = say
+        # Of each job, the last line of its metrics that was read.
+        self._read: dict[int, tuple[int, int]] = {}
+        self._asked: set[int] = set()
+        self._spent_out = False
+
+    def run(self) -> None:
+        """Go on until all trials have ended.
+
+        Raises:
+            ClientError: a job is refused, or the queue or the storage was away for too long.
+        """
+        outage = Outage()
+        while not (over := outage.ask(self._reached_step)):
+            sleep(UNANSWERED_S if over is None else self._backend.slowest_s)
+
+    def _reached_step(self) -> bool:
+        with reached():
+            return self.step()
+
+    def step(self) -> bool:
+        """Do all that is due now; return whether the search is over."""
+        trials = self._search.trials()
+        running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        jobs = {trial.number: self._job(trial) for trial in running}
+        states = self._backend.statuses(list(jobs.values())) if jobs else {}
+        for trial in running:
+            self._follow(trial, jobs[trial.number], states.get(jobs[trial.number]))
+        trials = self._search.trials()
+        running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        self._keep_within_budget(trials, running)
+        wanted = 0 if self._spent_out else (self._plan.trials or len(trials) + self._plan.parallel)
+        room = min(self._plan.parallel - len(running), wanted - len(trials))
+        for _ in range(room):
+            self._submit(self._search.ask())
+        return not running and room <= 0
+
+    def _job(self, stored: FrozenTrial) -> int:
+        found: int | None = stored.user_attrs.get(JOB)
+        return self._submit(self._search.trial(stored)) if found is None else found
+
+    def _submit(self, trial: Trial) -> int:
+        point = self._search.point(trial)
+        (job_id,) = self._backend.submit([self._plan.job(trial.number, point)])
+        trial.set_user_attr(JOB, job_id)
+        said = ", ".join(f"{name} {value}" for name, value in point.items())
+        self._say(f"trial {trial.number}: job {job_id}, {said}")
+        return job_id
+
+    def _follow(self, stored: FrozenTrial, job_id: int, status: JobStatus | None) -> None:
+        trial = self._search.trial(stored)
+        if status is None:
+            self._tell(trial, TrialState.FAIL, "its job was removed")
+        elif status.terminal:
+            self._report(trial, stored, job_id, prune=False)
+            self._end(trial, stored, status)
+        elif stop := stored.user_attrs.get(STOPPED) or self._to_prune(trial, stored, job_id):
+            self._stop(trial, job_id, stop)
+
+    def _to_prune(self, trial: Trial, stored: FrozenTrial, job_id: int) -> str | None:
+        return self._report(trial, stored, job_id, prune=True) if self._plan.pruner else None
+
+    def _report(self, trial: Trial, stored: FrozenTrial, job_id: int, *, prune: bool) -> str | None:
+        """Report new values of the metric; return why the trial should stop, if it should."""
+        # After a preemption, a job reports some steps again; the study keeps the first values.
+        last = max(stored.intermediate_values, default=-1)
+        more = True
+        while more:
+            after = self._read.get(job_id, (0, -1))
+            lines = self._backend.findings.metrics(job_id, after=after)
+            more = len(lines) == PAGE
+            for line in lines:
+                self._read[job_id] = (line.token, line.number)
+                value: Any = line.values.get(self._plan.metric)
+                if line.step is None or int(line.step) <= last or not _is_number(value):
+                    continue
+                last = int(line.step)
+                trial.report(value, last)
+                if prune and trial.should_prune():
+                    return f"pruned at step {last}: {self._plan.metric} {value:.6g}"
+        return None
+
+    def _stop(self, trial: Trial, job_id: int, reason: str) -> None:
+        """Have a job cancelled. Its trial ends once the job has: until then it may succeed."""
+        if job_id not in self._asked:
+            # First, so that whoever finds the job cancelled knows by whom.
+            trial.set_user_attr(STOPPED, reason)
+            self._backend.cancel(job_id, reason=reason)
+            self._asked.add(job_id)
+
+    def _end(self, trial: Trial, stored: FrozenTrial, status: JobStatus) -> None:
+        spent = self._spent(status.job_id)
+        trial.set_user_attr(SPENT, vars(spent))
+        if status.state == State.SUCCEEDED:
+            value = self._value(status.job_id)
+            if value is None:
+                said = f"its job reported no {self._plan.metric}"
+                self._tell(trial, TrialState.FAIL, said)
+            else:
+                self._tell(trial, TrialState.COMPLETE, f"{self._plan.metric} {value:.6g}", value)
+        elif status.state == State.CANCELLED and (stop := stored.user_attrs.get(STOPPED)):
+            self._tell(trial, TrialState.PRUNED, stop)
+        else:
+            self._tell(trial, TrialState.FAIL, f"job {status.job_id} {status.word}")
+
+    def _tell(self, trial: Trial, state: TrialState, said: str, value: float | None = None) -> None:
+        self._search.tell(trial, state, value)
+        self._say(f"trial {trial.number}: {said}")
+
+    def _value(self, job_id: int) -> float | None:
+        """Return the metric in the job's result, else the last that it reported."""
+        found: Any = self._backend.findings.result(job_id).values
+        for key in self._plan.metric.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        if not _is_number(found):
+            last = self._backend.findings.last_metrics(job_id)
+            found = next((one.value for one in last if one.key == self._plan.metric), None)
+        return float(found) if _is_number(found) else None
+
+    def _keep_within_budget(self, trials: list[FrozenTrial], running: list[FrozenTrial]) -> None:
+        """Once the budget is used up, stop the jobs that run; no others begin."""
+        if self._plan.gpu_hours is None and self._plan.cost is None:
+            return
+        ended = sum((Spent(**trial.user_attrs.get(SPENT, {})) for trial in trials), Spent())
+        jobs = [trial.user_attrs[JOB] for trial in running]
+        spent = self._with_running(ended, jobs)
+        hours, most = spent.gpu_s / HOUR_S, self._plan.gpu_hours
+        if most is not None and hours >= most:
+            said = f"the budget of {most:g} GPU-hours is used up"
+        elif self._plan.cost is not None and spent.cost >= self._plan.cost:
+            said = f"the budget of {self._plan.cost:g} is used up"
+        else:
+            return
+        self._spent_out = True
+        for trial, job_id in zip(running, jobs, strict=True):
+            self._stop(self._search.trial(trial), job_id, said)
+
+    def _with_running(self, ended: Spent, jobs: list[int]) -> Spent:
+        """Add what unfinished jobs have spent so far; of a running attempt, the cost is estimated.
+
+        Its hour costs what an hour of the attempts that have ended did.
+        """
+        spent, now_s, now_gpu_s = ended, 0.0, 0.0
+        for job_id in jobs:
+            spent += self._spent(job_id)
+            job = self._backend.job(job_id)
+            ran_s = (job.ran_s or 0.0) * job.nodes
+            now_s += ran_s
+            now_gpu_s += ran_s * self._plan.spec["resources"].get("gpus", 0)
+        price = spent.cost / spent.held_s if spent.held_s else 0.0
+        return spent + Spent(now_gpu_s, now_s, now_s * price)
+
+    def _spent(self, job_id: int) -> Spent:
+        attempts = self._backend.attempts(job_id)
+        return Spent(
+            sum(one.gpu_seconds for one in attempts),
+            sum(one.held_s for one in attempts),
+            sum(one.cost or 0.0 for one in attempts),
+        )
+
+
+def _is_number(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and isfinite(value)  # type: ignore[arg-type]
+
+
+def best(search: Search) -> dict[str, Any] | None:
+    """Return the best trial, None if none has completed."""
+    try:
+        found = search.study.best_trial
+    except ValueError:
+        return None
+    return {
+        "trial": found.number,
+        "value": found.value,
+        "job_id": found.user_attrs.get(JOB),
+        "parameters": found.params,
+    }

@@ -1,0 +1,175 @@
+"""What a search was asked for; it is kept with the study, so that another process can go on."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, prod
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from forge_client.errors import ClientError
+from forge_client.project.matrix import (
+    NAME_LENGTH,
+    Matrix,
+    Scalar,
+    check_placeholders,
+    digest,
+    filled,
+    scalar,
+    text_of,
+)
+
+# A placeholder and a parameter of every job: the number of its trial, counted from 0.
+TRIAL = "trial"
+FORM = "write NAME=LOW..HIGH, and ,log or ,step=NUMBER behind it if wanted: lr=1e-4..1e-1,log"
+
+
+class Range(BaseModel):
+    """Numbers from `low` to `high`, both included; whole ones if both are written so."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the range of a text such as `1e-4..1e-1,log`.
+
+        Raises:
+            ValueError: it is none.
+        """
+        ends, *more = text.split(",")
+        low, dots, high = (scalar(part) for part in ends.partition(".."))
+        options = {
+            name: True if name == "log" and not sign else scalar(value)
+            for name, sign, value in (one.partition("=") for one in more)
+        }
+        if dots != ".." or set(options) - {"log", "step"}:
+            raise ValueError("it is not LOW..HIGH")
+        if not (_number(low) and _number(high) and low < high):  # type: ignore[operator]
+            raise ValueError("LOW must be a number below HIGH")
+        found = cls(low=low, high=high, **options)  # type: ignore[arg-type]
+        if found.log and (found.low <= 0 or found.step is not None):
+            raise ValueError("with log, LOW must be above 0, and there is no step")
+        if found.step is not None and found.step <= 0:
+            raise ValueError("the step must be above 0")
+        return found
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has only whole numbers."""
+        return all(isinstance(one, int) for one in (self.low, self.high, self.step or 1))
+
+
+class Plan(BaseModel):
+    """A search: `spec` is a job without its point, its command with `{name}` for each value.
+
+    `metric` is a key of a job's result or of its metrics. Without `trials`, a budget ends it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sweep: str
+    owner: str
+    spec: dict[str, Any]
+    choices: dict[str, list[Scalar]] = {}
+    ranges: dict[str, Range] = {}
+    metric: str
+    maximize: bool = False
+    sampler: str = "tpe"
+    pruner: str | None = None
+    seed: int | None = None
+    trials: int | None = None
+    parallel: int = 1
+    gpu_hours: float | None = None
+    cost: float | None = None
+
+    def checked(self) -> Self:
+        """Return it with the number of its trials.
+
+        Raises:
+            ClientError: it does not describe a search.
+        """
+        names = {*self.choices, *self.ranges}
+        if not names:
+            raise _wrong("there is nothing to search", f"name a parameter: --range; {FORM}")
+        if twice := sorted({*self.choices} & {*self.ranges}):
+            raise _wrong(f"{twice[0]} is in --matrix and in --range", "keep one of them")
+        check_placeholders(self.spec["command"], {*names, TRIAL})
+        if self.gpu_hours is not None and not self.spec["resources"].get("gpus"):
+            raise _wrong("jobs without a GPU use no GPU-hours", "limit --trials or --budget-cost")
+        if self.is_grid:
+            return self._as_grid()
+        if self.trials is None and self.gpu_hours is None and self.cost is None:
+            raise _wrong("nothing would end this search", "give --trials, or a --budget-…")
+        return self
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether each combination of the choices has one trial."""
+        return self.sampler.partition(",")[0] == "grid"
+
+    def _as_grid(self) -> Self:
+        if self.ranges:
+            raise _wrong("a grid has no ranges", "list the values: --matrix lr=0.1,0.01")
+        size = prod(map(len, self.choices.values()))
+        return self.model_copy(update={"trials": min(size, self.trials or size)})
+
+    def job(self, number: int, point: Mapping[str, Scalar]) -> dict[str, Any]:
+        """Return the job of a trial; the same trial always has the same one."""
+        parameters = {TRIAL: number, **point}
+        texts = {name: text_of(value) for name, value in parameters.items()}
+        said = " ".join(f"{name}={text}" for name, text in texts.items())
+        return {
+            **self.spec,
+            "command": filled(self.spec["command"], texts),
+            "kind": "benchmark",
+            "sweep": self.sweep,
+            "parallel": self.parallel,
+            "parameters": parameters,
+            "name": f"{self.spec['name']} {said}"[:NAME_LENGTH],
+            "idempotency_key": f"{self.sweep}:{digest(parameters)}",
+        }
+
+
+def ranges(texts: Sequence[str]) -> dict[str, Range]:
+    """Return what `--range NAME=LOW..HIGH` options describe.
+
+    Raises:
+        ClientError: an option is malformed, or repeats a parameter.
+    """
+    found: dict[str, Range] = {}
+    for text in texts:
+        name, _, span = text.partition("=")
+        if not name.isidentifier() or name == TRIAL:
+            raise _wrong(f"--range {text!r}: {name!r} cannot be a parameter", FORM)
+        if name in found:
+            raise _wrong(f"--range names {name} twice", "keep one of them")
+        try:
+            found[name] = Range.read(span)
+        except ValueError as error:
+            # Of pydantic's errors, the first line says little: its form says more.
+            said = str(error).splitlines()[0]
+            raise _wrong(f"--range {text!r}: {said}", FORM) from error
+    return found
+
+
+def choices(matrix: Matrix) -> dict[str, list[Scalar]]:
+    """Return the values of a matrix.
+
+    Raises:
+        ClientError: a parameter has a reserved name.
+    """
+    if TRIAL in matrix:
+        raise _wrong(f"{TRIAL!r} cannot be a parameter", "it is the number of the trial")
+    return {name: [one.value for one in values] for name, values in matrix.items()}
+
+
+def _number(value: Scalar) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="matrix_invalid")

@@ -1,0 +1,236 @@
+"""Searches whose driver dies at any call, on a queue whose jobs are played."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import optuna
+import pytest
+from forge_client.search.driver import Driver, best
+from forge_client.search.plan import Plan, Range
+from forge_client.search.studies import Search, beside_the_queue, opened
+from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.lease import Usage
+from forge_schema.model.states import Phase, Reason, Standing
+from forge_schema.model.worker import Gpu
+from optuna.storages import RDBStorage
+from optuna.trial import TrialState
+from support.client.reaching import reaching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from forge_client.backend import Backend, Findings
+    from forge_schema.model.lease import Grant
+    from optuna.storages import BaseStorage
+    from support.queue.rig import Rig
+
+SPEC = {"owner": "ann", "name": "job", "command": ["train", "{x}"], "resources": {"cpus": 1}}
+TRIALS, PARALLEL, DEATHS = 6, 3, 8
+# Of the storage: where the process may die, too.
+STORES = ("_create_new_trial", "set_trial_user_attr", "set_trial_state_values")
+
+
+class DiesError(Exception):
+    """The driver's process ends here."""
+
+
+@dataclass
+class Mortal:
+    """A backend, and a storage, in whose calls the process may die, before or after they act."""
+
+    backend: Backend
+    dice: random.Random
+    deaths: int = DEATHS
+
+    @property
+    def findings(self) -> Findings:
+        return self.backend.findings
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  any of the backend's
+        found = getattr(self.backend, name)
+        return self.deadly(found) if callable(found) else found
+
+    def storing(self, storage: BaseStorage) -> BaseStorage:
+        for name in STORES:
+            setattr(storage, name, self.deadly(getattr(storage, name)))
+        return storage
+
+    def deadly(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **given: Any) -> Any:  # noqa: ANN401  as above
+            self.die()
+            answer = function(*args, **given)
+            self.die()
+            return answer
+
+        return call
+
+    def die(self) -> None:
+        if self.deaths and self.dice.random() < 0.2:
+            self.deaths -= 1
+            raise DiesError
+
+
+@dataclass
+class Jobs:
+    """Plays a worker: jobs report (x - 3)² at four steps, those of an x above 6 until stopped."""
+
+    rig: Rig
+    gpus: int = 0
+    running: list[Grant] = field(default_factory=list)
+    begun: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        gpus = [Gpu(f"GPU-{n}", "A100", 40_000) for n in range(self.gpus)]
+        self.worker = self.rig.worker(gpus=gpus)
+
+    def work(self, seconds: float = 0) -> None:
+        for grant in self.worker.claim(100):
+            self.begun.append(grant.job_id)
+            self.running.append(grant)
+            self.report(grant)
+        assert len(self.running) <= PARALLEL
+        self.rig.clock.advance(seconds)
+        for grant in list(self.running):
+            stopped = self.worker.renew(grant).standings[grant.fence] == Standing.CANCELLED
+            if stopped or loss(grant) <= 9:
+                reason = Reason.CANCELLED if stopped else Reason.SUCCEEDED
+                used = Usage(gpu_seconds=seconds, cost=seconds / 100)
+                self.rig.finish(grant, reason, usage=used)
+                self.running.remove(grant)
+
+    def report(self, grant: Grant) -> None:
+        self.rig.queue.report(grant.fence, Phase.RUNNING, devices=["GPU-0"] * self.gpus)
+        lines = [MetricLine(n, n, {"loss": loss(grant), "step": n}) for n in range(4)]
+        assert self.rig.records.add_metrics(grant.fence, lines)
+
+
+def loss(grant: Grant) -> float:
+    return float((grant.spec["parameters"]["x"] - 3) ** 2)
+
+
+def plan(**changes: Any) -> Plan:  # noqa: ANN401  fields of all types
+    given: dict[str, Any] = {
+        "sweep": "s", "owner": "ann", "spec": SPEC, "metric": "loss", "parallel": PARALLEL,
+        "trials": TRIALS, "sampler": "random", "seed": 7,
+        "ranges": {"x": Range(low=0.0, high=10.0)}, "pruner": "threshold,upper=9",
+    }  # fmt: skip
+    return Plan(**{**given, **changes}).checked()
+
+
+def ended(search: Search) -> list[tuple[dict[str, Any], str, float | None]]:
+    return [(trial.params, trial.state.name, trial.value) for trial in search.trials()]
+
+
+def driven(backend: Backend, search: Search, jobs: Jobs) -> Iterator[str]:
+    said: list[str] = []
+    driver = Driver(backend, search, said.append)
+    for _ in range(50):
+        if driver.step():
+            break
+        jobs.work()
+        yield from said
+        said.clear()
+    yield from said
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'studies.db'}"
+
+
+@pytest.fixture
+def storage(url: str) -> BaseStorage:
+    return opened(url)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sampler": "grid", "ranges": {}, "choices": {"x": [8, 1, 3, 5, 7, 2]}, "trials": None},
+    ],
+    ids=["random", "grid"],
+)
+def test_a_driver_that_dies_at_any_call_loses_no_trial_and_repeats_none(
+    rig: Rig, tmp_path: Path, storage: BaseStorage, url: str, changes: dict[str, Any]
+) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        undisturbed = Search.begun(storage, plan(sweep="alone", **changes))
+        list(driven(client.backend, undisturbed, Jobs(rig)))
+        assert {state for _, state, _ in ended(undisturbed)} == {"COMPLETE", "PRUNED"}
+
+        backend = Mortal(client.backend, random.Random(1))  # noqa: S311  a seed is wanted
+        jobs, over = Jobs(rig), False
+        Search.begun(storage, plan(**changes))
+        while not over:
+            search = Search.known(backend.storing(opened(url)), "s")
+            try:
+                list(driven(backend, search, jobs))  # type: ignore[arg-type]
+                over = True
+            except DiesError:
+                jobs.work()
+        assert backend.deaths == 0
+        assert ended(search) == ended(undisturbed)
+        assert len(jobs.begun) == len(set(jobs.begun)) == len(search.trials())
+        assert best(search) | {"job_id": 0} == best(undisturbed) | {"job_id": 0}  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("way", ["direct", "http"])
+def test_a_pruned_trial_is_a_cancelled_job_that_says_why(
+    way: str, rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, plan(choices={"x": [9, 4]}, ranges={}, sampler="grid"))
+        said = list(driven(client.backend, search, Jobs(rig)))
+        first, second = search.trials()
+        assert (first.state, first.value) == (TrialState.PRUNED, 36)
+        assert (second.state, second.value) == (TrialState.COMPLETE, 1)
+        assert second.intermediate_values == dict.fromkeys(range(4), 1)
+        job = client.job(first.user_attrs["forge_job"])
+        assert job.state == "cancelled"
+        asked = next(event for event in job.events() if event.action == "asked to cancel")
+        assert asked.detail == {"reason": "pruned at step 0: loss 36"}
+        assert "trial 0: pruned at step 0: loss 36" in said
+
+
+@pytest.mark.parametrize("budget", [{"gpu_hours": 0.05}, {"cost": 2}], ids=["hours", "cost"])
+def test_a_budget_ends_a_search(
+    rig: Rig, tmp_path: Path, storage: BaseStorage, budget: dict[str, float]
+) -> None:
+    changes = {"spec": {**SPEC, "resources": {"gpus": 1}}, "trials": None, "pruner": None}
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(
+            storage, plan(choices={"x": [1, 2, 9]}, ranges={}, **changes, **budget)
+        )
+        jobs = Jobs(rig, gpus=4)
+        driver, steps = Driver(client.backend, search, print), 0
+        while not driver.step():
+            steps += 1
+            # Not so long that a lease would end. Three GPUs use a minute in it.
+            jobs.work(20)
+            assert steps <= 6
+        stopped = [trial for trial in search.trials() if "forge_stopped" in trial.user_attrs]
+        assert stopped
+        assert {trial.state for trial in stopped} == {TrialState.PRUNED}
+        assert all("budget of" in trial.user_attrs["forge_stopped"] for trial in stopped)
+        assert not jobs.running
+        assert steps >= 4
+
+
+def test_optuna_reads_a_study_beside_the_queue(rig: Rig, tmp_path: Path) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        storage = beside_the_queue(rig.url)
+        search = Search.begun(storage, plan(sampler="tpe", trials=5))
+        list(driven(client.backend, search, Jobs(rig)))
+        storage.engine.dispose()
+    url = f"postgresql+psycopg://{rig.url.partition('://')[2]}"
+    sign = "&" if "?" in url else "?"
+    theirs = RDBStorage(f"{url}{sign}options=-csearch_path%3Doptuna")
+    study = optuna.load_study(study_name="s", storage=theirs)
+    assert len(study.trials) == 5
+    assert study.best_value == min(trial.value for trial in study.trials if trial.value is not None)
+    theirs.engine.dispose()

@@ -1,0 +1,58 @@
+"""`forge sweep run` on a real worker, killed in the middle, and `forge sweep resume`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from support.client.command import command
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.workers.worker import Bed
+
+# Those of a large x report a loss that the pruner's limit ends, and go on until they are stopped.
+TRAIN = """
+import json, os, signal, sys
+x = float(sys.argv[1])
+loss = (x - 3) ** 2
+with open(os.environ["FORGE_METRICS_FILE"], "a") as metrics:
+    print(json.dumps({"step": 1, "loss": loss}), file=metrics)
+if loss > 20:
+    signal.pause()
+with open(os.environ["FORGE_RESULT_FILE"], "w") as result:
+    json.dump({"loss": loss}, result)
+"""
+POINTS = [9, 1, 4, 8, 2, 6]
+
+
+def test_a_search_killed_in_the_middle_goes_on_where_it_was(process: Bed, tmp_path: Path) -> None:
+    where = {"FORGE_DATABASE_URL": process.database.url, "FORGE_STORE_URL": process.store.url}
+    forge = command(tmp_path, **where)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text(TRAIN)
+    process.worker(cpus="2")
+    values = ",".join(map(str, POINTS))
+    ask = ("sweep", "run", project, "--metric", "loss", "--matrix", f"x={values}", "-o", "json")
+    how = ("--sampler", "grid", "--pruner", "threshold,upper=20", "--parallel", "2", "--cpus", "1")
+    job = ("--idempotency-key", "k", "--no-install", "--memory", "64MiB")
+    program = ("--", process.python, "train.py", "{x}")
+    with forge.started(*ask, *how, *job, *program) as driver:
+        eventually(lambda: [one for one in process.jobs.jobs(owner="ann") if one["finished_at"]])
+        driver.kill()
+        said = driver.communicate()[1]
+    sweep = next(line for line in said.splitlines() if line.startswith("search "))
+    name = sweep.split()[1].rstrip(";")
+    done = forge("sweep", "resume", name, "-o", "json")
+    found = json.loads(done.stdout)
+    assert found["states"] == {"complete": 4, "pruned": 2}, done.stderr
+    assert found["best"]["parameters"] == {"x": 4}
+    assert found["best"]["value"] == 1
+    again = forge(*ask, *how, *job, *program)
+    assert json.loads(again.stdout) == found, again.stderr
+    shown = json.loads(forge("sweep", "show", name, "-o", "json").stdout)
+    assert shown["states"] == {"succeeded": 4, "cancelled": 2}
+    assert sorted(one["parameters"]["x"] for one in shown["points"]) == sorted(POINTS)

@@ -1,0 +1,93 @@
+"""What a search is asked for: ranges, samplers and pruners by name, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+import pytest
+from forge_client.errors import ClientError
+from forge_client.project.matrix import from_options
+from forge_client.search.named import pruner, sampler
+from forge_client.search.plan import Plan, Range, choices, ranges
+
+
+def plan(**changes: Any) -> Plan:  # noqa: ANN401  fields of all types
+    spec = {"name": "job", "command": ["train", "{x}"], "resources": {}}
+    given = {"sweep": "s", "owner": "ann", "spec": spec, "metric": "loss", "trials": 9}
+    return Plan(**{**given, "ranges": ranges(["x=1..2"]), **changes})
+
+
+def test_a_range_is_whole_if_all_its_numbers_are() -> None:
+    found = ranges(["lr=1e-4..1e-1,log", "n=1..8", "k=2..16,step=2", "f=0..1.0"])
+    assert found["lr"] == Range(low=1e-4, high=0.1, log=True)
+    assert [name for name, span in found.items() if span.whole] == ["n", "k"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "x=1", "x=2..1", "x=1..b", "x=0..1,log", "x=1..2,log,step=1", "x=1..2,odd",
+     "x=1..2,step=-1", "trial=1..2", "1=1..2", "x=1..2,step=two"],
+)  # fmt: skip
+def test_a_malformed_range_is_refused_with_its_form(text: str) -> None:
+    with pytest.raises(ClientError, match="--range") as refused:
+        ranges([text])
+    assert "NAME=LOW..HIGH" in refused.value.hint
+
+
+def test_the_job_of_a_trial_has_its_point_and_always_the_same_key() -> None:
+    made = plan().job(3, {"x": 1.5})
+    assert made["command"] == ["train", "1.5"]
+    assert made["parameters"] == {"trial": 3, "x": 1.5}
+    assert made == plan().job(3, {"x": 1.5})
+    assert made["idempotency_key"] != plan().job(4, {"x": 1.5})["idempotency_key"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ranges": {}}, "nothing to search"),
+        ({"trials": None}, "nothing would end"),
+        ({"choices": {"x": [1]}}, "in --matrix and in --range"),
+        ({"ranges": ranges(["y=1..2"])}, r"\{x\}, which is no parameter"),
+        ({"gpu_hours": 1}, "use no GPU-hours"),
+        ({"sampler": "grid"}, "a grid has no ranges"),
+    ],
+)
+def test_a_plan_that_is_no_search_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        plan(**changes).checked()
+
+
+def test_the_name_trial_is_reserved() -> None:
+    with pytest.raises(ClientError, match="'trial' cannot be a parameter"):
+        choices(from_options(["trial=1,2"]))
+
+
+def test_samplers_and_pruners_are_optunas_by_name_or_the_users_own() -> None:
+    assert isinstance(sampler(plan(sampler="random"), 0), optuna.samplers.RandomSampler)
+    assert isinstance(
+        sampler(plan(sampler="optuna.samplers:QMCSampler,scramble=true", seed=1), 0),
+        optuna.samplers.QMCSampler,
+    )
+    assert isinstance(pruner(plan(pruner="median,n_startup_trials=2")), optuna.pruners.MedianPruner)
+    assert isinstance(pruner(plan(pruner="halving")), optuna.pruners.SuccessiveHalvingPruner)
+    assert isinstance(pruner(plan()), optuna.pruners.NopPruner)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("sampler", "magic", "no such sampler"),
+        ("sampler", "no.such:Module", "No module named"),
+        ("sampler", "tpe,odd=1", "odd"),
+        ("sampler", "pathlib:Path", "is no BaseSampler"),
+        ("pruner", "magic", "no such pruner"),
+        ("pruner", "percentile", "percentile"),
+    ],
+)
+def test_a_wrong_name_or_argument_is_refused(option: str, text: str, said: str) -> None:
+    made_by = {"sampler": lambda plan: sampler(plan, 0), "pruner": pruner}
+    with pytest.raises(ClientError, match=said) as refused:
+        made_by[option](plan(**{option: text}))
+    assert refused.value.hint
