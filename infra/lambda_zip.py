@@ -12,16 +12,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements" / "functions.txt"
 DEFAULT_OUTPUT = ROOT / "build" / "forge-lambda.zip"
-
-# As in template.yaml: Amazon Linux 2 with glibc 2.26, so no wheels for a newer glibc.
-PYTHON = "3.11"
-PLATFORMS = ("manylinux_2_26_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 PLACE = "/var/task"
 
 # `forge-server` uses the list too; what stays keeps its own requirements. boto3 stays, although the
@@ -34,8 +31,8 @@ LEFT_OUT = frozenset(
         # only commands need these
         *("click", "markdown-it-py", "mdurl", "platformdirs", "pygments", "pyyaml"),
         *("rich", "shellingham", "typer", "uv"),
-        # migrations, which are run by hand
-        *("alembic", "mako", "sqlalchemy", "sqlmodel"),
+        # only new migrations are written with it
+        "sqlmodel",
         # only the server process needs this
         "uvicorn",
         # compiles C
@@ -48,15 +45,41 @@ MODULES_LEFT_OUT = (
     "forge_worker",
     "forge_functions/server.py",
     "forge_functions/middleware/slow_clients.py",
-    "forge_schema/database/migrate.py",
-    "forge_schema/database/migrations",
     "forge_schema/sweeper/sweeper.py",
     "forge_schema/sweeper/main.py",
     "forge_schema/database/tables",
 )
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime of template.yaml: its Python, and the wheels that fit its glibc, best first."""
+
+    python: str
+    platforms: tuple[str, ...]
+
+
+RUNTIMES = {
+    # Amazon Linux 2 with glibc 2.26.
+    "x86_64": Runtime(
+        "3.11", ("manylinux_2_26_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+    ),
+    # Amazon Linux 2023 with glibc 2.34, since psycopg's wheel for it needs 2.27.
+    "arm64": Runtime(
+        "3.12",
+        tuple(
+            f"{name}_aarch64"
+            for name in ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
+        ),
+    ),
+}
 # The only ones used of the hundreds of services that botocore describes.
 SERVICES = {"autoscaling", "ec2", "s3"}
-NOT_NEEDED = ("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed")
+NOT_NEEDED = (
+    *("bin", "boto3/examples", "**/tests", "**/*.pyi", "**/*.h", "**/py.typed"),
+    "sqlalchemy/testing",
+    *(f"sqlalchemy/dialects/{name}" for name in ("mssql", "mysql", "oracle", "sqlite")),
+)
 # Records of the installation differ from machine to machine.
 OF_THE_INSTALLATION = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 # The authorities that sign databases' certificates; template.yaml names it as PGSSLROOTCERT.
@@ -73,14 +96,21 @@ def main() -> None:
     parser.add_argument(
         "--ca", type=Path, help="authorities of the database, such as RDS's global-bundle.pem"
     )
+    parser.add_argument(
+        "--architecture", choices=RUNTIMES, default="x86_64", help="as the template's parameter"
+    )
     given = parser.parse_args()
     output: Path = given.output
-    if sys.version_info[:2] != tuple(map(int, PYTHON.split("."))):
+    runtime = RUNTIMES[given.architecture]
+    if sys.version_info[:2] != tuple(map(int, runtime.python.split("."))):
         # Lambda could not use its bytecode.
-        sys.exit(f"lambda-zip: run it with Python {PYTHON}, which is what the functions run on")
+        sys.exit(
+            f"lambda-zip: run it with Python {runtime.python}, which is what the functions run on"
+            f" (make lambda-zip PYTHON=python{runtime.python}, in a clone without .venv)"
+        )
     with tempfile.TemporaryDirectory(prefix="forge-lambda-") as folder:
         tree = Path(folder, "tree")
-        fill(tree, Path(folder))
+        fill(tree, Path(folder), runtime)
         trust(tree, given.ca)
         unpacked = sum(file.stat().st_size for file in _files(tree))
         pack(tree, output)
@@ -92,13 +122,13 @@ def main() -> None:
     )
 
 
-def fill(tree: Path, workplace: Path) -> None:
+def fill(tree: Path, workplace: Path, runtime: Runtime) -> None:
     """Put everything that the functions need into a folder."""
     wanted = workplace / "requirements.txt"
     wanted.write_text(without_left_out(REQUIREMENTS.read_text(encoding="utf-8")), encoding="utf-8")
-    platforms = [f"--platform={name}" for name in PLATFORMS]
+    platforms = [f"--platform={name}" for name in runtime.platforms]
     target = ["--target", str(tree), "--no-deps", "--no-compile"]
-    binary = ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}"]
+    binary = ["--only-binary=:all:", "--implementation=cp", f"--python-version={runtime.python}"]
     pip("install", *target, *binary, *platforms, "--require-hashes", "-r", str(wanted))
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(workplace), str(ROOT))
     (wheel,) = workplace.glob("*.whl")

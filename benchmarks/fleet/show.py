@@ -123,8 +123,9 @@ def run(  # noqa: PLR0917  one run's circumstances
     """Have a fleet of a size work for a while, and look at what it costs."""
     fleet = make_fleet(url, size)
     postgres, context = postmaster(url), get_context("spawn")
-    served = forge_server(url, root) if transport == "http" else nullcontext((None, None))
-    with served as (base, server), closing(Queues(url, asked.owners)) as queues:
+    served = forge_server(url, root) if transport == "http" else nullcontext()
+    with served as own, closing(Queues(url, asked.owners)) as queues:
+        base, server = (own.base, own.seen) if own else (None, None)
         pipes, processes = [], []
         for n in range(asked.processes):
             here, there = context.Pipe()

@@ -106,11 +106,12 @@ def make_world(url: str, owners: int, jobs: int) -> None:
         connection.execute("VACUUM ANALYZE")
 
 
-def make_fleet(url: str, size: int) -> list[Simulated]:
-    """Add workers, and give those that have a GPU a job."""
+def make_fleet(url: str, size: int, one_idle_in: int = 2) -> list[Simulated]:
+    """Add workers, and give those that have a GPU a job; the others are idle."""
     minted = [tokens.mint(TokenKind.WORKER, str(n)) for n in range(1, size + 1)]
     fleet = [
-        Simulated(n, uuid4(), token, has_gpu=n % 2 == 0) for n, (token, _) in enumerate(minted, 1)
+        Simulated(n, uuid4(), token, has_gpu=n % one_idle_in != 1)
+        for n, (token, _) in enumerate(minted, 1)
     ]
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(WORKERS, _columns(fleet, [digest for _, digest in minted]))

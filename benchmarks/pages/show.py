@@ -16,8 +16,11 @@ from measure import Compared, compared
 from support.past.history import ATTEMPTS, fill
 from support.past.plan_world import World, world
 
+from benchmarks.pages.learning import learn
 from benchmarks.pages.site import opened
 
+# As many long runs are compared.
+LONG = 2
 WEEK = "SELECT count(*), sum(cost) FROM attempt WHERE finished_at >= %s"
 
 
@@ -26,6 +29,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="how long the past is")
     parser.add_argument("--rounds", type=int, default=31, help="how often each is measured")
+    parser.add_argument("--runs", type=int, default=500, help="runs of one experiment")
+    parser.add_argument("--lines", type=int, default=1_000_000, help="lines of each long run")
+    parser.add_argument("--only-runs", action="store_true", help="measure nothing else")
     asked = parser.parse_args()
     with cluster() as server_url:
         url = database(server_url, "past")
@@ -34,6 +40,10 @@ def main() -> None:
         print(f"{past}, made in {monotonic() - began:.0f} s; Python {platform.python_version()}\n")
         with Database(url, size=8) as queue, TemporaryDirectory() as store:
             looked = world(queue, past)
+            long = learn(url, runs=asked.runs, long=LONG, lines=asked.lines)
+            show("of runs", "SELECT 1", of_runs(long, url, store, asked.rounds))
+            if asked.only_runs:
+                return
             show("page or endpoint", "SELECT 1", by_http(looked, url, store, asked.rounds))
             show("report of 7 days", "count and sum", by_sql(looked, url, asked.rounds))
 
@@ -56,6 +66,29 @@ def by_http(looked: World, url: str, store: str, rounds: int) -> Iterator[Compar
     with opened(url, store) as site:
         for path in paths(looked):
             yield one(path, lambda p=path: site.get(p), site.nothing, rounds)  # type: ignore[misc] # bound at once
+
+
+def of_runs(long: list[int], url: str, store: str, rounds: int) -> Iterator[Compared]:
+    """Compare the table of runs and long curves with the same request."""
+    runs = "q=experiment:measured"
+    compared_jobs = "&".join(f"job={job}" for job in long)
+    series = f"/jobs/{long[-1]}/series"
+    with opened(url, store) as site:
+        for path in (
+            f"/runs?{runs}",
+            f"/runs?{runs}&sort=metrics.loss.best",
+            f"/api/v1/queue/runs?{runs}&sort=loss.best&count=1000",
+            series,
+            f"{series}?x=step&since=0&until=10000",
+            f"/compare?{compared_jobs}",
+        ):
+            yield one(path, lambda p=path: site.get(p), site.nothing, rounds)  # type: ignore[misc] # bound at once
+
+        def each() -> None:
+            for job in long:
+                site.get(f"/jobs/{job}/series")
+
+        yield one(f"the curves of {len(long)} such runs", each, site.nothing, rounds)
 
 
 def by_sql(looked: World, url: str, rounds: int) -> Iterator[Compared]:

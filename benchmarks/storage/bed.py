@@ -88,14 +88,14 @@ def way(root: Path, *, over_http: bool, store_url: str | None = None) -> Iterato
             yield Way(direct, None, url, root, queue, None, client)
             return
         os.environ |= {"FORGE_LEASE_TTL_S": "36000", "FORGE_HEARTBEAT_S": "3600"}
-        address, server = held.enter_context(forge_server(postgres.url, root, url))
+        server = held.enter_context(forge_server(postgres.url, root, url))
         token = WorkerTokens(database, actor="user:root").create("w")[1]
-        session = Session(Servers([address], longest_pause_s=1.0), lambda: token, tls_context())
+        session = Session(Servers([server.base], longest_pause_s=1.0), lambda: token, tls_context())
         held.callback(session.close)
         http = HttpStore(session, tls_context())
         held.callback(http.close)
         gateway = HttpGateway(session)
         gateway.register(machine)
         key = Keys(database, actor="user:root").create("ann", Role.SUBMITTER)[1]
-        client = partial(HttpBackend, Server(address, key))
-        yield Way(gateway, http, url, root, queue, server, client)
+        client = partial(HttpBackend, Server(server.base, key))
+        yield Way(gateway, http, url, root, queue, server.seen, client)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from forge_schema.model.job import ListedJob
+from forge_schema.model.results import Experiment, Run
 
 from forge_client import settings
 from forge_client.connection import connect
@@ -243,7 +244,7 @@ class Client(Plans, Administration):
         """
         (request,) = requests(
             Project(),
-            [{"name": handler, **spec, "kind": "custom", "handler": handler,
+            [{"name": handler, "experiment": handler, **spec, "kind": "custom", "handler": handler,
               "arguments": arguments, "command": [handler], "requirements": False}],
         )  # fmt: skip
         return Job(self.backend, self.sender.without_files([request])[0])
@@ -284,6 +285,42 @@ class Client(Plans, Administration):
         """
         found = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
         return Rows(found)
+
+    def runs(
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        curve: str | None = None,
+        count: int = 1000,
+    ) -> Rows[Run]:
+        """Return jobs as runs: with parameters, metrics, result, duration, cost and git revision.
+
+        `to_frame` has a column for each parameter, metric (`metrics.loss.min`) and result.
+
+        Args:
+            query: a filter, such as `"experiment:resnet*"`.
+            owner: only this owner's jobs.
+            sort: a column to sort the newest thousand by: a field of `Run`, or the name of a
+                parameter, a metric (its last value; `loss.best` for its best) or a result.
+            descending: whether the highest come first.
+            curve: a metric of which each run gets an outline, in `curve`.
+            count: the largest number of runs, at most 1000.
+
+        Raises:
+            ClientError: the query is not a filter.
+        """
+        return Rows(
+            self.backend.findings.runs(
+                query, owner=owner, sort=sort, descending=descending, curve=curve, count=count
+            )
+        )
+
+    def experiments(self, *, owner: str | None = None) -> Rows[Experiment]:
+        """Return the newest experiments, with the newest job of each."""
+        return Rows(self.backend.findings.experiments(owner=owner))
 
     def dashboard(self) -> str:
         """Return a link that logs you in to the dashboard once, within a minute."""

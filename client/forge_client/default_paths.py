@@ -15,6 +15,11 @@ def pointer() -> Path:
     return user_state_path("forge") / "up"
 
 
+def logins() -> Path:
+    """Return the folder of the keys of `forge login`, a file for each server."""
+    return user_state_path("forge") / "logins"
+
+
 def studies() -> Path:
     """Return the file with the studies of this user's searches that go through a server."""
     return user_state_path("forge") / "studies" / "studies.db"

@@ -73,12 +73,16 @@ class Settings(BaseModel):
         Raises:
             ClientError: its URL or the API key is invalid.
         """
+        url = checked_url(self.url or "")
+        key = self._key()
+        login = None if key else _login(url)
         return Server(
-            checked_url(self.url or ""),
-            self._key(),
+            url,
+            key or login,
             signing_key=self.signing_key_file,
             ca=self.tls_ca,
             verify=not self.insecure_skip_verify,
+            login=login is not None,
         )
 
     def _key(self) -> str | None:
@@ -110,6 +114,13 @@ class Settings(BaseModel):
         up = running.find(self.dir)
         store_url = self.store_url or up.store_url
         return Connection(up.database_url, store_url, up.dir, up.url or None)
+
+
+def _login(url: str) -> str | None:
+    # Most have a key, and finding the file takes a while.
+    from forge_client.http import logins  # noqa: PLC0415
+
+    return logins.kept(url)
 
 
 def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings:

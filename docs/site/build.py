@@ -18,6 +18,7 @@ import http_api
 import pages
 import settings
 import tables
+from forge_client.project import SCHEMA
 
 DOCS = Path(__file__).parents[1]
 BUILD = DOCS.parent / "build" / "docs"
@@ -40,6 +41,8 @@ def assemble(build: Path) -> None:
     reference.mkdir(parents=True, exist_ok=True)
     for name, page in GENERATED.items():
         (reference / name).write_text(page(), encoding="utf-8")
+    # Editors name it: its place on the site stays.
+    shutil.copy(SCHEMA, build / "pages" / "en" / SCHEMA.name)
     for language in LANGUAGES:
         (build / f"{language}.toml").write_text(_config(language), encoding="utf-8")
 

@@ -43,9 +43,10 @@ from forge_functions.routes.admin import approvals as admin_approvals
 from forge_functions.routes.admin import events as admin_events
 from forge_functions.routes.admin import invitations as admin_invitations
 from forge_functions.routes.admin import keys as admin_keys
+from forge_functions.routes.admin import notifier as admin_notifier
 from forge_functions.routes.admin import queues as admin_queues
 from forge_functions.routes.admin import workers as admin_workers
-from forge_functions.routes.plans import schedules, templates
+from forge_functions.routes.plans import notifications, schedules, templates
 from forge_functions.routes.workers import enrol, join, upcoming
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
@@ -66,6 +67,7 @@ ROUTERS = (
     sweeps.router,
     templates.router,
     schedules.router,
+    notifications.router,
     bundles.router,
     reports.router,
     fleet.router,
@@ -76,6 +78,7 @@ ROUTERS = (
     admin_queues.router,
     admin_approvals.router,
     admin_events.router,
+    admin_notifier.router,
     enrol.router,
     join.router,
     workers.router,

@@ -67,6 +67,9 @@ class ServerSettings(BaseSettings):
     session_lasts_s: int = Field(
         43_200, ge=60, le=2_592_000, description="seconds that a login to the dashboard lasts"
     )
+    metrics_key: SecretStr | None = Field(
+        None, min_length=32, description="a bearer token for /metrics alone, with all queues"
+    )
     metrics_open: bool = Field(default=False, description="whether /metrics needs no key")
     oidc_issuer: str = Field("", description="issuer of accepted bearer tokens; empty accepts none")
     oidc_audience: str = Field("", description="audience that such tokens must have")

@@ -13,7 +13,7 @@ from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFo
 
 KEYS = (
     *("state", "owner", "queue", "name", "label", "worker", "reason", "waits", "kind", "sweep"),
-    "since",
+    *("experiment", "since"),
 )
 ENUMS: dict[str, type[StrEnum]] = {
     "state": StateWord,

@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import psycopg
 from browser.chromium import PHONE, Browsing, chromium
@@ -41,8 +42,10 @@ COMPLETE = """() => {
     const is = (selector) => document.querySelector(selector) !== null;
     const charts = [...document.querySelectorAll(".chart-place")];
     return charts.every((one) => one.querySelector("canvas")) &&
-        (!is("#log") || (is(".log-line, #log-empty") && is("#charts-place canvas")));
+        (!is("#log") || is(".log-line, #log-empty")) &&
+        (!is("#charts") || is("#charts-place canvas"));
 }"""
+TRIED = "SELECT id FROM job WHERE experiment = 'resnet50' ORDER BY id LIMIT 5"
 ON_GPUS = "SELECT job_id, worker_id FROM lease ORDER BY cardinality(devices) DESC, job_id LIMIT 1"
 IN_HINDI = ("overview", "job")
 
@@ -54,6 +57,7 @@ class Shown:
     job: int
     on_gpus: int
     worker: int
+    runs: tuple[int, ...]
 
     @property
     def pages(self) -> dict[str, str]:
@@ -63,7 +67,8 @@ class Shown:
             "jobs": "/jobs?q=train-resnet",
             "job": f"/jobs/{self.job}",
             "curves": f"/jobs/{self.on_gpus}#charts",
-            "compare": f"/compare?job={self.job}&job={self.on_gpus}",
+            "runs": "/runs?q=experiment:resnet50&sort=metrics.loss.best",
+            "compare": f"/compare?{urlencode({'job': self.runs}, doseq=True)}",
             "submit": f"/submit?from={self.job}",
             "workers": "/workers",
             "worker": f"/workers/{self.worker}",
@@ -87,6 +92,7 @@ def main() -> None:
         history.fill(url, ATTEMPTS)
         execute(url, "past_of_today.sql")
         execute(url, "a_training.sql")
+        execute(url, "a_search.sql")
         execute(url, "still_here.sql")
         with running_site(Path(root), url, ttl_s=DAY_S) as site:
             shown = lively(site)
@@ -119,8 +125,9 @@ def lively(site: Site) -> Shown:
     bed.says(job, "epoch 40/", timeout=600)
     with psycopg.connect(bed.database.url) as connection:
         found = connection.execute(ON_GPUS).fetchone()
+        runs = tuple(run for (run,) in connection.execute(TRIED))
     assert found is not None
-    return Shown(job, *found)
+    return Shown(job, found[0], found[1], runs)
 
 
 def take(browser: Browser, site: Site, shown: Shown, folder: Path, *, whole: bool = False) -> None:

@@ -44,6 +44,7 @@ def main() -> int:
         only=tuple(told.only),
         containers=not told.no_containers,
         old=not told.no_old,
+        proxy=told.proxy,
     )
     # Broken connections are expected here, so their log messages are noise.
     stamina.instrumentation.set_on_retry_hooks([])
@@ -82,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-old", action="store_true", help="no workers of the version before")
     parser.add_argument(
         "--two-queues", action="store_true", help="two queues and two engines, workers of one name"
+    )
+    parser.add_argument(
+        "--proxy", action="store_true", help="servers behind nginx, one replaced each minute"
     )
     parser.add_argument("--folder", type=Path, help="for history and logs; a temporary one")
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")

@@ -22,6 +22,7 @@ from chaos.parts.old_version import OldVersion, old_version
 from chaos.parts.pooler import ROLE as POOLED_ROLE
 from chaos.parts.pooler import Pooler, pooler_is_here
 from chaos.parts.postgres_pair import Pair, postgres_pair
+from chaos.parts.proxy import Proxy
 from forge_client.project.bundle import pack
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
@@ -30,6 +31,7 @@ from forge_schema.model.states import Role
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.registry import Registry
 from forge_schema.storage import keys, open_store
+from support.http import nginx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +57,7 @@ class Bed:
     pair: Pair
     store: ObjectStore
     pooler: Pooler | None = None
+    proxy: Proxy | None = None
     engine: OwnEngine | None = None
     space: Namespace | None = None
     old: OldVersion | None = None
@@ -70,8 +73,8 @@ class Bed:
 
     @property
     def members(self) -> list[Member]:
-        pooler = [self.pooler] if self.pooler is not None else []
-        return [*pooler, *self.servers, *self.sweepers, *self.workers]
+        between = [one for one in (self.pooler, self.proxy) if one is not None]
+        return [*between, *self.servers, *self.sweepers, *self.workers]
 
     def door(self, name: str) -> Door:
         return next(door for door in self.doors.all if door.name == name)
@@ -111,8 +114,15 @@ class Bed:
         """Create a key, and return a client that submits with it."""
         with Database(self.url) as database:
             key = Keys(database, actor="user:root").create("root", Role.ADMIN)[1]
-        urls = [f"http://127.0.0.1:{self.door(name).port}" for name in TO_SERVERS]
-        return HttpSubmitter(urls, key)
+        authority = self.proxy.authority if self.proxy else None
+        return HttpSubmitter(self.server_urls, key, authority)
+
+    @property
+    def server_urls(self) -> list[str]:
+        """The addresses at which workers and clients reach the servers."""
+        if self.proxy is not None:
+            return [self.proxy.url]
+        return [f"http://127.0.0.1:{self.door(name).port}" for name in TO_SERVERS]
 
     def project(self) -> str:
         """Store a small project for all owners, and return its digest."""
@@ -174,8 +184,13 @@ def _add_services(made: Bed) -> None:
         to_database = {"database_url": url} if url else _pooled(made, "db-server")
         settings: dict[str, object] = {**secret, **to_database, "store_url": way.url}
         one, port = server(number, root, **settings)
+        if made.options.proxy and made.old is not None:
+            one.also = made.old.environment
         made.servers.append(one)
         made.doors.make(TO_SERVERS[number], port)
+    if made.options.proxy and (program := nginx.program()):
+        ports = [made.door(name).port for name in TO_SERVERS]
+        made.proxy = Proxy(program, root / "proxy", root / "logs", ports)
     made.sweepers += [
         sweeper(0, root, database_url=made.through("db-server")),
         sweeper(1, root, **_pooled(made, "db-b")),
@@ -205,9 +220,9 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
 
 def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
     if kind == "http":
-        ports = [made.door(name).port for name in TO_SERVERS]
-        first, other = ports if number % 2 else reversed(ports)
-        return {"url": f"http://127.0.0.1:{first},http://127.0.0.1:{other}"}
+        urls = made.server_urls[:: 1 if number % 2 else -1]
+        trusted = {"tls_ca": made.proxy.authority} if made.proxy else {}
+        return {"url": ",".join(urls), **trusted}
     settings: dict[str, object] = {
         "database_url": made.through("db-b" if number % 2 else "db-a"),
         "store_url": made.store.ways[number % 2].url,

@@ -22,8 +22,8 @@ class Options:
     `drain_s` is how long jobs may take to end once all faults are healed. `only` names the kinds of
     faults wanted; empty means all. `lasting` is the most unfinished jobs at once. With `old`, the
     run starts with workers of the previous version; the database is migrated under them. `token`
-    is part of all workers' names. All container workers use `engines` in turn; faults hit only the
-    first.
+    is part of all workers' names. With `proxy`, the servers are behind nginx as we ship it, and one
+    is replaced each minute. All container workers use `engines` in turn; faults hit only the first.
     """
 
     seed: int
@@ -36,6 +36,7 @@ class Options:
     only: tuple[str, ...] = ()
     containers: bool = True
     old: bool = True
+    proxy: bool = False
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     engines: tuple[OwnEngine, ...] = ()
 

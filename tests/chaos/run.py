@@ -131,6 +131,8 @@ def _leave(made: Bed, figures: Figures) -> None:
         if (code := one.recover()) != 0:
             figures.troubles.append(f"{one.name} was not recovered: {code}")
     figures.troubles += _gone([*made.sweepers, *made.servers])
+    if made.proxy is not None:
+        figures.troubles += _gone([made.proxy])
 
 
 def _gone(members: Sequence[Member]) -> list[str]:

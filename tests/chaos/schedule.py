@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chaos.dice import dice_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from random import Random
 
 # No fault before the first jobs are running.
@@ -17,13 +17,17 @@ QUIET_S = 3.0
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault: its relative weight, its targets, and how long it may last."""
+    """A kind of fault: its relative weight, its targets, and how long it may last.
+
+    One that comes every `every_s` seconds has no weight, and hits its targets in turn.
+    """
 
     name: str
     weight: float
     targets: tuple[str, ...]
     shortest_s: float
     longest_s: float
+    every_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def schedule(seed: int, seconds: float, gap_s: float, kinds: Sequence[Kind]) -> 
     Each kind comes once, in random order, before weights decide.
     """
     dice = dice_of(seed, "schedule")
-    first = [kind for kind in kinds if kind.targets]
+    first = [kind for kind in kinds if kind.targets and not kind.every_s]
     dice.shuffle(first)
     blows: list[Blow] = []
     at_s = QUIET_S
@@ -56,7 +60,16 @@ def schedule(seed: int, seconds: float, gap_s: float, kinds: Sequence[Kind]) -> 
         target = dice.choice(chosen.targets)
         blows.append(Blow(round(at_s, 2), chosen.name, target, lasts_s, dice.getrandbits(32)))
         at_s += dice.uniform(0.4, 1.6) * gap_s
-    return blows
+    regular = (blow for kind in kinds if kind.every_s for blow in _each_time(kind, seconds, dice))
+    return sorted([*blows, *regular], key=lambda blow: blow.at_s)
+
+
+def _each_time(kind: Kind, seconds: float, dice: Random) -> Iterator[Blow]:
+    times = int(seconds / kind.every_s) if kind.targets else 0
+    for n in range(times):
+        target = kind.targets[n % len(kind.targets)]
+        at_s = (n + 0.5) * kind.every_s
+        yield Blow(at_s, kind.name, target, kind.shortest_s, dice.getrandbits(32))
 
 
 def _one_of(kinds: Sequence[Kind], dice: Random) -> Kind:

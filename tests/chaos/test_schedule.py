@@ -20,6 +20,14 @@ def test_a_seed_gives_one_schedule_in_which_each_kind_comes() -> None:
     assert 120 / 6 < len(blows) < 120 / 2
 
 
+def test_a_regular_kind_hits_its_targets_in_turn_and_changes_no_other() -> None:
+    regular = Kind("regular", 1.0, ("a", "b"), 0.0, 0.0, every_s=30.0)
+    blows = schedule(7, 120, 4.0, [*KINDS, regular])
+    known = [(blow.at_s, blow.target) for blow in blows if blow.kind == "regular"]
+    assert known == [(15, "a"), (45, "b"), (75, "a"), (105, "b")]
+    assert [blow for blow in blows if blow.kind != "regular"] == schedule(7, 120, 4.0, KINDS)
+
+
 def test_a_seed_gives_the_same_jobs_under_the_same_keys() -> None:
     plans = [plan(7, n, containers=True, bundle=DIGEST) for n in range(300)]
     assert plans == [plan(7, n, containers=True, bundle=DIGEST) for n in range(300)]

@@ -10,6 +10,7 @@ from typing import Protocol
 import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
+from forge_schema.notifications.sender import Sender
 from forge_schema.queue.queue import Queue
 from forge_schema.signing import Signing, read_signing_key
 from forge_schema.storage import Store, open_store
@@ -164,6 +165,7 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
         tick,
         period_s=settings.sweep_s,
         retention=retention if days else None,
+        sender=Sender(database),
         logged=(CircuitOpen,),
     )
     sweeper.start()

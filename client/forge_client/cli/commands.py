@@ -14,6 +14,7 @@ PANELS = {
     "Every day": {
         "submit": "jobs.submit:submit",
         "ps": "jobs.ps:ps",
+        "runs": "runs.runs:runs",
         "logs": "jobs.logs:logs",
         "show": "jobs.show:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
@@ -45,6 +46,7 @@ PANELS = {
         "sweep": "jobs.benchmark:app",
         "template": "plans.templates:app",
         "schedule": "plans.schedules:app",
+        "notification": "plans.notifications:app",
         "worker": "admin.worker:app",
         "queue": "admin.queues:app",
         "key": "admin.keys:app",
@@ -54,10 +56,13 @@ PANELS = {
     "This installation": {
         "up": "admin.up:up",
         "down": "admin.up:down",
+        "login": "admin.login:login",
+        "logout": "admin.login:logout",
         "dashboard": "jobs.dashboard:dashboard",
         "backup": "admin.backup:backup",
         "restore": "admin.backup:restore",
         "events": "admin.events:events",
+        "schema": "admin.schema:schema",
         "doctor": "admin.doctor:doctor",
     },
 }
@@ -86,8 +91,10 @@ ELSEWHERE = {
     **dict.fromkeys(("why",), "explain"),
     **dict.fromkeys(("sweeps",), "sweep list"),
     **dict.fromkeys(("schedules", "cron"), "schedule list"),
+    **dict.fromkeys(("experiment", "experiments"), "runs --by experiment"),
     **dict.fromkeys(("reports",), "report list"),
-    **dict.fromkeys(("ui", "web", "login"), "dashboard"),
+    **dict.fromkeys(("notify", "notifications", "webhook", "alert"), "notification list"),
+    **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health"), "doctor"),
 }

@@ -11,12 +11,14 @@ from typing import Any, Self
 from forge_schema.database.pool import Database
 from forge_schema.model.admin import Invitation
 from forge_schema.model.bundles import Segment, SegmentList
+from forge_schema.model.notifications import KeptNotification
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 from forge_schema.read.audit import Audit
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Caller
 from forge_schema.service.findings import Findings
+from forge_schema.service.notifications import Notifying
 from forge_schema.service.service import Service
 from forge_schema.storage import Store, keys, open_store
 
@@ -75,6 +77,24 @@ class DirectFindings(Findings):
 
 
 @raising_client_errors
+class DirectNotifications(Notifying):
+    """Notifications, directly in the database. `server_url` is that of a `forge up`."""
+
+    server_url: str | None = None
+
+    def keep(
+        self,
+        name: str,
+        wanted: Mapping[str, Any],
+        *,
+        server: str | None = None,
+        owner: str | None = None,
+    ) -> KeptNotification:
+        """Store a notification, with links to the dashboard of a `forge up`."""
+        return super().keep(name, wanted, server=server or self.server_url, owner=owner)
+
+
+@raising_client_errors
 class DirectBackend(Service):
     """The service in this process, plus the transfers that otherwise use a server's URLs.
 
@@ -115,6 +135,13 @@ class DirectBackend(Service):
     def findings(self) -> DirectFindings:
         """The results, tests and metrics of jobs."""
         return DirectFindings(self.caller, self._connected)
+
+    @cached_property
+    def notifications(self) -> DirectNotifications:
+        """The verbs about notifications."""
+        own = DirectNotifications(self.caller, self._connected)
+        own.server_url = self._connection.up_url
+        return own
 
     def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
         """Reject jobs that `submit` would reject, or that need a store when none is configured."""

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from forge_client.checks import Check
     from forge_client.http.admin import HttpAdmin
     from forge_client.http.findings import HttpFindings
+    from forge_client.http.notifications import HttpNotifications
     from forge_client.project.bundle import Bundle
     from forge_client.project.image_tar import ImageTar
 
@@ -108,6 +109,12 @@ class HttpBackend(HttpPlans):
         from forge_client.http.findings import HttpFindings
 
         return HttpFindings(self._transport, owner=self._owner)
+
+    @cached_property
+    def notifications(self) -> HttpNotifications:
+        from forge_client.http.notifications import HttpNotifications
+
+        return HttpNotifications(self._transport, owner=self._owner)
 
     def me(self) -> Myself:
         from forge_schema.model.admin import Myself

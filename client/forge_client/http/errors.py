@@ -143,6 +143,16 @@ def refusal(answer: httpx.Response, place: str) -> ClientError | Retryable:
     return error
 
 
+def logged_out(place: str) -> ClientError:
+    """Return the error for a login that is over; `place` is the server's URL."""
+    return ClientError(
+        f"the login to {place} has expired, or was ended",
+        hint="run `forge login`",
+        code="login_over",
+        exit_code=ExitCode.DENIED,
+    )
+
+
 def _invalid(message: str) -> str:
     # A request takes much of pydantic to import.
     from forge_client.project.request import in_own_words  # noqa: PLC0415

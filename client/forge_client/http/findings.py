@@ -1,23 +1,29 @@
 """What jobs found out, through a server."""
 
 from collections.abc import Sequence
+from typing import Literal
 from urllib.parse import quote
 
+from forge_schema.job_filter import parse
 from forge_schema.model.results import (
+    Experiment,
     JobTest,
     LastMetric,
     MetricLine,
     Result,
+    Run,
     Series,
     SweepCancelled,
     SweepPoint,
 )
 
+from forge_client.errors import as_client_error
 from forge_client.findings import PAGE
 from forge_client.http.job_path import job_path
 from forge_client.http.transport import Transport
 
-SWEEPS = "/api/v1/queue/sweeps"
+QUEUE = "/api/v1/queue"
+SWEEPS = f"{QUEUE}/sweeps"
 
 
 class HttpFindings:
@@ -61,6 +67,9 @@ class HttpFindings:
         rank: int = 0,
         keys: Sequence[str] | None = None,
         points: int = 500,
+        x: Literal["step", "time"] = "step",
+        since: float | None = None,
+        until: float | None = None,
     ) -> Series:
         answer = self._transport.get(
             f"{job_path(job_id)}/series",
@@ -68,6 +77,10 @@ class HttpFindings:
             rank=rank,
             keys=list(keys) if keys else None,
             points=points,
+            # A server of the version before does not know these.
+            x=None if since is until is None else x,
+            since=since,
+            until=until,
         )
         return self._transport.record(Series, answer)
 
@@ -95,6 +108,33 @@ class HttpFindings:
         path = f"{job_path(job_id)}/metrics/last"
         answer = self._transport.get(path, rank=rank, attempt=attempt)
         return self._transport.records(LastMetric, answer)
+
+    def runs(
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        curve: str | None = None,
+        count: int = PAGE,
+    ) -> list[Run]:
+        with as_client_error():
+            wanted = parse(query)
+        answer = self._transport.get(
+            f"{QUEUE}/runs",
+            q=str(wanted.seen_by(self._owner) if self._owner else wanted) or None,
+            owner=owner,
+            sort=sort,
+            descending=descending or None,
+            curve=curve,
+            count=count,
+        )
+        return self._transport.records(Run, answer)
+
+    def experiments(self, *, owner: str | None = None) -> list[Experiment]:
+        answer = self._transport.get(f"{QUEUE}/experiments", owner=owner)
+        return self._transport.records(Experiment, answer)
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         answer = self._transport.get(_path(name), owner=owner or self._owner)

@@ -21,6 +21,7 @@ class Server:
         signing_key: a file with the Ed25519 key that signs requests, if the API key requires it.
         ca: a file with certificates to trust besides those of the system.
         verify: whether the server's certificate is checked at all.
+        login: whether the key is that of `forge login`.
     """
 
     url: str
@@ -28,6 +29,7 @@ class Server:
     signing_key: Path | None = None
     ca: Path | None = None
     verify: bool = True
+    login: bool = False
 
 
 def checked_url(url: str) -> str:

@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import httpx
@@ -13,7 +14,7 @@ from forge_schema.signing import Signing
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError, as_client_error
-from forge_client.http.errors import Retryable, loss, not_forge, refusal
+from forge_client.http.errors import Retryable, logged_out, loss, not_forge, refusal
 from forge_client.http.server import Server
 from forge_client.http.signing import open_signing
 
@@ -191,12 +192,17 @@ class Transport:
     def _once(self, method: str, path: str, **given: Any) -> Any:  # noqa: ANN401 - as above
         answer = self.exchange(method, path, **given)
         if not answer.is_success:
-            raise refusal(answer, self.server.url)
+            raise self._refusal(answer)
         self._answered = True
         try:
             return answer.json() if answer.content else None
         except ValueError:
             raise not_forge(answer, self.server.url) from None
+
+    def _refusal(self, answer: httpx.Response) -> ClientError | Retryable:
+        if self.server.login and answer.status_code == HTTPStatus.UNAUTHORIZED:
+            return logged_out(self.server.url)
+        return refusal(answer, self.server.url)
 
     def exchange(self, method: str, path: str, **given: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
         """Return the response, whatever its status.
@@ -233,7 +239,7 @@ class _Key(httpx.Auth):
 def _no_key() -> ClientError:
     return ClientError(
         "a server is configured, but no API key",
-        hint="set FORGE_API_KEY, or pass --api-key-file; an admin creates a key with"
-        " `forge key create`",
+        hint="run `forge login`, set FORGE_API_KEY, or pass --api-key-file; an admin creates a key"
+        " with `forge key create`",
         code="api_key_missing",
     )

@@ -8,7 +8,14 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
 from forge_schema.model.quantities import MIB, Capacity, Duration
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+)
 
 from forge_client.errors import ClientError
 
@@ -36,7 +43,10 @@ def parsed(name: object) -> dict[str, int]:
     return asked
 
 
-CheckpointName = Annotated[dict[str, Any], BeforeValidator(parsed)]
+_Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]
+CheckpointName = Annotated[
+    dict[str, Any], BeforeValidator(parsed, json_schema_input_type=int | _Name)
+]
 
 
 def _folder(said: object) -> object:
@@ -55,7 +65,11 @@ def _some(said: object) -> list[object]:
     return list(said.split(",")) if isinstance(said, str) else [said]
 
 
-Jobs = Annotated[list[int] | None, BeforeValidator(_jobs)]
+_Ids = Annotated[str, Field(pattern=r"^\s*[0-9]+\s*(,\s*[0-9]+\s*)*$")]
+Jobs = Annotated[
+    list[int] | None,
+    BeforeValidator(_jobs, json_schema_input_type=int | _Ids | list[int | _Ids]),
+]
 
 
 RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
@@ -71,7 +85,10 @@ def _range(said: object) -> object:
     return tuple(number and int(number) for number in found.groups())
 
 
-Nodes = Annotated[tuple[int, int | None] | None, BeforeValidator(_range)]
+_Range = Annotated[str, Field(pattern=RANGE.pattern.join("^$"))]
+Nodes = Annotated[
+    tuple[int, int | None] | None, BeforeValidator(_range, json_schema_input_type=int | _Range)
+]
 
 
 def _words(command: object) -> object:
@@ -84,6 +101,7 @@ def _file_or_not(said: object) -> object:
     raise ValueError("it must be a path in the project, or false to install nothing")
 
 
+_Path = Annotated[str, Field(min_length=1)]
 IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
 
 
@@ -147,7 +165,9 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str | None = None
-    command: Annotated[list[str] | None, BeforeValidator(_words)] = None
+    command: Annotated[
+        list[str] | None, BeforeValidator(_words, json_schema_input_type=str | list[str])
+    ] = None
     image: str | None = None
     image_tar: str | None = None
     dockerfile: str | None = None
@@ -166,7 +186,9 @@ class Request(BaseModel):
     checkpoint_interval: Duration | None = None
     grace: Duration | None = None
     preempt_signal: str | None = None
-    checkpoint_dir: Annotated[str | None, BeforeValidator(_folder)] = None
+    checkpoint_dir: Annotated[str | None, BeforeValidator(_folder, json_schema_input_type=str)] = (
+        None
+    )
     keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None
@@ -182,9 +204,13 @@ class Request(BaseModel):
     handler: str | None = None
     arguments: dict[str, Any] | None = None
     parameters: dict[str, Any] | None = None
+    experiment: str | None = None
     sweep: str | None = None
     parallel: int | None = None
-    requirements: Annotated[str | Literal[False] | None, PlainValidator(_file_or_not)] = None
+    requirements: Annotated[
+        str | Literal[False] | None,
+        PlainValidator(_file_or_not, json_schema_input_type=_Path | Literal[False]),
+    ] = None
     secrets: list[str] | None = None
     resources: Resources = Resources()
     tuning: Tuning = Tuning()
@@ -234,14 +260,15 @@ class Request(BaseModel):
 
         Args:
             owner: the job's owner; None leaves it to the server.
-            name: the job's name if the request has none.
+            name: the job's name and experiment if the request has none.
 
         Raises:
             ClientError: there is no command.
         """
         if not self.command:
             raise no_command()
-        return {**({"owner": owner} if owner else {}), "name": name, **self.fields()}
+        called = {"name": name, "experiment": name}
+        return {**({"owner": owner} if owner else {}), **called, **self.fields()}
 
     def fields(self) -> dict[str, Any]:
         """Return the given fields in the queue's form."""
@@ -255,6 +282,7 @@ class Request(BaseModel):
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
+        same |= {"experiment"}
         same |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints"}
         same |= {"after", "after_ok", "after_any"}
         same |= {"parallel", "launcher", "same", "mixed"}

@@ -154,7 +154,7 @@ def _upload_image(backend: Backend, image: ImageTar, bar: Bar) -> bool:
 
 
 def specs(requests: Sequence[Request], *, owner: str | None, folder: Path) -> list[dict[str, Any]]:
-    """Return the jobs in the queue's form; a job without a name is named after its folder.
+    """Return the jobs in the queue's form; a job without a name or experiment has its folder's.
 
     Without an owner, the server uses that of the API key.
 
@@ -178,6 +178,8 @@ def configured(
         raise no_command()
     if not (request.name or config.spec.get("name")):
         fields["name"] = called(folder)
+    if not (request.experiment or config.spec.get("experiment")):
+        fields["experiment"] = called(folder)
     if request.requirements is False:
         fields["requirements"] = None
     return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}

@@ -190,6 +190,8 @@ class AsyncClient:
     run_handler = _Threaded(Client.run_handler, AsyncJob)
     job = _Threaded(Client.job, AsyncJob)
     jobs = _as_it_is(Client.jobs)
+    runs = _as_it_is(Client.runs)
+    experiments = _as_it_is(Client.experiments)
     dashboard = _as_it_is(Client.dashboard)
 
     schedule = _as_it_is(Client.schedule)
@@ -200,6 +202,16 @@ class AsyncClient:
     templates = _as_it_is(Client.templates)
     keep_template = _as_it_is(Client.keep_template)
     remove_template = _as_it_is(Client.remove_template)
+
+    notifications = _as_it_is(Client.notifications)
+    add_notification = _as_it_is(Client.add_notification)
+    remove_notification = _as_it_is(Client.remove_notification)
+    test_notification = _as_it_is(Client.test_notification)
+    delivery = _as_it_is(Client.delivery)
+    deliveries = _as_it_is(Client.deliveries)
+    retry_deliveries = _as_it_is(Client.retry_deliveries)
+    notifier = _as_it_is(Client.notifier)
+    set_notifier = _as_it_is(Client.set_notifier)
 
     workers = _as_it_is(Client.workers)
     drain = _as_it_is(Client.drain)

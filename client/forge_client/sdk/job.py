@@ -342,10 +342,21 @@ class Job:
         return {metric.key: metric.value for metric in found}
 
     def curves(
-        self, *, keys: Sequence[str] | None = None, attempt: int | None = None, rank: int = 0
+        self,
+        *,
+        keys: Sequence[str] | None = None,
+        attempt: int | None = None,
+        rank: int = 0,
+        since: float | None = None,
+        until: float | None = None,
     ) -> Series:
-        """Return the metrics and the use of the machine over time, thinned out to 500 points."""
-        return self.backend.findings.series(self.id, keys=keys, attempt=attempt, rank=rank)
+        """Return the metrics and the use of the machine over time, thinned out to 500 points.
+
+        With `since` and `until`, those points are all between these steps.
+        """
+        return self.backend.findings.series(
+            self.id, keys=keys, attempt=attempt, rank=rank, since=since, until=until
+        )
 
     def tests(self) -> Rows[JobTest]:
         """Return the test results of the newest attempt that has any."""

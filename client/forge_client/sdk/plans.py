@@ -1,10 +1,11 @@
-"""Jobs kept for later: schedules and saved job configs."""
+"""Kept for later: schedules, saved job configs and notifications."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
 from forge_schema.model.job import Schedule, Template
+from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 
 from forge_client.backend import Backend
 from forge_client.project.forge_toml import Project
@@ -14,7 +15,7 @@ from forge_client.sdk.spec import RepeatedSpec
 
 
 class Plans:
-    """What `forge schedule` and `forge templates` do."""
+    """What `forge schedule`, `forge template` and `forge notification` do."""
 
     backend: Backend
     sender: Sender
@@ -107,3 +108,85 @@ class Plans:
     def remove_template(self, name: str) -> None:
         """Remove a saved job config."""
         self.backend.remove_template(name)
+
+    def notifications(self) -> Rows[Notification]:
+        """Return the notifications that you may see, without their secrets."""
+        return Rows(self.backend.notifications.listed())
+
+    def add_notification(
+        self,
+        name: str,
+        *,
+        webhook: str | None = None,
+        slack: str | None = None,
+        email: str | None = None,
+        events: Sequence[str] | None = None,
+        query: str = "",
+        everyone: bool = False,
+    ) -> KeptNotification:
+        """Have messages sent about events; a notification of the same name is replaced.
+
+        The secret of a webhook, by which it is signed, cannot be read again.
+
+        Args:
+            name: the notification's name.
+            webhook: a URL for signed webhooks; give exactly one of these three.
+            slack: a URL that takes messages in the format of Slack.
+            email: an address.
+            events: by default `failed`, `stalled` and `approval`.
+            query: which jobs, as for `jobs`; all by default.
+            everyone: whether to include all owners' jobs, for admins.
+
+        Raises:
+            ClientError: the target, an event or the query is invalid.
+        """
+        targets = {"webhook": webhook, "slack": slack, "email": email}
+        ((kind, target),) = [one for one in targets.items() if one[1] is not None]
+        wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
+        chosen = {} if events is None else {"events": list(events)}
+        return self.backend.notifications.keep(name, {**wanted, **chosen})
+
+    def remove_notification(self, name: str) -> None:
+        """Remove a notification, and what it has not sent."""
+        self.backend.notifications.remove(name)
+
+    def test_notification(self, name: str) -> Delivery:
+        """Have a notification send a message soon; `delivery` tells how it went."""
+        return self.backend.notifications.test(name)
+
+    def delivery(self, delivery_id: str) -> Delivery:
+        """Return a delivery of a notification."""
+        return self.backend.notifications.delivery(delivery_id)
+
+    def deliveries(
+        self,
+        *,
+        name: str | None = None,
+        state: str | None = None,
+        before: str | None = None,
+        count: int = 50,
+    ) -> Rows[Delivery]:
+        """Return deliveries, the newest first.
+
+        Args:
+            name: only those of this notification.
+            state: only those that are `waiting`, `sent` or `failed`.
+            before: only those before this one, by its id.
+            count: the most deliveries, at most 1000.
+        """
+        found = self.backend.notifications.deliveries(
+            name=name, state=state, before=before, count=count
+        )
+        return Rows(found)
+
+    def retry_deliveries(self, ids: Sequence[str] | None = None, *, name: str | None = None) -> int:
+        """Send failed deliveries again: some, those of a notification, or all; return how many."""
+        return self.backend.notifications.retry(name=name, ids=ids)
+
+    def notifier(self) -> Notifier:
+        """Return how notifications leave: the mail server and what is reachable, for admins."""
+        return self.backend.notifications.notifier()
+
+    def set_notifier(self, changes: Mapping[str, str | bool | None]) -> Notifier:
+        """Set `smtp_url`, `sender` or `private`, for admins; what is left out stays."""
+        return self.backend.notifications.set_notifier(changes)

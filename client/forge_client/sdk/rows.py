@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge_schema.model.job import JobStatus
+from forge_schema.model.results import flat
 from pydantic import BaseModel
 
 from forge_client.connection import require_extra
@@ -21,7 +22,7 @@ class Rows(list[T]):
     def _repr_html_(self) -> str:
         if self and all(isinstance(row, JobStatus) for row in self):
             return jobs_html([row for row in self if isinstance(row, JobStatus)])
-        return rows_html([_flat(_plain(row)) for row in self])
+        return rows_html([flat(_plain(row)) for row in self])
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a data frame with a column for each field.
@@ -35,7 +36,7 @@ class Rows(list[T]):
         require_extra("pandas", "frames", "make data frames")
         import pandas as pd  # noqa: PLC0415 - only with the extra
 
-        return pd.DataFrame([_flat(_plain(row)) for row in self])
+        return pd.DataFrame([flat(_plain(row)) for row in self])
 
 
 def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of a report
@@ -46,12 +47,3 @@ def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of 
             return dict(row)
         case _:
             return dict(vars(row))
-
-
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with a column for each key of an object in it."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        inner = value if isinstance(value, Mapping) else None
-        found |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
-    return found

@@ -46,6 +46,7 @@ class CommonSpec(TypedDict, total=False):
     share: bool | None
     junit: str | None
     parameters: Mapping[str, Any] | None
+    experiment: str | None
     sweep: str | None
     parallel: int | None
     requirements: str | Literal[False] | None

@@ -82,9 +82,10 @@ def _holder(
         key, shown = None, False
     if key is None:
         raise unauthenticated()
-    key_id = key["id"]
-    by = f"key:{key_id}"
-    return Caller(key["owner"], Role(key["role"]), by, key_id if shown else None), key
+    owner, role = key["owner"], Role(key["role"])
+    if acts_for := key.get("acts_for"):
+        return Caller(owner, role, acts_for, session=key["id"]), key
+    return Caller(owner, role, f"key:{key['id']}", key["id"] if shown else None), key
 
 
 def by_key(request: Request, shared: Services, text: str) -> Row | None:

@@ -28,6 +28,7 @@ def issue(shared: Services, caller: Caller, job_id: int, worker_id: int, order: 
         "exp": int(time.time()) + LASTS_S,
         "owner": caller.owner,
         "actor": caller.actor,
+        "session": caller.session,
         "worker_id": worker_id,
         "order": digest(order),
     }
@@ -40,16 +41,17 @@ def read(shared: Services, header: str) -> Ticket | None:
         said = jwt.decode(header.removeprefix(BEARER), secret(shared, PURPOSE), [ALGORITHM])
     except jwt.InvalidTokenError:
         return None
-    return Ticket(said["jti"], said["owner"], said["actor"], said["worker_id"], said["order"])
+    names = ("owner", "actor", "worker_id", "order", "session")
+    return Ticket(id=said["jti"], **{name: said[name] for name in names if name in said})
 
 
 def holds(shared: Services, ticket: Ticket, job_id: int) -> bool:
     """Tell whether a ticket's caller may, now still, enter the job."""
     kind, _, key_id = ticket.actor.partition(":")
-    if kind != "key":
+    if kind != "key" and not ticket.session:
         # A token of another issuer says nothing about later.
         return True
-    key = Keys(shared.database, actor="server").valid(key_id)
+    key = Keys(shared.database, actor="server").valid(ticket.session or key_id)
     if key is None:
         return False
     caller = Caller(key["owner"], Role(key["role"]), ticket.actor)

@@ -1,8 +1,8 @@
-"""Short-lived tokens made from an API key: JWTs with the key's id and no secret."""
+"""Tokens made from an API key or a session: JWTs with its id and no secret."""
 
 import hashlib
 import hmac
-from datetime import timedelta
+from datetime import datetime
 
 import jwt
 from forge_schema.access.api_keys import Keys
@@ -19,16 +19,15 @@ PURPOSE = b"forge short-lived token"
 UNTIMED: Options = {"verify_exp": False, "verify_iat": False, "require": ["sub", "exp", "ver"]}
 
 
-def mint(shared: Services, key: Row) -> str:
-    """Return a token for an API key's row from `Keys.valid`."""
-    now = key["now"]
+def mint(shared: Services, key: Row, ends: datetime) -> str:
+    """Return a token for a row from `Keys.valid`."""
     claims = {
         "iss": ISSUER,
         "aud": AUDIENCE,
         "sub": key["id"],
         "ver": version(key),
-        "iat": now,
-        "exp": now + timedelta(seconds=shared.settings.token_lasts_s),
+        "iat": key["now"],
+        "exp": ends,
     }
     return jwt.encode(claims, secret(shared, PURPOSE), ALGORITHM)
 
@@ -43,7 +42,7 @@ def issuer_of(text: str) -> str | None:
 
 
 def read(shared: Services, text: str) -> Row | None:
-    """Return the API key that a token was made from; None if either is no longer valid."""
+    """Return the key or session that a token was made from; None if either is not valid."""
     try:
         claims = jwt.decode(
             text,

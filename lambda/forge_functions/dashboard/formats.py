@@ -106,6 +106,15 @@ def cell(value: object) -> Markup | str:
     return str(value)
 
 
+def brief(value: object) -> str:
+    """Format what a run measured or was given in a few characters."""
+    if value is None:
+        return NONE
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(cell(value))
+
+
 def coded(text: str) -> Markup:
     """Format a sentence with commands between backticks."""
     forms = (Markup("{}"), Markup("<code>{}</code>"))
@@ -115,6 +124,7 @@ def coded(text: str) -> Markup:
 
 FILTERS = {
     "coded": coded,
+    "brief": brief,
     "cell": cell,
     "number": number,
     "percent": percent,

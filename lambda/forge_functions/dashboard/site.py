@@ -23,9 +23,9 @@ from forge_functions.dashboard.routes import (
     worker,
     workers,
 )
-from forge_functions.dashboard.routes.access import keys, login, sign_on
+from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
 from forge_functions.dashboard.routes.plans import schedules
-from forge_functions.dashboard.routes.runs import compare
+from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
 # One router per page; more specific paths come first.
@@ -33,13 +33,16 @@ ROUTERS = (
     static.router,
     login.router,
     sign_on.router,
+    terminal.router,
     keys.router,
     preferences.router,
     overview.router,
     jobs.router,
     compare.router,
+    table.router,
     cancel_retry.router,
     job_streams.router,
+    files.router,
     job.router,
     submit.router,
     queues.router,

@@ -14,7 +14,7 @@ from forge_functions.routes import (
     sweeps,
     token,
 )
-from forge_functions.routes.plans import schedules, templates
+from forge_functions.routes.plans import notifications, schedules, templates
 
 handler = LambdaHandler(
     health.router,
@@ -26,6 +26,7 @@ handler = LambdaHandler(
     explain.router,
     templates.router,
     schedules.router,
+    notifications.router,
     bundles.router,
     reports.router,
     overview.router,

@@ -1,4 +1,4 @@
-"""The scheduled function: one tick of the sweeper, and one round of retention."""
+"""The scheduled function: a tick of the sweeper, a round of retention, and what is to be sent."""
 
 import sys
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from functools import cache
 import structlog
 from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
+from forge_schema.notifications.sender import Sender
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.settings import SweeperSettings
@@ -21,23 +22,26 @@ class ScheduledSettings(SweeperSettings):
 
 
 @cache
-def steps() -> tuple[Tick, Retention]:
-    """Return the tick and retention, whose connections stay open between invocations.
+def steps() -> tuple[Tick, Retention, Sender]:
+    """Return the tick, retention and the sender, whose connections stay open between invocations.
 
     Raises:
         DatabaseUnreachable: the database does not answer; the next invocation tries again.
     """
     configure_log("json", sys.stdout)
     settings = ScheduledSettings.model_validate({})
-    database = Database(settings.database_url, size=1, prepare=settings.prepare).open()
+    database = Database(settings.database_url, size=2, prepare=settings.prepare).open()
     queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-    return settings.tick(queue), settings.retention(queue)
+    return settings.tick(queue), settings.retention(queue), Sender(database)
 
 
 def handler(_event: object, _context: object) -> dict[str, int]:
-    """Tick once, remove what is old, and return how many rows each step moved."""
-    tick, retention = steps()
+    """Tick once, send, remove what is old, and return how many rows each step moved."""
+    tick, retention, sender = steps()
     moved = asdict(tick.run())
+    sender.begin()
     moved |= {f"removed_{what}": count for what, count in asdict(retention.run()).items()}
+    # Lambda halts every thread once this returns.
+    sender.wait()
     structlog.get_logger(__name__).info("ticked", **moved)
     return moved

@@ -1,7 +1,7 @@
-"""Gauges of the whole queue, the same on every server."""
+"""Gauges of the queue, the same on every server."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock
@@ -11,6 +11,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import UNFINISHED_STATES
 from forge_schema.read.gauges import Gauges
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -30,7 +31,7 @@ class Seen:
     now: Row
 
 
-class QueueGauges(Collector):
+class QueueGauges:
     """Runs a few bounded queries. While the database is unavailable, reports only that.
 
     Args:
@@ -50,22 +51,24 @@ class QueueGauges(Collector):
         self._clock = clock
         self._lock = Lock()
         self._gauges: Gauges | None = None
-        self._families: list[Metric] = []
+        self._seen: Seen | None = None
         self._asked_at = float("-inf")
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not query the database."""
-        return ()
+    def registry(self, owner: str | None) -> CollectorRegistry:
+        """Return the gauges that one owner may see; None sees those of all owners."""
+        registry = CollectorRegistry()
+        registry.register(_Gauges(self.families(owner)))
+        return registry
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the cached gauges, or read them now."""
+    def families(self, owner: str | None) -> list[Metric]:
+        """Return the cached gauges, or read them now; with an owner, only that owner's jobs."""
         with self._lock:
             if self._clock() - self._asked_at > FRESH_S:
-                self._families = list(self._asked())
+                self._seen = self._asked()
                 self._asked_at = self._clock()
-            yield from self._families
+            return list(self._shown(owner))
 
-    def _asked(self) -> Iterator[Metric]:
+    def _asked(self) -> Seen | None:
         try:
             if self._gauges is None:
                 self._gauges = Gauges(self._database(), self._ttl)
@@ -73,12 +76,27 @@ class QueueGauges(Collector):
             seen = Seen(gauges.lanes(), gauges.fleet(), gauges.now())
             gauges.count_ended()
         except ForgeError:
-            yield _gauge("database_up", "Whether the database answers.", 0)
+            return None
+        return seen
+
+    def _shown(self, owner: str | None) -> Iterator[Metric]:
+        up = self._seen is not None
+        yield _gauge("database_up", "Whether the database answers.", up)
+        if self._seen is None or self._gauges is None:
             return
-        yield _gauge("database_up", "Whether the database answers.", 1)
-        yield from _of_lanes(seen.lanes)
-        yield from _of_fleet(seen)
-        yield from _ended(gauges)
+        yield from _of_lanes([lane for lane in self._seen.lanes if owner in {None, lane["owner"]}])
+        yield from _of_fleet(self._seen)
+        if owner is None:
+            # They are counted by queue, of all owners.
+            yield from _ended(self._gauges)
+
+
+class _Gauges(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
 
 
 def _of_lanes(lanes: list[Row]) -> Iterator[Metric]:

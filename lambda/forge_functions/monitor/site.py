@@ -13,7 +13,7 @@ def metered(app: FastAPI) -> FastAPI:
     """Add `/metrics` to an app and return the app."""
     services: Services = app.state.services
     meters = app.state.meters = Meters()
-    meters.registry.register(QueueGauges(lambda: services.database, services.settings.ttl))
+    app.state.gauges = QueueGauges(lambda: services.database, services.settings.ttl)
     services.exchanged = meters.exchanged
     app.include_router(metrics.router, include_in_schema=False)
     app.add_middleware(RequestMeter, meters=meters)

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from forge_functions.errors import Refused
 
-PIECE = 1 << 20  # memory used by one upload
+TOGETHER = 1 << 20  # memory used by one upload
 
 
 class Upload:
@@ -29,17 +29,18 @@ class Upload:
             Refused: 413 above the signed size; 422 below it, or for another SHA-256.
         """
         self._check_announced(request.headers.get("Content-Length"))
-        held = bytearray()
+        held: list[bytes] = []
+        kept = 0
         try:
             async for piece in request.stream():
                 self._count(piece)
-                held += piece
-                if len(held) >= PIECE:
-                    await run_in_threadpool(self._keep, bytes(held))
-                    held.clear()
+                held.append(piece)
+                if self._came - kept >= TOGETHER:
+                    await run_in_threadpool(self._keep, held)
+                    held, kept = [], self._came
         except ClientDisconnect as error:
             raise self._too_short() from error
-        await run_in_threadpool(self._keep, bytes(held))
+        await run_in_threadpool(self._keep, held)
         self._check_whole()
 
     def _check_announced(self, length: str | None) -> None:
@@ -52,9 +53,10 @@ class Upload:
         if self._came > self._permit.size:
             raise self._too_large()
 
-    def _keep(self, data: bytes) -> None:
-        self._digest.update(data)
-        self._incoming.write(data)
+    def _keep(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._digest.update(piece)
+            self._incoming.write(piece)
 
     def _check_whole(self) -> None:
         if self._came < self._permit.size:

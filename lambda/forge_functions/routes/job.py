@@ -171,9 +171,7 @@ def tests(
 @router.get("/series")
 def series(service: AsViewer, job_id: JobInPath, which: Annotated[WhichSeries, Query()]) -> Series:
     """Return metrics and samples as the curves of a chart."""
-    return service.findings.series(
-        job_id, attempt=which.attempt, rank=which.rank, keys=which.keys, points=which.points
-    )
+    return service.findings.series(job_id, **vars(which))
 
 
 @router.get("/result")

@@ -1,12 +1,14 @@
-"""Lists of jobs. Non-admins see only their own."""
+"""Lists of jobs and runs. Non-admins see only their own."""
 
 from typing import Annotated
 
 from fastapi import Query, Request
 from forge_schema.model.fields import Id, Text, Word
 from forge_schema.model.job import JobStatus, ListedJob
+from forge_schema.model.results import Experiment, Run
 from forge_schema.model.states import State, StateWord
 from forge_schema.read.jobs import PAGE
+from forge_schema.read.runs.table import Sorted
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsViewer
@@ -26,6 +28,14 @@ class Wanted(Body):
     state: list[State | StateWord] | None = None
     before: IdInPath | None = None
     count: Annotated[int, Field(ge=1, le=PAGE)] = 50
+
+
+# A query is frozen, which mypy does not see.
+class WhichRuns(Body, Sorted):  # type: ignore[misc]
+    """Which runs, and how to sort them: the newest jobs that match a filter."""
+
+    q: Annotated[Text, Field(description="a filter, as on the page of jobs")] = ""
+    owner: Word | None = None
 
 
 class Handle(Body):
@@ -60,6 +70,31 @@ def list_jobs(
         count=wanted.count,
     )
     return Items.page(found, request, wanted.count, lambda last: {"before": last.job_id})
+
+
+@router.get("/runs")
+def runs(service: AsViewer, which: Annotated[WhichRuns, Query()]) -> Items[Run]:
+    """List jobs as runs: with what they were given, measured and found.
+
+    The newest come first, or the newest thousand are sorted.
+    """
+    found = service.findings.runs(
+        which.q,
+        owner=which.owner,
+        sort=which.sort,
+        descending=which.descending,
+        curve=which.curve,
+        count=which.count,
+    )
+    return Items(items=found)
+
+
+@router.get("/experiments")
+def experiments(
+    service: AsViewer, owner: Annotated[Word | None, Query()] = None
+) -> Items[Experiment]:
+    """List experiments with their newest job, the newest first."""
+    return Items(items=service.findings.experiments(owner=owner))
 
 
 @router.get("/job-id", responses=problems(404))

@@ -1,5 +1,6 @@
 """The caller's identity, and short-lived tokens from API keys."""
 
+from datetime import timedelta
 from http import HTTPStatus
 
 from forge_schema.access.api_keys import Keys
@@ -46,4 +47,6 @@ def token(service: AsViewer, shared: Shared) -> Token:
     key = Keys(shared.database, actor=who.actor).valid(who.key_id)
     if key is None:
         raise unauthenticated()
-    return Token(token=short_token.mint(shared, key), expires_in_s=shared.settings.token_lasts_s)
+    lasts_s = shared.settings.token_lasts_s
+    ends = key["now"] + timedelta(seconds=lasts_s)
+    return Token(token=short_token.mint(shared, key, ends), expires_in_s=lasts_s)

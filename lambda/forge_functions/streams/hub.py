@@ -96,12 +96,12 @@ class Hub:
 
     @contextmanager
     def stream(self, worker_id: int) -> Iterator[Ear]:
-        """Lend an ear for a stream. If one worker has too many, the oldest ends."""
+        """Lend an ear for a stream. If one worker has too many, the oldest end."""
         with self.ear(worker_id) as ear:
             streams = self._streams.setdefault(worker_id, [])
             streams.append(ear)
-            if len(streams) > MOST_STREAMS:
-                streams[0].tell(LEAVING)
+            for old in streams[:-MOST_STREAMS]:
+                old.tell(LEAVING)
             try:
                 yield ear
             finally:

@@ -60,6 +60,7 @@ class Ticket:
     actor: str
     worker_id: int
     order: str
+    session: str = ""
 
 
 def digest(order: str) -> str:

@@ -89,7 +89,7 @@ class Keys:
         return row
 
     def valid(self, key_id: str) -> Row | None:
-        """Return a key that is neither revoked nor expired, for a token made from it."""
+        """Return a key or a session that is valid, for a token made from it."""
         return self._database.one("key", again=True, id=key_id)
 
     def _changed(self, statement: str, key_id: str, **params: object) -> None:

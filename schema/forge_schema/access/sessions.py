@@ -1,4 +1,4 @@
-"""Sessions of people in a browser: keys that act for a person or for another key."""
+"""Sessions of people, in a browser or a terminal: keys that act for a person or another key."""
 
 import secrets
 from datetime import timedelta
@@ -17,7 +17,7 @@ class Sessions:
         self._database = database
 
     def begin(
-        self, acts_for: str, owner: str, role: Role, *, address: str, lasts: timedelta
+        self, acts_for: str, owner: str, role: Role, *, name: str, address: str, lasts: timedelta
     ) -> Row | None:
         """Begin a session and return it, or None if what it acts for is not valid any more.
 
@@ -25,7 +25,8 @@ class Sessions:
             acts_for: the actor, `key:` and the id of an API key, or `oidc:` and a person's.
             owner: the owner whose jobs it can reach.
             role: what it may do.
-            address: where the browser is.
+            name: its name in lists.
+            address: where the person is.
             lasts: the time until it expires.
         """
         session_id = secrets.token_hex(ID_BYTES)
@@ -35,7 +36,7 @@ class Sessions:
             id=session_id,
             owner=owner,
             role=role.value,
-            name=f"browser at {address}",
+            name=name,
             hash=tokens.mint(TokenKind.KEY, session_id)[1],
             lasts=lasts,
             actor=acts_for,
@@ -45,7 +46,8 @@ class Sessions:
 
     def valid(self, session_id: str) -> Row | None:
         """Return a session that has not ended, with the hash of its key, or None."""
-        return self._database.one("session", again=True, id=session_id)
+        row = self._database.one("key", again=True, id=session_id)
+        return row if row and row["acts_for"] else None
 
     def end(self, session_id: str, *, actor: str) -> None:
         """End a session for good. Idempotent."""

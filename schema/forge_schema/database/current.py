@@ -3,13 +3,14 @@
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
+from typing import Any
 
 import psycopg
 
 from forge_schema.database.statements import definitions
 
 # The newest migration. All numbers have the same length, so text order is their order.
-HEAD = "0040"
+HEAD = "0047"
 # The digest is this view's comment: an upgrade drops the views first, and so the digest.
 NOTED_ON = "job_status"
 FOUND = f"SELECT version_num, obj_description('{NOTED_ON}'::regclass) FROM alembic_version"  # noqa: S608 - ours
@@ -18,6 +19,14 @@ MONTHS = """
     FROM unnest(ARRAY['attempt_row', 'event', 'metric', 'sample']) AS parent
     WHERE to_regclass(parent) IS NOT NULL
 """
+
+
+def revision_of(connection: psycopg.Connection[Any]) -> str | None:
+    """Return the revision of the database, None if it has no tables of ours."""
+    if connection.execute("SELECT to_regclass('alembic_version')").fetchone() == (None,):
+        return None
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return row[0] if row else None
 
 
 def mark() -> str:

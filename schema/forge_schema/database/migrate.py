@@ -9,10 +9,18 @@ from alembic.config import Config
 from sqlalchemy import MetaData
 
 from forge_schema.database import report_role
+from forge_schema.database.current import HEAD, revision_of
+from forge_schema.model.errors import ForgeError
 
 # Alembic keeps its state in process-wide globals.
 ONE_AT_A_TIME = Lock()
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+class NewerDatabase(ForgeError):
+    """A later version has upgraded the database, so this one must leave it as it is."""
+
+    code = "newer_database"
 
 
 def sqlalchemy_url(url: str) -> str:
@@ -40,11 +48,26 @@ def upgrade(url: str, revision: str = "head") -> None:
 
     Raises:
         psycopg.OperationalError: the database cannot be reached.
+        NewerDatabase: a later version has upgraded it.
         ValueError: `url` is not a `postgresql://` URL.
     """
     sqlalchemy_url(url)
     # Alembic's own error for an unreachable host is a page long.
     with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
+        refuse_newer(revision_of(connection))
         report_role.make(connection)
     with ONE_AT_A_TIME:
         command.upgrade(config(url), revision)
+
+
+def refuse_newer(found: str | None) -> None:
+    """Refuse a revision that is not among ours.
+
+    Raises:
+        NewerDatabase: it is a later one.
+    """
+    if found is not None and found > HEAD:
+        raise NewerDatabase(
+            f"the database is at revision {found}, and this version knows those up to {HEAD}",
+            hint="servers and workers of this version work with it; upgrade with the newer version",
+        )

@@ -49,6 +49,8 @@ LACKS = (
 )
 # The server or its tables may have changed since the connection was made.
 STALE = (psycopg.InternalError, psycopg.ProgrammingError, psycopg.NotSupportedError)
+# It takes no writes any more, or an upgrade gave a view columns that prepared statements lack.
+LEAVES_ALL = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.FeatureNotSupported)
 
 
 class Connection(psycopg.Connection[Row]):
@@ -247,8 +249,14 @@ class Database:
 
     def together(self, *statements: Statement) -> list[list[Row]]:
         """Run statements in one transaction and return the rows of each; raises as `rows`."""
-        with self._guard(), self._explaining(), self._lent() as connection:
-            return connection.together(statements)
+        with self._guard(), self._explaining():
+            try:
+                with self._lent() as connection:
+                    return connection.together(statements)
+            except psycopg.errors.FeatureNotSupported:
+                # It was rolled back, and the next connection is a new one.
+                with self._lent() as connection:
+                    return connection.together(statements)
 
     def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
         for attempt in stamina.retry_context(
@@ -335,8 +343,8 @@ class Database:
 
     def _give_up(self, connection: Connection, error: Exception) -> None:
         connection.close()
-        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-            # The other connections lead to the same server.
+        if isinstance(error, LEAVES_ALL):
+            # The other connections lead to the same server, and have the same statements.
             self._pool.drain()
 
     def _check(self, connection: Connection) -> None:
@@ -365,7 +373,7 @@ def run(connection: Connection, name: str, params: Mapping[str, object]) -> list
 def explicable(error: psycopg.Error) -> bool:
     """Tell whether the database caused an error, rather than the statement."""
     unable = isinstance(error, psycopg.InternalError) and (error.sqlstate or "").startswith(UNABLE)
-    return unable or isinstance(error, (psycopg.OperationalError, *LACKS))
+    return unable or isinstance(error, (psycopg.OperationalError, *LACKS, *LEAVES_ALL))
 
 
 def explained(error: Exception, url: str) -> DatabaseUnreachable:
@@ -378,6 +386,10 @@ def explained(error: Exception, url: str) -> DatabaseUnreachable:
         none = "alembic_version" in first_line
         lack = "has no Forge tables" if none else f"must be upgraded: {first_line}"
         return NotMigrated(f"the database {place} {lack}", hint="run `forge db upgrade` on it")
+    if isinstance(error, psycopg.errors.FeatureNotSupported):
+        return DatabaseUnreachable(
+            f"the database {place} has just been upgraded: {first_line}", hint="try again"
+        )
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return DatabaseUnreachable(
             f"the database {place} takes no writes: {first_line}",

@@ -33,6 +33,7 @@ class Prepared:
         self._formats = [PyFormat.AUTO] * len(self._order)
         # An integer's type depends on its size, so one statement may be prepared several times.
         self._names: dict[tuple[int, ...], bytes] = {}
+        self._made = 0
         self._columns: list[str] = []
         self._transformer = Transformer(connection)
 
@@ -42,6 +43,15 @@ class Prepared:
         Raises:
             psycopg.Error: as a cursor would.
         """
+        try:
+            return self._rows(params)
+        except psycopg.errors.FeatureNotSupported:
+            # An upgrade gave a view other columns. Postgres found that before it did anything.
+            self._names.clear()
+            self._columns.clear()
+            return self._rows(params)
+
+    def _rows(self, params: Mapping[str, object]) -> list[dict[str, Any]]:
         adapt = self._transformer
         values = adapt.dump_sequence([params[name] for name in self._order], self._formats)
         types = adapt.types or ()
@@ -63,7 +73,8 @@ class Prepared:
         return dict(zip(self._columns, values, strict=True))
 
     def _prepare(self, types: tuple[int, ...]) -> bytes:
-        name = f"{self._name}_{len(self._names)}".encode()
+        name = f"{self._name}_{self._made}".encode()
+        self._made += 1
         self._check(self._pgconn.prepare(name, self._query, types))
         self._names[types] = name
         return name

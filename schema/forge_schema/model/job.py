@@ -31,7 +31,7 @@ from forge_schema.model.states import (
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Fields of a job that are only shown to people. A server of the version before refuses new ones.
-SHOWN = frozenset({"git", "environment"})
+SHOWN = frozenset({"git", "environment", "experiment"})
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
@@ -96,8 +96,8 @@ class JobStatus(Record):
     """The state of a job; `progress` is the fraction done, 0 to 1.
 
     `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
-    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. `sweep` is
-    the benchmark that it belongs to.
+    needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. It belongs
+    to an `experiment`, and to a benchmark, its `sweep`, if they are set.
     """
 
     job_id: int
@@ -125,6 +125,7 @@ class JobStatus(Record):
     nodes: int = 1
     workers: list[str] = Field(default_factory=list)
     sweep: str | None = None
+    experiment: str | None = None
 
     @property
     def terminal(self) -> bool:

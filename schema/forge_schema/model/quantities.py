@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 MIB = 1 << 20
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -100,13 +100,16 @@ def _short(number: float, digits: int) -> str:
     return text.removesuffix(".0") if digits else text
 
 
-Duration = Annotated[float, BeforeValidator(seconds)]
+_Duration = Annotated[str, Field(pattern=rf"^\s*(\d+(\.\d+)?|({_PART.pattern}\s*)+)\s*$")]
+_Size = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*[KkMmGgTt]?([Ii]?[Bb])?\s*$")]
+
+Duration = Annotated[float, BeforeValidator(seconds, json_schema_input_type=float | _Duration)]
 """Seconds, from a number or from text such as `1h30m`."""
 
-Capacity = Annotated[int, BeforeValidator(capacity)]
+Capacity = Annotated[int, BeforeValidator(capacity, json_schema_input_type=_Size)]
 """Bytes of memory or disk, from text such as `512MiB`."""
 
-Size = Annotated[int, BeforeValidator(size)]
+Size = Annotated[int, BeforeValidator(size, json_schema_input_type=_Size)]
 """Bytes, from text such as `512MiB`."""
 
 

@@ -1,5 +1,7 @@
-"""Results of jobs: result, tests, metrics, and the points of sweeps."""
+"""Results of jobs: result, tests, metrics, the points of sweeps, and runs."""
 
+import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -7,6 +9,15 @@ from pydantic import Field
 
 from forge_schema.model.fields import Open, Record
 from forge_schema.model.states import Reason, State, Verdict
+
+# The fields of a run that are columns as they are.
+FIELDS = (
+    *("job_id", "name", "state", "experiment", "sweep", "owner", "attempt", "reason"),
+    *("seconds", "gpu_seconds", "cost", "revision", "submitted_at", "finished_at"),
+)
+TABLES = ("parameters", "metrics", "result")
+KINDS = ("best", "min", "max", "last")
+LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 
 
 class Result(Record):
@@ -117,3 +128,129 @@ class SweepCancelled(Record):
 
     cancelled: int
     running: int
+
+
+class Measured(Record):
+    """The last, the least and the greatest value of a metric."""
+
+    last: float
+    min: float
+    max: float
+
+
+class Run(Record):
+    """A job with its parameters, metrics, result and costs.
+
+    `seconds` is how long its program ran in all attempts, `revision` the git commit of its code,
+    which was `dirty` if more was changed. `curve` is the outline of the metric that was wanted.
+    """
+
+    job_id: int
+    name: str
+    owner: str
+    experiment: str | None = None
+    sweep: str | None = None
+    state: Open[State]
+    reason: Open[Reason] | None = None
+    attempt: int = 0
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    metrics: dict[str, Measured] = Field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    seconds: float = 0
+    gpu_seconds: float | None = None
+    cost: float | None = None
+    revision: str | None = None
+    dirty: bool = False
+    submitted_at: datetime
+    finished_at: datetime | None = None
+    curve: list[float] | None = None
+
+    def value(self, column: str) -> Any:  # noqa: ANN401 - whatever the job reported
+        """Return the value in a column, None if it has none.
+
+        A column is a field, or the name of a parameter, a metric or a key of the result, which
+        `parameters.`, `metrics.` or `result.` before it tells apart. Of a metric, that is the last
+        value; `loss.min`, `loss.max` and `loss.best` are others.
+        """
+        if column in FIELDS:
+            return getattr(self, column)
+        table, _, key = column.partition(".")
+        if table in TABLES and key:
+            return self._of(table, key)
+        found = (self._of(table, column) for table in TABLES)
+        return next((value for value in found if value is not None), None)
+
+    def _of(self, table: str, key: str) -> Any:  # noqa: ANN401 - as above
+        if table == "metrics":
+            return self._measured(key)
+        found: Any = (self.parameters if table == "parameters" else self.result) or {}
+        if key in found:
+            return found[key]
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    def _measured(self, key: str) -> float | None:
+        if measured := self.metrics.get(key):
+            return measured.last
+        name, _, kind = key.rpartition(".")
+        measured = self.metrics.get(name)
+        if measured is None or kind not in KINDS:
+            return None
+        if kind == "best":
+            kind = "min" if lower_is_better(name) else "max"
+        value: float = getattr(measured, kind)
+        return value
+
+
+class Experiment(Record):
+    """An experiment of an owner, and its newest job."""
+
+    owner: str
+    experiment: str
+    job_id: int
+    submitted_at: datetime
+
+
+def lower_is_better(key: str) -> bool:
+    """Tell whether the least value of a metric is its best: that of a loss, an error or a time."""
+    return LOWER.search(key.lower()) is not None
+
+
+def in_order(runs: Iterable[Run], column: str, *, descending: bool = False) -> list[Run]:
+    """Return runs in the order of a column; those without a value come last."""
+    rows = [(run.value(column), run) for run in runs]
+    said = [row for row in rows if row[0] is not None]
+    said.sort(key=lambda row: _rank(row[0]), reverse=descending)
+    return [run for _, run in said] + [run for value, run in rows if value is None]
+
+
+def _rank(value: object) -> tuple[int, Any]:
+    if isinstance(value, bool | int | float):
+        return 0, value
+    return (1, value) if isinstance(value, datetime) else (2, str(value))
+
+
+def columns_of(runs: Iterable[Run], table: str) -> list[str]:
+    """Return the keys that any run has in its parameters, metrics or result."""
+    return list(dict.fromkeys(key for run in runs for key in getattr(run, table) or {}))
+
+
+def differing(runs: list[Run]) -> list[str]:
+    """Return the parameters in which runs differ; of a single run, all."""
+    keys = columns_of(runs, "parameters")
+    several = len(runs) > 1
+    return [
+        key
+        for key in keys
+        if not several or len({str(run.parameters.get(key)) for run in runs}) > 1
+    ]
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with a column for each key of an object in it, and in that: `parameters.lr`."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        inner = flat(value) if isinstance(value, Mapping) else None
+        found |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
+    return found

@@ -127,6 +127,10 @@ OF_A_GANG: list[JsonValue] = [
     },
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
+BOTH_OR_NEITHER: list[JsonValue] = [
+    {"properties": {"attempt": {"type": kind}, "number": {"type": kind}}, "required": [*required]}
+    for kind, required in (("null", ()), ("integer", ("attempt", "number")))
+]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
     {"properties": {"parallel": NOTHING}},
@@ -246,6 +250,8 @@ class Stall(KnownFields, BaseModel):
 class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job: its newest, or one given by attempt and number."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": BOTH_OR_NEITHER})
+
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None
     number: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] | None = None
@@ -286,6 +292,7 @@ class JobSpec(KnownFields, BaseModel):
     parameters: Annotated[
         dict[Parameter, Scalar], Field(max_length=50, json_schema_extra=NO_OTHER)
     ] = {}
+    experiment: Name | None = None
     sweep: Annotated[Name, Field(pattern=SWEEP)] | None = None
     parallel: Parallel | None = None
     junit: RelativePath | None = None

@@ -61,7 +61,8 @@ A_PUT: JsonDict = {
 }
 # Maximum number of rows, leases and objects in one request.
 ROWS = 5000
-LEASES = 10_000
+# A heartbeat with more leases would be larger than the server takes.
+LEASES = 500
 OBJECTS = 100
 Part = Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC]
 

@@ -22,7 +22,7 @@ Run: TypeAlias = tuple[str, dict[str, Any]]
 # The columns of `job` that are fields of the request and the same for the jobs of a group.
 COLUMNS = (
     *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
-    *("timeout_s", "delay_s", "sweep"),
+    *("timeout_s", "delay_s", "sweep", "experiment"),
 )
 # Retention may remove a lane again before it is used.
 TRIES = 5

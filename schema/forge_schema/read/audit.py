@@ -59,6 +59,9 @@ ACTIONS: Mapping[str, str] = {
     "schedule_paused": "A schedule was paused.",
     "schedule_resumed": "A schedule was resumed.",
     "schedule_removed": "A schedule was removed.",
+    "notification_kept": "A notification was saved.",
+    "notification_removed": "A notification was removed.",
+    "notifier_set": "The mail server, its sender or the reach of notifications was changed.",
     # Access
     "key_created": "An API key was created.",
     "key_rotated": "An API key got a new secret.",

@@ -35,7 +35,7 @@ class Gauges:
         self.ended: dict[tuple[str, str], Tally] = defaultdict(Tally)
 
     def lanes(self) -> list[Row]:
-        """Return each lane's queue, shape and jobs by state; `oldest_s` is the longest wait."""
+        """Return lanes: owner, queue, shape and jobs by state; `oldest_s` is the longest wait."""
         return self._database.rows("gauge_lanes", again=True, most=MOST)
 
     def fleet(self) -> list[Row]:

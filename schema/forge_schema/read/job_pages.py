@@ -26,7 +26,7 @@ PLACES = {
 CANCELS = (Reason.CANCELLED, Reason.DEPENDENCY_FAILED)
 # Keys that the index itself answers.
 INDEXED = {"owner", "queue", "since"}
-WAYS = ("all", "lane", "sweep", "lease", "ready", "scheduled", "held")
+WAYS = ("all", "lane", "sweep", "experiment", "lease", "ready", "scheduled", "held", "ids")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def page(
         count: maximum number of jobs.
     """
     # One extra row tells whether there is a next page.
-    params = {**_conditions(wanted), **_ways(wanted, owner), "count": count + 1, "owner": owner}
+    ways = _ways(wanted, owner)
+    params = {**_conditions(wanted), **ways, "count": count + 1, "owner": owner, "ids": None}
     params["look"] = LOOK if wanted.words or set(wanted.terms) - INDEXED else count + 1
     params["sortable"] = SORTABLE
     rows = database.rows("page_jobs", again=True, before=before or NEWEST, **params)
@@ -72,6 +73,17 @@ def page(
         return Page(jobs[:count], jobs[count - 1]["job_id"], said["looked"])
     more = said["looked"] == said["reach"] and not said["past"]
     return Page(jobs, said["lowest"] if more else None, said["looked"])
+
+
+def among(
+    database: Database, wanted: Filter, job_ids: Collection[int], *, owner: str | None = None
+) -> list[Row]:
+    """Return those of some jobs that match a filter, as on a page."""
+    chosen = {f"by_{way}": way == "ids" for way in WAYS}
+    params = {**_conditions(wanted), **_ways(wanted, owner), **chosen, "ids": list(job_ids)}
+    many = {"look": len(job_ids), "count": len(job_ids), "sortable": SORTABLE, "by_reasons": []}
+    rows = database.rows("page_jobs", again=True, before=NEWEST, owner=owner, **{**params, **many})
+    return [row for row in rows if row["job_id"]]
 
 
 def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
@@ -85,15 +97,18 @@ def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
         "in_lanes": in_lanes,
         "by_reasons": reasons,
         "sweeps": list(wanted.values("sweep")),
+        "experiments": list(wanted.values("experiment")),
         **{f"by_{way}": way in ways for way in WAYS},
     }
 
 
 def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
     """Return the states and reasons of jobs that may match; None means any."""
-    sweeps, reasons = (wanted.values(key) for key in ("sweep", "reason"))
-    if sweeps and not any(_is_glob(sweep) for sweep in sweeps):
-        return {"sweep"}, []
+    for key in ("sweep", "experiment"):
+        names = wanted.values(key)
+        if names and not any(_is_glob(name) for name in names):
+            return {key}, []
+    reasons = wanted.values("reason")
     if wanted.values("worker"):
         return {"lease"}, []
     if wanted.values("waits"):
@@ -126,6 +141,7 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
         "names": _likes(wanted, "name"),
         "workers": _likes(wanted, "worker"),
         "in_sweeps": _likes(wanted, "sweep"),
+        "in_experiments": _likes(wanted, "experiment"),
         "words": [f"%{_like(word)}%" for word in wanted.words] or None,
         "labels": Jsonb(labels),
         "since": wanted.since,

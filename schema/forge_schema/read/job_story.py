@@ -50,6 +50,10 @@ class JobStory:
         rows = self._rows("artifact", path=path)
         return rows[0] if rows else None
 
+    def checkpoint(self, attempt: int, number: int) -> list[Row]:
+        """Return the `rank` and the `key` of each part of a complete checkpoint."""
+        return self._rows("checkpoint_parts", attempt=attempt, number=number)
+
     def asked(self) -> dict[str, Any]:
         """Return the fields of `JobSpec` that submit the same job again, without its owner."""
         (row,) = self._rows("job_asked")

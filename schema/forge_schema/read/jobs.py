@@ -42,6 +42,15 @@ class Jobs:
         count: int = 50,
     ) -> list[Row]:
         """Return up to `count` jobs that match a filter, newest first."""
+        ids = self.ids(wanted, owner=owner, before=before, count=count)
+        found = self._database.rows("listed_jobs", again=True, job_ids=ids)
+        rows = {row["job_id"]: row for row in found}
+        return [rows[job_id] for job_id in ids]
+
+    def ids(
+        self, wanted: Filter, *, owner: str | None = None, before: int | None = None, count: int
+    ) -> list[int]:
+        """Return the ids of up to `count` jobs that match a filter, newest first."""
         ids: list[int] = []
         count = min(count, PAGE)
         # A page examines a limited number of jobs, so a short one may have a next one.
@@ -52,9 +61,7 @@ class Jobs:
             before = page.before
             if before is None:
                 break
-        found = self._database.rows("listed_jobs", again=True, job_ids=ids)
-        rows = {row["job_id"]: row for row in found}
-        return [rows[job_id] for job_id in ids]
+        return ids
 
     def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:
         """Return the status of some jobs in one query.

@@ -82,6 +82,13 @@ REPORTS: dict[str, Report] = {
         time="submitted_at",
         day=day_of("submitted_at"),
     ),
+    "runs": Report(
+        "every job with what it was given, measured and found",
+        ("experiment", "sweep", "owner", "name", "state", "reason", "revision", "day"),
+        {"jobs": ROWS, **sums("seconds", "gpu_seconds", "cost")},
+        time="submitted_at",
+        day=day_of("submitted_at"),
+    ),
     "claims": Report("every claim, and the wait before it", PLACE, WAIT, time="claimed_at"),
     "cost": Report(
         "the cost of jobs, useful and wasted",

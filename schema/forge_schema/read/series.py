@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,13 +28,18 @@ SLACK = timedelta(hours=1)
 class Wanted:
     """Which series: by default all keys of rank 0, its metrics joined over all attempts.
 
-    `points` is the maximum number of points of each.
+    `points` is the maximum number of points of each. With `since` and `until`, only the part of
+    them between two values of `x`: a step, or a time in Unix seconds. Samples have no steps, so a
+    range of steps leaves them whole.
     """
 
     attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
     rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
     keys: Annotated[Sequence[Word], Field(max_length=MOST_KEYS)] | None = None
     points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = POINTS
+    x: Literal["step", "time"] = "step"
+    since: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    until: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 class Series:
@@ -79,8 +85,8 @@ class Series:
             "keys": list(wanted.keys) if wanted.keys else None,
             "most_keys": MOST_KEYS,
         }
-        metrics = self._metrics(found, most)
-        samples = self._samples(found[-1], most)
+        metrics = self._metrics(found, wanted, most)
+        samples = self._samples(found[-1], wanted, most)
         left_off = sum(rows[0]["left_off"] for rows in (metrics, samples) if rows)
         old, current = _apart(metrics)
         shown = {key: found[-1][key] for key in ("attempt", "since", "until", "running")}
@@ -93,20 +99,36 @@ class Series:
             "joins": [_join(run) for run in found[1:]],
         }
 
-    def _metrics(self, runs: list[Row], most: Row) -> list[Row]:
+    def _metrics(self, runs: list[Row], wanted: Wanted, most: Row) -> list[Row]:
         bounds = {
             "tokens": [run["token"] for run in runs],
             "since": [run["since"] - SLACK for run in runs],
             "until": [run["until"] + SLACK for run in runs],
             "below": [run["below"] for run in runs],
+            "by_step": wanted.x == "step",
+            "since_x": -inf if wanted.since is None and wanted.until is not None else wanted.since,
+            "until_x": wanted.until,
         }
         return self._database.rows("series_metrics", again=True, bytes=BYTES, **bounds, **most)
 
-    def _samples(self, run: Row, most: Row) -> list[Row]:
-        bounds = {"since": run["since"] - SLACK, "until": run["until"] + SLACK}
+    def _samples(self, run: Row, wanted: Wanted, most: Row) -> list[Row]:
+        since, until = run["since"] - SLACK, run["until"] + SLACK
+        if wanted.x == "time":
+            since, until = _within(since, until, wanted)
+        bounds = {"since": since, "until": until}
         return self._database.rows(
             "series_samples", again=True, token=run["token"], **bounds, **most
         )
+
+
+def _within(since: datetime, until: datetime, wanted: Wanted) -> tuple[datetime, datetime]:
+    """Return the part of a time that is wanted; empty if none of it is."""
+    first, last = since.timestamp(), until.timestamp()
+    first = max(first, first if wanted.since is None else wanted.since)
+    last = min(last, last if wanted.until is None else wanted.until)
+    if first > last:
+        return until, since
+    return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
 
 
 def _apart(rows: list[Row]) -> tuple[list[Row], list[Row]]:

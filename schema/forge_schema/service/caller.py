@@ -23,12 +23,16 @@ class Forbidden(ForgeError):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller; `key_id` is set if the request carried the API key itself."""
+    """An authenticated caller; `key_id` is set if the request carried the API key itself.
+
+    `session` is the id of the session that the request came in, if any.
+    """
 
     owner: str
     role: Role
     actor: str
     key_id: str | None = None
+    session: str = ""
 
     @property
     def admin(self) -> bool:

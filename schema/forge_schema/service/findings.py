@@ -1,13 +1,17 @@
-"""The verbs about what jobs found out: results, tests, metrics, and sweeps."""
+"""The verbs about what jobs found out: results, tests, metrics, runs, and sweeps."""
 
 from collections.abc import Sequence
+from typing import Literal
 
+from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.results import (
+    Experiment,
     JobTest,
     LastMetric,
     MetricLine,
     Result,
+    Run,
     Series,
     SweepCancelled,
     SweepPoint,
@@ -17,6 +21,9 @@ from forge_schema.model.states import Role, Verdict
 from forge_schema.read import series as curves
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
+from forge_schema.read.runs.table import Sorted
+from forge_schema.read.runs.table import experiments as read_experiments
+from forge_schema.read.runs.table import runs as read_runs
 from forge_schema.service.caller import Verbs
 
 
@@ -51,9 +58,12 @@ class Findings(Verbs):
         rank: int = 0,
         keys: Sequence[str] | None = None,
         points: int = curves.POINTS,
+        x: Literal["step", "time"] = "step",
+        since: float | None = None,
+        until: float | None = None,
     ) -> Series:
         """Return metrics and samples as curves, as `read.series`."""
-        wanted = curves.Wanted(attempt=attempt, rank=rank, keys=keys, points=points)
+        wanted = curves.Wanted(attempt, rank, keys, points, x, since, until)
         self._visible(job_id)
         return Series.model_validate(curves.Series(self._database).of(job_id, wanted))
 
@@ -80,6 +90,33 @@ class Findings(Verbs):
         self._visible(job_id)
         rows = self._jobs.last_metrics(job_id, rank=rank, attempt=attempt)
         return [LastMetric.model_validate(row) for row in rows]
+
+    def runs(
+        self,
+        query: str = "",
+        *,
+        owner: str | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        curve: str | None = None,
+        count: int = PAGE,
+    ) -> list[Run]:
+        """Return jobs that match a filter as runs, as `read.runs`.
+
+        Raises:
+            FilterInvalid: the query is not a filter.
+        """
+        wanted = parse(query).seen_by(self.caller.owner)
+        if self.caller.scope is not None and owner not in {None, self.caller.owner}:
+            return []
+        how = Sorted(sort=sort, descending=descending, curve=curve, count=min(count, PAGE))
+        return read_runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
+
+    def experiments(self, *, owner: str | None = None) -> list[Experiment]:
+        """Return the newest experiments of an owner, of all for an admin who names none."""
+        if self.caller.scope is not None and owner not in {None, self.caller.owner}:
+            return []
+        return read_experiments(self._database, self.caller.scope or owner)
 
     def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
         """Return the number of a sweep's jobs in each state."""

@@ -47,6 +47,7 @@ from forge_schema.read.report_definitions import REPORTS
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
 from forge_schema.service.findings import Findings
+from forge_schema.service.notifications import Notifying
 from forge_schema.service.schedules import Scheduling
 from forge_schema.shell import ShellWanted
 from forge_schema.storage import ObjectMissing, keys
@@ -69,6 +70,11 @@ class Service(Scheduling):
     def findings(self) -> Findings:
         """The verbs about what jobs found out."""
         return Findings(self.caller, self._open_database)
+
+    @cached_property
+    def notifications(self) -> Notifying:
+        """The verbs about notifications."""
+        return Notifying(self.caller, self._open_database)
 
     def me(self) -> Myself:
         """Return who asks."""

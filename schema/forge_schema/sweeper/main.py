@@ -16,6 +16,7 @@ from forge_schema.database.pool import Database
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
+from forge_schema.notifications.sender import Sender
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.settings import SweeperSettings
 from forge_schema.sweeper.sweeper import Sweeper
@@ -57,10 +58,12 @@ def serve(settings: ProcessSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: leave.put(number))
     url, limit_s = settings.database_url, statement_limit_s(settings.sweep_s)
-    with Database(url, size=2, prepare=settings.prepare, statement_s=limit_s) as database:
+    with Database(url, size=4, prepare=settings.prepare, statement_s=limit_s) as database:
         queue = Queue(database, actor="sweeper", ttl=settings.ttl)
         tick, retention = settings.tick(queue), settings.retention(queue)
-        sweeper = Sweeper(tick, period_s=settings.sweep_s, retention=retention)
+        sweeper = Sweeper(
+            tick, period_s=settings.sweep_s, retention=retention, sender=Sender(database)
+        )
         server = health_server(sweeper, settings.health_host, settings.health_port)
         Thread(target=server.serve_forever, name="health", daemon=True).start()
         sweeper.start()

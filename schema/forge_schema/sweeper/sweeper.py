@@ -14,6 +14,7 @@ from time import monotonic
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from forge_schema.notifications.sender import Sender
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.tick import Tick
 
@@ -25,12 +26,13 @@ TURN_SHARE = 0.8
 # Much less than a worker waits before it looks by itself.
 WAKE_EVERY_S = 2.0
 RETAIN_EVERY_S = 60.0
+SEND_EVERY_S = 2.0
 
 log = structlog.get_logger(__name__)
 
 
 class Sweeper:
-    """Ticks every `period_s` seconds in its own thread, and removes old jobs in another.
+    """Ticks every `period_s` seconds in its own thread; removes old jobs and sends in others.
 
     `clock` returns the time in seconds. Errors in `logged` have been logged by whoever raised them.
     """
@@ -41,11 +43,13 @@ class Sweeper:
         *,
         period_s: float,
         retention: Retention | None = None,
+        sender: Sender | None = None,
         logged: tuple[type[Exception], ...] = (),
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._tick = tick
         self._retention = retention
+        self._sender = sender
         self._logged = logged
         self._period_s = period_s
         self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
@@ -66,6 +70,8 @@ class Sweeper:
         self._scheduler.add_job(self.wake_again, "interval", seconds=WAKE_EVERY_S)
         if self._retention is not None:
             self._scheduler.add_job(self.retain, "interval", seconds=RETAIN_EVERY_S)
+        if self._sender is not None:
+            self._scheduler.add_job(self.send, "interval", seconds=SEND_EVERY_S)
         self._scheduler.start()
 
     def end(self) -> None:
@@ -73,6 +79,8 @@ class Sweeper:
         if self._retention is not None:
             self._retention.end()
         self._scheduler.shutdown(wait=True)
+        if self._sender is not None:
+            self._sender.end()
 
     def tick(self) -> None:
         """Tick once, if it is time. A failure is logged, and the next tick tries again."""
@@ -95,6 +103,16 @@ class Sweeper:
             self._tick.wake_again()
         except Exception as error:  # noqa: BLE001 - as above
             self._failed("wake_failed", error)
+
+    def send(self) -> None:
+        """Begin to send the notifications that are due, if this sweeper works."""
+        if not self._active:
+            return
+        assert self._sender is not None  # noqa: S101 - else it is not scheduled
+        try:
+            self._sender.begin()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed("sending_failed", error)
 
     def retain(self) -> None:
         """Remove what is old. A failure is logged, and the next round continues."""

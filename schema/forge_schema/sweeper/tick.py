@@ -12,6 +12,7 @@ from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
+from forge_schema.notifications.noticing import Noticing
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.reservation import PATIENCE_S
@@ -81,6 +82,7 @@ class Moved:
     thinned: int = 0
     fired: int = 0
     settled: int = 0
+    noticed: int = 0
 
 
 class Tick:
@@ -112,6 +114,7 @@ class Tick:
         self._moves = Moves(queue)
         self._ageing = Ageing(queue.database, ages)
         self._due_schedules = DueSchedules(queue.database)
+        self._noticing = Noticing(queue.database)
         least = min(LATE_LEAST, queue.ttl / 2)
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
@@ -143,6 +146,10 @@ class Tick:
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
             "thinned": self._ageing.thin,
+            # Last, so that it sees what the steps before it ended.
+            "noticed": self._noticing.notice,
+            "judged": lambda: _batches(self._noticing.judge),
+            "forgotten": lambda: _batches(self._noticing.forget),
         }
         failed: list[Exception] = []
         moved = {name: _guarded(name, step, failed) for name, step in steps.items()}

@@ -96,6 +96,9 @@ forge report show cost --since yesterday
 forge report show costs
 forge template show nothing
 forge schedule add "every day" -- true
+forge notification add ops
+forge notification add ops --webhook ftp://x
+forge notification test nothing
 forge doctor
 forge --url http://127.0.0.1:1 ps
 forge --url example ps

@@ -10,7 +10,7 @@ from chaos.faults.disk import DiskFull
 from chaos.faults.hosts import HostKilled, HostPaused
 from chaos.faults.network import AnswersLost, CutOff, Refused, SlowLink
 from chaos.faults.partition import Partition
-from chaos.faults.services import EngineKilled, EngineStopped, ServiceKilled
+from chaos.faults.services import EngineKilled, EngineStopped, ServerReplaced, ServiceKilled
 from chaos.faults.storage import StoreIll
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ KINDS: tuple[type[Fault], ...] = (
     AnswersLost,
     StoreIll,
     ServiceKilled,
+    ServerReplaced,
     EngineKilled,
     EngineStopped,
     DiskFull,

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 
 class Fault(ABC):
-    """A kind of fault; `weight` is its frequency, `lasts` its shortest and longest seconds."""
+    """A kind of fault; `weight` is its frequency, `lasts` its shortest and longest seconds.
+
+    One that comes every `every_s` seconds has no weight.
+    """
 
     name: ClassVar[str]
     weight: ClassVar[float] = 1.0
     lasts: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    every_s: ClassVar[float] = 0.0
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
@@ -40,4 +44,4 @@ class Fault(ABC):
 
     def kind(self) -> Kind:
         """Return the data for the schedule."""
-        return Kind(self.name, self.weight, tuple(self.targets()), *self.lasts)
+        return Kind(self.name, self.weight, tuple(self.targets()), *self.lasts, self.every_s)

@@ -1,11 +1,13 @@
-"""A server, a sweeper or the container engine is killed and restarted."""
+"""A server, a sweeper or the container engine is killed and restarted, or a server replaced."""
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from chaos.faults.fault import Fault
 from chaos.options import TTL_S
+from chaos.parts.fleet import LEAVE_S
 
 if TYPE_CHECKING:
     from random import Random
@@ -25,6 +27,28 @@ class ServiceKilled(Fault):
         member = self.bed.member(target)
         member.leave_alone()
         member.kill()
+
+    def heal(self, target: str) -> None:
+        self.bed.member(target).resume()
+
+
+class ServerReplaced(Fault):
+    """A server leaves, and one of the other version takes its place: an upgrade, or a way back."""
+
+    name = "server replaced"
+    every_s = 60.0
+
+    def targets(self) -> list[str]:
+        return [one.name for one in self.bed.servers] if self.bed.proxy else []
+
+    def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  nothing is left to chance
+        server = self.bed.member(target)
+        server.leave_alone()
+        server.send(signal.SIGTERM)
+        if server.ended(LEAVE_S) is None:
+            raise RuntimeError(f"{target} does not leave")
+        if self.bed.old is not None:
+            server.also = {} if server.also else self.bed.old.environment
 
     def heal(self, target: str) -> None:
         self.bed.member(target).resume()

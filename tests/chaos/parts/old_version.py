@@ -75,9 +75,14 @@ def old_version(folder: Path) -> OldVersion | None:
     asked = ("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)
     if not (ROOT / ".git").exists() or not (added := _git(*asked)):
         return None
+    return version_at(f"{added}~1", folder)
+
+
+def version_at(commit: str, folder: Path) -> OldVersion | None:
+    """Extract the version of a commit; None if it is not in git's history."""
     folder.mkdir()
     packed = folder / "code.tar"
-    if _git("archive", "-o", packed, f"{added}~1") is None:
+    if _git("archive", "-o", packed, commit) is None:
         return None
     subprocess.run(["tar", "-xf", packed.name], cwd=folder, check=True)
     packed.unlink()

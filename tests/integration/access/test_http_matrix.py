@@ -79,6 +79,16 @@ def of_schedule(body: object = None) -> Callable[[World, str], Request]:
     return request
 
 
+def of_notification(
+    body: object = None, path: str = "notifications"
+) -> Callable[[World, str], Request]:
+    def request(world: World, kind: str) -> Request:
+        query = "?owner=ann" if kind == "admin" else ""
+        return f"/api/v1/queue/{path}/{world.notification()}{query}", body
+
+    return request
+
+
 def of_sweep(what: str = "", body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
@@ -125,6 +135,7 @@ ROOM = {"cpus": 1, "memory_mb": 1, "disk_mb": 1}
 OBJECT = {"path": "a", "bytes": 6, "sha256": DIGEST}
 CONTENT = b64encode(b"object").decode()
 KEY = {"owner": "eve", "role": "viewer"}
+HOOK = {"kind": "webhook", "target": "https://hooks.example/"}
 WEEKLY = {"cron": "0 3 * * 0", "spec": SPEC}
 SIGNED = f"/api/v1/objects/bundles/x?expires=9999999999&signature={'0' * 64}"
 
@@ -139,6 +150,8 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/queue/cancel"): (WRITES, fixed("/api/v1/queue/cancel", {"job_ids": []})),
     ("post", "/api/v1/queue/retry"): (WRITES, fixed("/api/v1/queue/retry", {"job_ids": []})),
     ("get", "/api/v1/queue/jobs"): (READS, fixed("/api/v1/queue/jobs")),
+    ("get", "/api/v1/queue/runs"): (READS, fixed("/api/v1/queue/runs")),
+    ("get", "/api/v1/queue/experiments"): (READS, fixed("/api/v1/queue/experiments")),
     ("get", "/api/v1/queue/job-id"): (READS, fixed("/api/v1/queue/job-id?handle=7")),
     ("get", "/api/v1/queue/jobs/{job_id}"): (READS_OWN, of_job()),
     ("get", "/api/v1/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
@@ -191,6 +204,24 @@ TABLE: dict[tuple[str, str], Case] = {
     ("put", "/api/v1/queue/schedules/{name}"): (WRITES, of_schedule(WEEKLY)),
     ("patch", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
     ("delete", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
+    ("get", "/api/v1/queue/notifications"): (READS, fixed("/api/v1/queue/notifications")),
+    ("put", "/api/v1/queue/notifications/{name}"): (WRITES, of_notification(HOOK)),
+    ("delete", "/api/v1/queue/notifications/{name}"): (ACTS_ON_OWN, of_notification()),
+    ("post", "/api/v1/queue/test-notification/{name}"): (
+        ACTS_ON_OWN,
+        of_notification(path="test-notification"),
+    ),
+    ("get", "/api/v1/queue/deliveries"): (READS, fixed("/api/v1/queue/deliveries?state=failed")),
+    ("get", "/api/v1/queue/deliveries/{delivery_id}"): (
+        READS_OWN,
+        lambda world, _: (f"/api/v1/queue/deliveries/{world.delivery()}", None),
+    ),
+    ("post", "/api/v1/queue/retry-deliveries"): (
+        WRITES,
+        fixed("/api/v1/queue/retry-deliveries", {"ids": []}),
+    ),
+    ("get", "/api/v1/admin/notifier"): (ADMINS, fixed("/api/v1/admin/notifier")),
+    ("patch", "/api/v1/admin/notifier"): (ADMINS, fixed("/api/v1/admin/notifier", {})),
     ("post", "/api/v1/bundles"): (WRITES, fixed("/api/v1/bundles", {"digest": DIGEST, "bytes": 6})),
     ("post", "/api/v1/bundles/segments"): (
         WRITES,
@@ -334,11 +365,12 @@ def test_the_table_has_every_path_and_no_other() -> None:
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 
-# These change the worker that holds the leases, or a template or schedule that other requests may
-# share by name, and so would disturb the others.
+# These change the worker that holds the leases, or a template, schedule or notification that other
+# requests may share by name, and so would disturb the others.
 APART = (
     *("/api/v1/workers/register", "/api/v1/workers/disconnect"),
     *("/api/v1/queue/templates/{name}", "/api/v1/queue/schedules/{name}"),
+    *("/api/v1/queue/notifications/{name}", "/api/v1/queue/test-notification/{name}"),
 )
 
 

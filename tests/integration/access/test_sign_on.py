@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from forge_schema.model.states import Role
 from pydantic import ValidationError
-from support.http.api import bearer, opened
+from support.http.api import bearer, good, opened
 from support.http.guest import Guest
 from support.http.issuer import CLIENT, Issuer, issuing
 from support.http.server import server_settings
@@ -47,10 +47,7 @@ def signing_on(guest: Guest, to: str = "/queues") -> str:
 
 
 def signed_on(api: Api, issuer: Issuer, **claims: Any) -> Guest:  # noqa: ANN401  claims of all types
-    guest = Guest(api)
-    answer = guest.http.get(issuer.authorized(signing_on(guest), **claims))
-    assert (answer.status_code, answer.headers["location"]) == (303, "/queues"), answer.text
-    return guest
+    return Guest(api).sign_on(issuer, **claims)
 
 
 def acts(api: Api, action: str) -> list[tuple[str, dict[str, Any]]]:
@@ -102,6 +99,28 @@ def test_an_admin_sees_a_session_and_ends_it(api: Api, issuer: Issuer) -> None:
     assert "oidc:ann" not in admin.page("/keys")
     guest.close()
     admin.close()
+
+
+def test_forge_login_acts_for_the_person_until_an_admin_ends_it(api: Api, issuer: Issuer) -> None:
+    guest, root = signed_on(api, issuer, forge_role="ml-team"), api.key("root", Role.ADMIN)
+    api.rig.clock.advance(3600)
+    said = {"verifier": "v" * 43, "name": "forge login on laptop"}
+    code = bearer(guest.login_code("v" * 43))
+    told = api.http.post("/login/terminal/key", json=said, headers=code).json()
+    # As long as the browser's session, so that a role is never older than that.
+    assert (told["owner"], told["role"], told["expires_in_s"]) == ("ann", "submitter", 39_600)
+    ann = api.caller(bearer(told["token"]))
+    assert ann.get("/api/v1/me")["actor"] == "oidc:ann"
+    assert ann.call("GET", "/api/v1/admin/keys").status_code == 403
+    assert ann.call("POST", "/api/v1/token", {}).status_code == 403
+    assert ann.call("POST", "/login/link").status_code == 403
+    guest.act("/logout")
+    listed = root.get("/api/v1/admin/keys")["items"]
+    (session,) = [key["id"] for key in listed if key["name"] == "forge login on laptop"]
+    ann.get("/api/v1/me")
+    good(root.call("DELETE", f"/api/v1/admin/keys/{session}"))
+    assert ann.call("GET", "/api/v1/me").status_code == 401
+    guest.close()
 
 
 def test_sessions_that_are_over_are_forgotten(api: Api, issuer: Issuer) -> None:

@@ -10,9 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from forge_schema.model.admin import OwnerSettings
-from forge_schema.model.attempt_records import Checkpoint
+from forge_schema.model.attempt_records import Checkpoint, MetricLine
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
+from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
 from support.http.guest import Guest
 
@@ -269,3 +270,52 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
     preview = ann.act("/submit/preview", command="python train.py", gpus="1", name="a b").text
     assert "forge submit . --name 'a b' --gpu 1 -- python train.py" in html.unescape(preview)
     assert api.rig.count("job") == 1
+
+
+def test_runs_are_sorted_by_any_column_and_saved(api: Api, ann: Guest) -> None:
+    worker = api.rig.worker()
+    found = []
+    for n, best in enumerate((0.5, 0.25, 0.75)):
+        given = {"parameters": {"lr": n / 10}, "experiment": "digits"}
+        found.append(api.rig.submit(owner="ann", name=f"net {EVIL}", **given))
+        fence = worker.claim_one().fence
+        lines = [MetricLine(0, 1, {"loss": best}), MetricLine(1, 2, {"loss": 1.0, EVIL: 1})]
+        assert api.rig.records.add_metrics(fence, lines)
+    first, second, third = found
+    api.rig.submit(owner="bob", experiment="his")
+    shown = ann.page("/runs?q=experiment:digits")
+    assert listed(shown) == [third, second, first]
+    assert EVIL not in shown
+    assert shown.count("<polyline") == len(found)
+    assert "/runs?q=experiment%3Ahis" not in shown
+    assert listed(ann.page("/runs?q=experiment:digits&sort=metrics.loss.best")) == [
+        second, first, third,
+    ]  # fmt: skip
+    backwards = ann.page("/runs?sort=parameters.lr&down=true")
+    assert listed(backwards) == [third, second, first]
+    assert 'aria-sort="descending"' in backwards
+    assert "is not a key" in ann.page("/runs?q=experimemt:x")
+    saved = ann.page("/runs/runs.csv?sort=metrics.loss.best").splitlines()
+    assert "metrics.loss.min" in saved[0]
+    assert [line.partition(",")[0] for line in saved[1:]] == [
+        str(j) for j in (second, first, third)
+    ]
+
+
+def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
+    digests = ("a" * 64, "b" * 64)
+    for lr, digest in zip((0.1, 0.2), digests, strict=True):
+        Uploads(api.rig.database).add("ann", digest)
+        found = {"source": "uv.lock", "packages": 4, "lock": digest}
+        given = {"parameters": {"lr": lr, "seed": 7}, "environment": found}
+        api.rig.submit(owner="ann", name=EVIL, bundle_digest=digest, **given)
+    shown = ann.page("/compare?job=1&job=2")
+    rows = re.findall(
+        r'class="mono">([^<]+)</th><td class="num">([^<]+)</td><td[^>]*>([^<]+)', shown
+    )
+    assert rows == [("lr", "0.1", "0.2"), ("lock", "aaaaaaaa", "bbbbbbbb")]
+    assert "forge diff 1 2" in shown
+    assert EVIL not in shown
+    alone = ann.page("/compare?job=1")
+    assert "Different" not in alone
+    assert "forge diff" not in alone

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 from fastapi.routing import APIRoute
 from forge_functions.dashboard.site import ROUTERS
 from forge_schema.model.states import Role
-from support.http.api import bearer
+from support.http.api import bearer, opened
 from support.http.guest import Guest
+from support.http.issuer import CLIENT, issuing
 from support.http.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from support.http.api import Api
+    from support.http.issuer import Issuer
+    from support.queue.rig import Rig
 
 IN, NO, ABSENT, OUT = "in", "forbidden", "absent", "to the login"
-NOBODY = ("none", "lapsed", "revoked", "bearer", "worker")
+NOBODY = ("none", "lapsed", "revoked", "bearer", "worker", "signed off")
 PEOPLE = ("viewer", "submitter", "other owner", "admin")
 
 
 def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
     """Return the result of a request for each kind of visitor."""
     people = dict(zip(PEOPLE, (viewer, submitter, other, admin), strict=True))
+    people["signed on"] = submitter
     return people | dict.fromkeys(NOBODY, OUT)
 
 
@@ -47,18 +53,24 @@ def of_worker(what: str = "") -> Callable[[World], tuple[str, dict[str, str]]]:
     return lambda world: (f"/workers/{world.absent_worker()}{what}", {})
 
 
+TERMINAL = {"challenge": "c" * 43, "state": "s" * 43}
 PAUSED = {"owner": "ann", "paused": "true"}
 TABLE = {
     ("GET", "/"): (SEES, fixed("/")),
     ("GET", "/find"): (SEES, fixed("/find?q=1")),
     ("GET", "/jobs"): (SEES, fixed("/jobs")),
     ("GET", "/compare"): (SEES_OWN, lambda world: (f"/compare?job={world.job()}", {})),
+    ("GET", "/runs"): (SEES, fixed("/runs")),
+    ("GET", "/runs/runs.csv"): (SEES, fixed("/runs/runs.csv")),
     ("GET", "/jobs/confirm"): (SUBMITS, fixed("/jobs/confirm?act=cancel&job=1")),
     ("POST", "/jobs/{act}"): (SUBMITS, fixed("/jobs/cancel", jobs="1")),
     ("GET", "/jobs/{job_id}"): (SEES_OWN, of_job()),
     ("GET", "/jobs/{job_id}/log"): (SEES_OWN, of_job("/log")),
     ("GET", "/jobs/{job_id}/log.txt"): (SEES_OWN, of_job("/log.txt")),
     ("GET", "/jobs/{job_id}/series"): (SEES_OWN, of_job("/series")),
+    ("GET", "/jobs/{job_id}/file"): (SEES_OWN, of_job("/file")),
+    ("GET", "/jobs/{job_id}/image"): (SEES_OWN, of_job("/image")),
+    ("GET", "/jobs/{job_id}/checkpoint"): (SEES_OWN, of_job("/checkpoint")),
     ("GET", "/jobs/{job_id}/artifact"): (SEES_OWN, of_job("/artifact")),
     ("POST", "/jobs/{job_id}/cancel"): (ACTS_ON_OWN, of_job("/cancel")),
     ("POST", "/jobs/{job_id}/retry"): (
@@ -89,6 +101,8 @@ TABLE = {
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),
     ("GET", "/events"): (RULES, fixed("/events")),
+    ("GET", "/login/terminal"): (SEES, fixed(f"/login/terminal?{urlencode(TERMINAL)}")),
+    ("POST", "/login/terminal"): (SEES, fixed("/login/terminal", **TERMINAL)),
     ("GET", "/keys"): (RULES, fixed("/keys")),
     ("POST", "/keys/revoke"): (
         RULES,
@@ -104,22 +118,28 @@ OPEN = {
     ("GET", "/login/sso"),
     ("GET", "/login/sso/done"),
     ("POST", "/login/link"),
+    ("POST", "/login/terminal/key"),
+    ("DELETE", "/login/terminal/key"),
     ("POST", "/preferences"),
     ("POST", "/logout"),
 }
 
 
 class Visitors:
-    """One browser for each kind of visitor."""
+    """One browser for each kind of visitor; two have logged in at an issuer."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, issuer: Issuer) -> None:
         self.world = World(api)
         roles = {"viewer": Role.VIEWER, "submitter": Role.SUBMITTER, "revoked": Role.ADMIN}
         self.guests = {kind: Guest(api).login("ann", role) for kind, role in roles.items()}
+        self.guests["signed off"] = Guest(api).sign_on(issuer, sub="eve", forge_role="admin")
+        self.guests["signed on"] = Guest(api).sign_on(issuer)
         self.guests["other owner"] = Guest(api).login("bob", Role.SUBMITTER)
         self.guests["admin"] = Guest(api).login("root", Role.ADMIN)
         self.tokens = {kind: guest.token() for kind, guest in self.guests.items()}
         api.keys.revoke(self.guests["revoked"].key_id)
+        (session,) = [key["id"] for key in api.keys.listed() if key["acts_for"] == "oidc:eve"]
+        api.keys.revoke(session)
         self.guests["lapsed"] = Guest(api).login("root", Role.ADMIN)
         self.tokens["lapsed"] = self.guests["lapsed"].token()
         self.guests["lapsed"].act("/logout")
@@ -162,10 +182,15 @@ def test_the_table_has_every_page_and_no_other() -> None:
 
 
 @pytest.fixture(scope="module")
-def visitors(shared_api: Api) -> Iterator[Visitors]:
-    made = Visitors(shared_api)
-    yield made
-    made.close()
+def visitors(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitors]:
+    store = tmp_path_factory.mktemp("store")
+    with issuing() as issuer:
+        issuer.secret = token_hex()
+        given = {"oidc_client_id": CLIENT, "oidc_client_secret": issuer.secret}
+        with opened(shared_rig, store, oidc_issuer=issuer.url, **given) as api:
+            made = Visitors(api, issuer)
+            yield made
+            made.close()
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE, ids=[f"{m} {p}" for m, p in TABLE])

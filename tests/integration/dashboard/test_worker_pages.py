@@ -51,7 +51,7 @@ def test_the_list_is_filtered_and_paged_by_name(api: Api, admin: Reader) -> None
 def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Reader) -> None:
     measured = Speed("torch", cpus=8, cpu={"fp32": 400.0}, cuda={"fp32": 51e3, "bf16": 495e3})
     worker = api.rig.worker("gpu-1", gpus=GPUS, price_per_hour=2.5, speed=measured)
-    job_id = api.rig.submit(name="train", gpus=1, owner="bob")
+    job_id = api.rig.submit(name="train", gpus=1, owner="bob", queue="bobs")
     grant = worker.claim_one()
     api.rig.finish(grant, Reason.EXIT_CODE, exit_code=3)
     api.rig.clock.advance(60)
@@ -65,6 +65,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
         f'href="/jobs/{job_id}"',
         "exit code 3",
         "registered",
+        "bobs",
         "cpu 400 GFLOPS, cuda 495 TFLOPS",
     ):
         assert text in page, text
@@ -72,6 +73,7 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
     with closing(Reader(api, Role.VIEWER, "ann")) as viewer:
         page = viewer.page(f"/workers/{worker.id}")
         assert "another owner" in page
+        assert "bobs" not in page
         assert "/jobs/" not in page.replace('href="/jobs"', "")
         assert "registered" not in page
         assert "/drain" not in page

@@ -43,6 +43,10 @@ WHERE state = 'active' AND starts_with(query, 'SELECT * FROM "attempt_history"')
     AND datname = current_database()
 """
 
+LOCKED = """
+SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+
 
 @contextmanager
 def gate(rig: Rig) -> Iterator[None]:
@@ -88,6 +92,21 @@ def test_others_go_on_while_reports_hang(api: Api, *, pages: bool) -> None:
         assert ann.get(f"/api/v1/queue/jobs/{job}")["state"] == "running"
         assert api.http.get("/health").is_success
         assert len(rig.rows(WAITING)) == 2
+
+
+def test_others_go_on_while_reads_hang(api: Api) -> None:
+    worker, ann, bob, rig = raw_worker(api), api.key(), api.key("bob"), api.rig
+    path = f"/api/v1/queue/jobs/{bob.submit()}/artifacts"
+    with ThreadPoolExecutor(24) as pool, psycopg.connect(rig.url) as gate:
+        gate.execute("LOCK TABLE artifact")
+        asked = [pool.submit(bob.call, "GET", path) for _ in range(24)]
+        eventually(lambda: len(rig.rows(LOCKED)) == api.services.settings.read_connections)
+        ann.submit()
+        assert worker.claim()
+        assert worker.heartbeat() is not None
+        assert api.http.get("/health").is_success
+        assert not any(one.done() for one in asked)
+        gate.rollback()
 
 
 def test_caller_with_too_many_reports_is_told_when_to_come_again(api: Api) -> None:

@@ -13,7 +13,7 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.queue import LEASE_TTL
-from support.http.api import opened, problem
+from support.http.api import bearer, opened, problem
 from support.http.exposition import Exposition
 from support.http.http_worker import held, lease, raw_worker
 
@@ -39,21 +39,52 @@ def read(caller: Caller) -> Exposition:
     return Exposition(answer.text)
 
 
-def test_whoever_has_a_key_may_read_it_or_anybody_where_it_is_open(
-    api: Api, rig: Rig, tmp_path: Path
-) -> None:
-    for role in Role:
-        assert read(api.key("ann", role)).value("forge_database_up") == 1
-    _, token = api.workers.create("w")
-    for headers in ({}, {"X-Worker-Token": token}, {"Authorization": "Bearer fgk_no"}):
-        problem(api.caller(headers).call("GET", "/metrics"), 401, "unauthenticated")
-    assert api.caller().call("POST", "/metrics").status_code == 405
-    with opened(rig, tmp_path / "open", metrics_open=True) as open_api:
-        assert read(open_api.caller()).value("forge_database_up") == 1
+def queues(said: Exposition) -> set[str]:
+    """Return every queue that a page names."""
+    return {
+        value for _, labels in said.samples for name, value in labels if name == "queue"
+    }  # fmt: skip
+
+
+def test_a_caller_sees_the_queues_of_the_jobs_that_it_may_see(rig: Rig, tmp_path: Path) -> None:
+    key = "m" * 32
+    with opened(rig, tmp_path / "store", metrics_key=key) as api:
+        admin = api.key("root", Role.ADMIN)
+        read(admin)
+        rig.submit(owner="bob", queue="done")
+        rig.finish(rig.worker().claim_one())
+        rig.submit(owner="bob", queue="secret", gpus=3)
+        rig.submit_many(2, owner="bob", queue="shared")
+        rig.submit(owner="ann", queue="shared")
+        rig.clock.advance(61)
+        mine = {Role.VIEWER: {"shared"}, Role.SUBMITTER: {"shared"}}
+        for role in Role:
+            said = read(api.key("ann", role))
+            assert queues(said) == mine.get(role, {"done", "secret", "shared"}), role
+            waiting = said.value("forge_jobs", queue="shared", state="ready")
+            assert waiting == (3 if role is Role.ADMIN else 1)
+            shapes = [s for s in said.labels("forge_shape_demand_jobs") if ("gpus", "3") in s]
+            assert bool(shapes) == (role is Role.ADMIN)
+            assert said.sum("forge_workers") == 1
+        assert queues(read(api.key("carl", Role.VIEWER))) == set()
+        scraper = api.caller(bearer(key))
+        assert read(scraper).samples.keys() >= read(admin).samples.keys()
+        problem(scraper.call("GET", "/api/v1/me"), 401, "unauthenticated")
+        _, token = api.workers.create("other")
+        wrong: list[dict[str, str]] = [{}, {"X-Worker-Token": token}, bearer("fgk_no"), bearer("m")]
+        for headers in wrong:
+            problem(api.caller(headers).call("GET", "/metrics"), 401, "unauthenticated")
+        assert api.caller().call("POST", "/metrics").status_code == 405
+
+
+def test_anybody_may_read_it_where_it_is_open(rig: Rig, tmp_path: Path) -> None:
+    rig.submit(owner="bob", queue="night")
+    with opened(rig, tmp_path / "open", metrics_open=True) as api:
+        assert queues(read(api.caller())) == {"night"}
 
 
 def test_the_queue_is_told_as_it_is(api: Api, rig: Rig) -> None:
-    scraper = api.key("ann", Role.VIEWER)
+    scraper = api.key("root", Role.ADMIN)
     rig.submit_many(3, gpus=1, gpu_model="A100*", queue="night", priority=5)
     rig.submit(delay_s=30)
     rig.submit(after_ok=[rig.submit()])
@@ -85,7 +116,7 @@ def test_the_queue_is_told_as_it_is(api: Api, rig: Rig) -> None:
 
 
 def test_each_attempt_is_counted_once_and_nothing_falls(api: Api, rig: Rig) -> None:
-    scraper = api.key("ann", Role.VIEWER)
+    scraper = api.key("root", Role.ADMIN)
     worker = rig.worker()
 
     def end(reason: Reason) -> None:
@@ -152,7 +183,7 @@ def test_a_database_that_is_away_is_told() -> None:
     def away() -> Database:
         raise DatabaseUnreachable("it is away")
 
-    (family,) = QueueGauges(away, LEASE_TTL).collect()
+    (family,) = QueueGauges(away, LEASE_TTL).families(None)
     assert (family.name, family.samples[0].value) == ("forge_database_up", 0)
 
 

@@ -90,6 +90,8 @@ def described(*, coverage: bool) -> BaseSchema:
 
 # A schema cannot say which there are.
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+NOTIFICATION = {"target": "https://hooks.example/", "kind": "slack", "query": "", "ids": []}
+NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
 # Their bodies have the same model of a job as that of `submit`, whose every bound is tried.
 LIKE_SUBMIT = {
     "POST /api/v1/queue/check",
@@ -116,13 +118,11 @@ def correct(body: dict[str, Any]) -> None:
         if isinstance(job, dict):
             correct_job(job)
     body |= {name: said for name, said in CRON.items() if name in body}
+    body |= {name: said for name, said in NOTIFICATION.items() if name in body}
 
 
 def correct_job(job: dict[str, Any]) -> None:
     """Change what a schema cannot forbid in a job."""
-    source = job.get("from_checkpoint")
-    if source and None in (source.get("attempt"), source.get("number")):
-        source |= {"attempt": None, "number": None}  # both or neither
     if job.get("max_nodes") is not None:
         job["nodes"] = 1  # not more than `max_nodes`
 
@@ -142,7 +142,8 @@ class Target:
             "job_id": [world.job(), world.dead_job(), self.grant["job_id"]],
             "worker_id": [world.absent_worker() for _ in range(3)],
             "key_id": [world.spare_key() for _ in range(3)],
-            "name": ["job_status", world.template(), world.schedule(), "night"],
+            "name": ["job_status", world.template(), world.schedule(), world.notification()],
+            "delivery_id": [world.delivery()],
             "owner": ["ann", "bob", "root"],
         }
 

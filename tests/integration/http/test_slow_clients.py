@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from select import select
+from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from forge_functions.middleware import requests, slow_clients
+from forge_functions.streams.hub import LEAVING, Hub
 from support.http.api import Api, problem
 from support.http.http_worker import RawWorker, raw_worker
 from support.http.server import quick_app, server_settings, serving
@@ -148,6 +151,18 @@ def test_worker_has_two_streams_and_the_newest_stay(api: Api) -> None:
         for old in streams[:2]:
             assert list(old) is not None
         eventually(lambda: api.services.hub.waiting == 2)
+
+
+def test_of_streams_that_are_opened_at_once_two_stay() -> None:
+    async def told() -> list[bool]:
+        hub = Hub("", stopping, listens=False)
+        with ExitStack() as held:
+            ears = [held.enter_context(hub.stream(1)) for _ in range(6)]
+            return [LEAVING in await ear.wait(0.01) for ear in ears]
+
+    stopping = Event()
+    assert asyncio.run(told()) == [True, True, True, True, False, False]
+    stopping.set()
 
 
 def test_stream_of_a_deleted_worker_ends(api: Api) -> None:

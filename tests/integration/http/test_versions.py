@@ -107,7 +107,7 @@ def test_a_newer_worker_is_understood(api: Api) -> None:
 
 def test_a_newer_server_is_understood(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     _, token = api.workers.create("w")
-    monkeypatch.setattr(http_gateway, "BEAT_LEASES", 2)
+    monkeypatch.setattr(http_gateway, "LEASES", 2)
     with listening(Newer(api.app)) as url, gateway([url], token) as made:
         jobs = [api.rig.submit() for _ in range(3)]
         made.new_work()

@@ -94,7 +94,7 @@ def test_every_metric_that_is_asked_for_is_told(
     api: Api, rig: Rig, tmp_path: Path, nvml: FakeNvml
 ) -> None:
     nvml.gpu("GPU-a")
-    told = Exposition(api.key("ann", Role.VIEWER).call("GET", "/metrics").text).names
+    told = Exposition(api.key("ann", Role.ADMIN).call("GET", "/metrics").text).names
     (tmp_path / "bed").mkdir()
     with bed("process", tmp_path / "bed", rig.url) as made:
         made.environment = nvml.environment

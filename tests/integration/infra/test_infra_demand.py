@@ -1,13 +1,16 @@
-"""Machines by demand: an Auto Scaling group that infra/autoscaling scales."""
+"""Machines by demand: an Auto Scaling group that infra/autoscaling scales, and the whole stack."""
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from forge_schema.model.states import Command, WorkerStatus
 from moto.server import ThreadedMotoServer
 from support.cloud.auto_scaling import LARGEST, Cloud
+from support.cloud.stack import deployed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,3 +116,43 @@ def test_a_machine_that_never_enrolled_is_ended(cloud: Cloud, rig: Rig) -> None:
     assert f"ending {stranger}, which never enrolled" in said
     assert stranger not in cloud.machines()
     assert enrolled in cloud.machines()
+
+
+def test_a_stack_comes_up_and_its_pool_goes_from_no_machine_to_one_and_back(
+    endpoint: str, rig: Rig
+) -> None:
+    """As far as moto goes: `support.cloud.stack` names what it lacks."""
+    with deployed(endpoint) as stack:
+        outputs = stack.outputs()
+        told = stack.function("Scale")["Environment"]
+        (made,) = stack.find("rds", "describe_db_instances")["DBInstances"]
+        database = urlsplit(told["FORGE_DATABASE_URL"])
+        assert database.hostname == made["Endpoint"]["Address"]
+        assert (database.username, database.password) == (made["MasterUsername"], "p4ss")
+        assert database.query == "sslmode=verify-full"
+        bucket = urlsplit(told["FORGE_STORE_URL"]).netloc
+        assert stack.find("s3", "head_bucket", Bucket=bucket)
+        assert outputs["StoreUrl"] == told["FORGE_STORE_URL"]
+        assert told["FORGE_SCALE_GROUP"] == outputs["WorkerGroupName"]
+        network = stack.function("Setup")["VpcConfig"]
+        assert set(network["SubnetIds"]) == {
+            one["SubnetIdentifier"] for one in made["DBSubnetGroup"]["Subnets"]
+        }
+
+        pool = Cloud(endpoint, rig, told["FORGE_SCALE_GROUP"])
+        assert pool.machines() == []
+        job = rig.submit()
+        pool.look()
+        (machine,) = pool.machines()
+        text = stack.find(
+            "ec2", "describe_instance_attribute", InstanceId=machine, Attribute="userData"
+        )["UserData"]["Value"]
+        assert f"FORGE_URL={outputs['Url']}\n" in base64.b64decode(text).decode()
+        (worker,) = pool.workers()
+        grant = worker.claim_one()
+        assert grant.job_id == job
+        rig.finish(grant)
+        assert "draining" in pool.look()
+        hear(worker)
+        pool.look()
+        assert pool.machines() == []

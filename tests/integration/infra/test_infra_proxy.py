@@ -12,11 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 import yaml
+from forge_functions.middleware.earlier_paths import CURRENT, EARLIER
+from forge_functions.middleware.requests import OBJECTS
 from support.cloud.cloudformation import INFRA
+from support.http import nginx
 from support.http.certificates import certificates
 from support.ports import free_port
+from support.services import require
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -52,10 +55,10 @@ QUIET = [
 
 
 def program(name: str) -> str:
-    """Return a program's path; not for `require`: their packages would start services."""
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is None:
-        pytest.skip(f"{name} is missing")
+    """Return a program's path."""
+    found = nginx.program(name)
+    require(found, f"{name} (.ci/run takes it from Debian's package)")
+    assert found is not None
     return found
 
 
@@ -71,7 +74,7 @@ def test_prometheus_takes_the_rules_and_each_fires_when_it_should(tmp_path: Path
     promtool = program("promtool")
     shutil.copytree(MONITORING, tmp_path / "monitoring")
     config = tmp_path / "monitoring" / "prometheus.yml"
-    config.write_text(config.read_text().replace("/run/secrets/metrics_key", str(config)))
+    config.write_text(config.read_text().replace("/run/secrets/forge_metrics_key", str(config)))
     subprocess.run([promtool, "check", "config", config], check=True, capture_output=True)
     rules = yaml.safe_load((MONITORING / "rules.yml").read_text(encoding="utf-8"))
     assert {rule["alert"] for rule in rules["groups"][0]["rules"]} == set(FIRING)
@@ -111,23 +114,10 @@ class Echo(BaseHTTPRequestHandler):
 @contextmanager
 def proxied(folder: Path) -> Iterator[httpx.Client]:
     """Run nginx with our configuration in front of an echo, and yield a client of it."""
-    nginx, made, port = program("nginx"), certificates(folder), free_port()
+    found, made, port = program("nginx"), certificates(folder), free_port()
     behind = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     threading.Thread(target=behind.serve_forever).start()
-    text = (INFRA / "proxy" / "nginx.conf").read_text(encoding="utf-8")
-    for ours, here in (
-        ("/tmp/", f"{folder}/"),  # noqa: S108  what the file says
-        ("server:8900", f"127.0.0.1:{behind.server_port}"),
-        ("listen 8443", f"listen 127.0.0.1:{port}"),
-        ("/run/secrets/tls_cert", made.server),
-        ("/run/secrets/tls_key", made.key),
-    ):
-        assert ours in text
-        text = text.replace(ours, str(here))
-    config = folder / "nginx.conf"
-    config.write_text(text, encoding="utf-8")
-    # Its workers are another user, who may not open the test's folder.
-    words = [nginx, "-e", "stderr", "-c", str(config), "-g", "daemon off; user root;"]
+    words = nginx.command(found, folder, port, made, [f"127.0.0.1:{behind.server_port}"])
     process = subprocess.Popen(words)
     try:
         eventually(lambda: _accepts(port) or process.poll() is not None)
@@ -153,5 +143,6 @@ def test_the_proxy_speaks_tls_says_who_called_and_limits_bodies(tmp_path: Path) 
         assert answer.text == "127.0.0.1 https"
         assert "max-age" in answer.headers["Strict-Transport-Security"]
         assert user.get("/metrics").status_code == 404
-        assert user.post("/api/queue/jobs", content=large).status_code == 413
-        assert user.post("/objects/key", content=large).status_code == 200
+        assert user.post("/api/v1/queue/submit", content=large).status_code == 413
+        for objects in (OBJECTS, OBJECTS.replace(CURRENT, EARLIER)):
+            assert user.post(f"{objects}key", content=large).status_code == 200

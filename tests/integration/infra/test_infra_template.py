@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,22 @@ import pytest
 from forge_functions.handlers.scale import ScaleSettings
 from forge_functions.settings import ServerSettings
 from forge_schema.sweeper.settings import SweeperSettings
-from support.cloud.cloudformation import INFRA, SAMPLE, cfn_lint, of_type, parsed, translated
+from support.cloud.cloudformation import (
+    INFRA,
+    NESTED,
+    SAMPLE,
+    cfn_lint,
+    of_type,
+    parsed,
+    translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TEMPLATES = ("template.yaml", "workers.yaml")
-FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol", "Scale")
+TEMPLATES = ("template.yaml", "workers.yaml", "database.yaml")
+FUNCTIONS = ("Submit", "Admin", "Workers", "Dashboard", "Sweep", "Enrol", "Scale", "Setup")
 SCHEDULED = ("Sweep", "Scale")
 # Values that nobody may write where a name is expected.
 HOSTILE = (
@@ -50,16 +59,34 @@ def test_every_function_is_there_and_runs_what_the_zip_is_built_for() -> None:
     handlers = {f["Handler"] for f in functions.values()}
     named = {
         f"forge_functions.handlers.{n}.handler"
-        for n in ("submit", "admin", "workers", "dashboard", "sweep")
+        for n in ("submit", "admin", "workers", "dashboard", "sweep", "setup")
     }
     assert named <= handlers
+    longest = {"sweep": 55, "scale": 55, "setup": 900}
     for function in functions.values():
         module, _, name = function["Handler"].rpartition(".")
         assert name == "handler"
         assert find_spec(module), f"{module} does not exist"
-        assert (function["Runtime"], function["Architectures"]) == ("python3.11", ["x86_64"])
+        assert function["Architectures"] == [{"Ref": "Architecture"}]
+        assert function["Runtime"] == {"Fn::If": ["OnArm", "python3.12", "python3.11"]}
         # API Gateway waits for 30 s.
-        assert function["Timeout"] <= (55 if module.endswith(("sweep", "scale")) else 29)
+        assert function["Timeout"] <= longest.get(module.rpartition(".")[2], 29)
+    runtimes = runpy.run_path(str(INFRA / "lambda_zip.py"))["RUNTIMES"]
+    assert {name: one.python for name, one in runtimes.items()} == {
+        "arm64": "3.12",
+        "x86_64": "3.11",
+    }
+
+
+def test_no_other_function_gets_new_code_before_the_database_is_migrated() -> None:
+    resources = translated()["Resources"]
+    for name, resource in resources.items():
+        if resource["Type"] == "AWS::Lambda::Function" and name != "Setup":
+            assert resource["DependsOn"] == "Migration", name
+    asked = resources["Migration"]["Properties"]
+    # A custom resource is asked again if one of its properties has changed.
+    assert resources[asked["Code"]["Ref"]]["Type"] == "AWS::Lambda::Version"
+    assert int(asked["ServiceTimeout"]) > resources["Setup"]["Properties"]["Timeout"]
 
 
 def test_a_functions_variables_are_settings_of_the_server() -> None:
@@ -77,14 +104,29 @@ def test_a_functions_variables_are_settings_of_the_server() -> None:
 def test_secrets_are_named_and_not_written() -> None:
     for function in of_type(translated(), "AWS::Lambda::Function").values():
         variables = function["Environment"]["Variables"]
-        for name in ("FORGE_DATABASE_URL", "FORGE_SERVER_SECRET"):
-            assert variables[name]["Fn::Sub"].startswith("{{resolve:secretsmanager:${")
+        assert variables["FORGE_SERVER_SECRET"]["Fn::Sub"].startswith("{{resolve:secretsmanager:${")
+        for url in subs(variables["FORGE_DATABASE_URL"]):
+            assert re.match(r"(postgresql://forge:)?\{\{resolve:secretsmanager:\$\{", url)
+            assert url.endswith(("/forge?sslmode=verify-full", ":SecretString:url}}"))
+    (database,) = of_type(parsed("database.yaml"), "AWS::RDS::DBInstance").values()
+    assert database["MasterUserPassword"]["Fn::Sub"].startswith("{{resolve:secretsmanager:${")
     (secret,) = of_type(translated(), "AWS::SecretsManager::Secret").values()
     assert secret["GenerateSecretString"]["PasswordLength"] >= 32
     # Neither a token nor a reference to one: many can read user data.
     user_data = json.dumps(of_type(parsed("workers.yaml"), "AWS::EC2::LaunchTemplate"))
     assert "resolve:" not in user_data
     assert not re.search(r"fg[wk]_", user_data)
+
+
+def subs(value: Any) -> Iterator[str]:  # noqa: ANN401  any JSON
+    """Yield the texts of every `Fn::Sub` inside a value."""
+    if isinstance(value, dict):
+        if "Fn::Sub" in value:
+            yield value["Fn::Sub"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from subs(one)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -262,18 +304,31 @@ def test_machines_are_spot_and_none_without_demand() -> None:
     assert "DesiredCapacity" not in group
 
 
-def test_the_pool_is_given_what_it_asks_for() -> None:
-    given = parsed("template.yaml")["Resources"]["Pool"]["Properties"]["Parameters"]
-    asked = parsed("workers.yaml")["Parameters"]
+def test_only_the_functions_reach_the_database_and_its_last_state_is_kept() -> None:
+    resources = parsed("database.yaml")["Resources"]
+    database = resources["Database"]
+    assert database["DeletionPolicy"] == database["UpdateReplacePolicy"] == "Snapshot"
+    given = database["Properties"]
+    assert (given["PubliclyAccessible"], given["StorageEncrypted"]) == (False, True)
+    assert given["VPCSecurityGroups"] == [{"Fn::GetAtt": ["Callers", "GroupId"]}]
+    (let_in,) = resources["Callers"]["Properties"]["SecurityGroupIngress"]
+    assert let_in["SourceSecurityGroupId"] == {"Fn::GetAtt": ["Functions", "GroupId"]}
+    assert not {"AWS::EC2::InternetGateway", "AWS::EC2::NatGateway"} & {
+        resource["Type"] for resource in resources.values()
+    }
+
+
+@pytest.mark.parametrize("nested", NESTED)
+def test_a_nested_stack_is_given_what_it_asks_for(nested: str) -> None:
+    given = parsed("template.yaml")["Resources"][nested]["Properties"]["Parameters"]
+    asked = parsed(NESTED[nested])["Parameters"]
     assert set(given) <= set(asked)
     assert {name for name, p in asked.items() if "Default" not in p} <= set(given)
     for name, value in given.items():
         if isinstance(value, dict) and value.get("Ref") in parsed("template.yaml")["Parameters"]:
             ours = parsed("template.yaml")["Parameters"][value["Ref"]]
             theirs = asked[name]
-            # Values accepted here must be accepted there, except the empty name, which makes no
-            # pool.
-            assert ours.get("AllowedPattern", "").replace("(|", "").rstrip(")$") == theirs.get(
-                "AllowedPattern", ""
-            ).rstrip(")$"), name
+            # Values accepted here must be accepted there, except the empty name, which makes none.
+            patterns = [p.get("AllowedPattern", "").replace("(|", "") for p in (ours, theirs)]
+            assert patterns[0].rstrip(")$") == patterns[1].rstrip(")$"), name
             assert ours.get("MaxValue") == theirs.get("MaxValue"), name

@@ -16,6 +16,7 @@ from zipfile import ZipFile
 import pytest
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.current import is_current
 from forge_schema.model.states import Role
 from packaging.requirements import Requirement
 from support.cloud import lambda_zip
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from support.queue.rig import Rig
 
-HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol", "scale")
+HANDLERS = ("submit", "admin", "workers", "dashboard", "sweep", "enrol", "scale", "setup")
 # Lambda's limits in bytes: for a direct upload, and unpacked.
 LARGEST_ZIP, LARGEST_TREE = 50_000_000, 262_144_000
 SECRET = "0123456789abcdef" * 4
@@ -234,6 +235,20 @@ def test_a_job_passes_through_the_functions(start: Start, rig: Rig) -> None:
         rig.expire()
         assert sweep.invoke(scheduled_event())["requeued"] == 1
         assert rig.places(second) == ["ready"]
+
+
+def test_the_database_is_migrated_from_the_zip_alone(
+    code: Path, empty_database_url: str, tmp_path: Path
+) -> None:
+    name = "forge_functions.handlers.setup.handler"
+    with function(name, code, tmp_path, **settings(empty_database_url, tmp_path)) as setup:
+        event = {"StackId": "s", "RequestId": "r", "LogicalResourceId": "Migration"}
+        # Nobody takes the answer, so that the invocation fails after the migration.
+        address = {"RequestType": "Create", "ResponseURL": "http://127.0.0.1:1/"}
+        with pytest.raises(Failed, match="ConnectError"):
+            setup.invoke({**event, **address})
+        assert is_current(empty_database_url)
+        assert setup.invoke({"owner": "me"})["key"].startswith("fgk_")
 
 
 def test_a_function_that_meets_a_stranger_answers_and_lives_on(start: Start) -> None:

@@ -191,7 +191,8 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     (project / "bench.py").write_text(
         "import json, os, sys\n"
         "asked = json.loads(os.environ['FORGE_PARAMETERS'])\n"
-        "found = {'ms': int(sys.argv[1]) * 2.0, 'asked': asked}\n"
+        "found = {'ms': int(sys.argv[1]) * 2.0, 'asked': asked,"
+        " 'experiment': os.environ['FORGE_EXPERIMENT']}\n"
         "open(os.environ['FORGE_RESULT_FILE'], 'w').write(json.dumps(found))\n"
     )
     (project / "forge.toml").write_text(
@@ -213,6 +214,9 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
         ({"batch": batch, "repeat": turn}, batch * 2.0) for batch in (1, 4) for turn in (1, 2)
     ]
     assert all(point["result"]["asked"] == point["parameters"] for point in shown["points"])
+    assert {point["result"]["experiment"] for point in shown["points"]} == {"bench"}
+    found = forge("ps", "experiment:ben*", "-o", "json")
+    assert {job["experiment"] for job in json.loads(found.stdout)} == {"bench"}
     table = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch").stdout.split("\n")
     assert [line.split() for line in table[1:3]] == [
         ["batch=1", "2", "2", "2", "0", "1.000"],

@@ -51,6 +51,9 @@ FILTERS = (
     "sweep:s1",
     "sweep:s1,s2 state:ready",
     "sweep:s*",
+    "experiment:e1",
+    "experiment:e0,e1 state:ready",
+    "experiment:e*",
     "since:1h",
     "since:1h state:ready,dead",
     "since:3h queue:night",
@@ -68,6 +71,7 @@ def past(shared_rig: Rig) -> Rig:
         }
         more |= {"kind": "test"} if n % 7 == 0 else {}
         more |= {"sweep": f"s{n % 3}"} if n % 5 == 0 else {}
+        more |= {"experiment": f"e{n % 3}"} if n % 2 == 0 else {}
         more |= {"delay_s": 86_400} if n % 11 == 0 else {}
         queue, owner = ("night" if n % 4 == 0 else "default"), ("bob" if n % 3 == 0 else "ann")
         rig.submit(name=f"resnet-{n % 6}", queue=queue, owner=owner, max_failures=0, **more)
@@ -86,7 +90,8 @@ def past(shared_rig: Rig) -> Rig:
 def fits(wanted: Filter, job: dict[str, Any]) -> bool:
     """Tell whether a job fits a filter; an independent reading of the docs."""
     plain = {
-        k: str(job[k]) for k in ("state", "owner", "queue", "reason", "kind", "sweep", "worker")
+        k: str(job[k])
+        for k in ("state", "owner", "queue", "reason", "kind", "sweep", "experiment", "worker")
     }
     for key, values in wanted.terms.items():
         if key == "state":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.database.pool import Database
+from forge_schema.database.pool import Database, run
 from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
 from forge_schema.job_filter import Filter, parse
@@ -28,6 +28,7 @@ from forge_schema.read.named_jobs import job_named
 from forge_schema.read.overview import Overview
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
+from forge_schema.read.runs.table import Sorted, experiments, runs
 from forge_schema.read.series import Series
 from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
@@ -55,6 +56,8 @@ FILTERS = (
     "kind:benchmark",
     "sweep:grid-3",
     "sweep:grid*",
+    "experiment:vision-3",
+    "experiment:vision*",
     "worker:h100*",
     "since:1h",
     "since:7d state:failed",
@@ -122,12 +125,14 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "job_spent": lambda w, job: JobStory(w.database, job).spent(),
     "page_artifacts": lambda w, job: JobStory(w.database, job).artifacts(count=100),
     "next_inputs": lambda w, job: next_inputs(w.database, w.worker_id, job),
+    "checkpoint_parts": lambda w, job: JobStory(w.database, job).checkpoint(1, 2),
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),
     "series_attempts": lambda w, job: Series(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
     "page_job_trail": lambda w, job: audit_pages.page(w.database, audit_pages.Wanted(job_id=job)),
 }
+by_loss = Sorted(sort="loss.best", curve="loss")
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "next_job": lambda w: w.database.one(
         "next_job", again=True, lanes=[*range(1, 51)], past=[], worker_id=w.worker_id
@@ -162,11 +167,17 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "schedules": lambda w: [listed(w.database, owner) for owner in OWNERS],
+    "notice": lambda w: noticing(w.database),
     "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),
     "sweep_unfinished": lambda w: w.database.rows(
         "sweep_unfinished", again=True, owner="ann", sweep="grid-3"
     ),
     "sweep_points": lambda w: Benchmarks(w.database, owner="ann", actor="a").points("grid-3"),
+    # The runs of an experiment, sorted by what they measured.
+    "runs": lambda w: [
+        runs(w.database, parse("experiment:vision-3"), owner=owner, how=by_loss) for owner in OWNERS
+    ],
+    "experiments": lambda w: [experiments(w.database, owner) for owner in OWNERS],
     "recent_bundles": lambda w: recent_bundles(w.database, "ann"),
     "overview_ended": lambda w: [
         Overview(w.database).now(owner=owner, jobs=200, workers=200) for owner in OWNERS
@@ -182,6 +193,13 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
 }
 
 
+def noticing(database: Database) -> None:
+    """Look for the events of a day."""
+    since = {"since": datetime.now(UTC) - timedelta(days=1), "until": datetime.now(UTC)}
+    with database.reporting() as connection:
+        run(connection, "notice", since)
+
+
 def twice(act: Callable[[], object]) -> None:
     """Call it, and call it again."""
     act()
@@ -189,7 +207,14 @@ def twice(act: Callable[[], object]) -> None:
 
 
 # A day of events is told by the day; a job's story, the workers and a shape are small.
-MOST = {"audit": 60_000, "explain_job": 40_000, "sweep_points": 20_000, "series_attempts": 100_000}
+MOST = {
+    "runs": 60_000,
+    "audit": 60_000,
+    "notice": 60_000,
+    "explain_job": 40_000,
+    "sweep_points": 20_000,
+    "series_attempts": 100_000,
+}
 
 
 @pytest.mark.parametrize("name", ABOUT_A_JOB)
@@ -255,12 +280,13 @@ SMALL = frozenset({
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
     "enrolled_worker", "health", "lock_run", "members_among", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
-    "call_in",
+    "call_in", "deliveries", "due_notifications",
     "newest_checkpoints",
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",
-    "next_worker_id", "overrun", "own_fences", "quotas", "release_stragglers", "remove_jobs",
-    "remove_lanes", "restorable",
-    "serves", "session", "source", "submitted_before", "template", "tick_due", "tombstones",
+    "next_worker_id", "new_deliveries", "noticed",
+    "notifications", "notifier", "overrun", "own_fences", "quotas", "release_stragglers",
+    "remove_jobs", "remove_lanes", "restorable",
+    "serves", "source", "submitted_before", "template", "tick_due", "tombstones",
     "uneven_limits", "unknown_job", "wake_again", "worker_by_token", "workers_before",
 })  # fmt: skip
 # Statements that the calls above also run.
@@ -269,7 +295,7 @@ WITH = frozenset({
     "explain_recent", "explain_running", "explain_serves", "explain_spent", "explain_workers",
     "overview_fleet", "overview_interrupted", "overview_jobs", "overview_oldest",
     "listed_jobs", "overview_places", "overview_sweeper", "overview_workers", "page_jobs",
-    "series_metrics", "series_samples",
+    "series_metrics", "series_samples", "run_curves",
 })  # fmt: skip
 
 

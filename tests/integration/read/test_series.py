@@ -89,6 +89,8 @@ def test_both_ways_tell_the_same(rig: Rig, tmp_path: Path, way: str) -> None:
         wanted = Wanted(attempt=1, keys=["lr"], points=3)
         assert told.model_dump() == Series(rig.database).of(job, wanted)
         assert client.backend.findings.series(job, points=3).items[1] == told.items[0]
+        part = client.job(job).curves(since=4, until=6)
+        assert part.model_dump() == Series(rig.database).of(job, Wanted(since=4, until=6))
         with pytest.raises(ClientError, match="there is no job"):
             client.backend.findings.series(job + 1)
 
@@ -184,12 +186,51 @@ def test_what_one_call_reads_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatc
     assert all_keys["left_off"] == 40
     assert len([i for i in all_keys["items"] if i["source"] == "metric"]) == MOST_KEYS
     monkeypatch.setattr(module, "LINES", 100)
+    # Written by a worker of the version before.
+    rig.rows("DELETE FROM metric_span")
     fewer = by_key(series.of(job, Wanted(keys=["loss", "memory_mb"])))
     assert fewer["memory_mb", None]["last"] == list(range(9, 1000, 10))
     loss = fewer["loss", None]["last"]
     assert loss == sorted({n if n < 300 else max(n, 601) for n in range(9, 1000, 10)})
     monkeypatch.setattr(module, "BYTES", 10 * 2000)
     assert by_key(series.of(job, Wanted(keys=["loss"])))["loss", None]["count"] < 30
+
+
+def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_in(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = rig.submit()
+    grant = rig.worker().claim_one()
+    values = {n: {"loss": 1.0 + n} for n in range(3000)} | {1234: {"loss": -7.5}, 9: {"lr": 0.1}}
+    for first in range(0, 3000, 130):
+        part = range(first, min(first + 130, 3000))
+        rig.clock.advance(60)
+        lines = [MetricLine(n, 10.0 * n, {"step": 10 * n, **values[n]}) for n in part]
+        assert rig.records.add_metrics(grant.fence, lines)
+        # It committed, and the worker saw a time-out.
+        assert rig.records.add_metrics(grant.fence, lines)
+    # Thinning takes lines, and what sums them up stays.
+    rig.rows("DELETE FROM metric WHERE mod(number, 7) > 0 AND number < 2999")
+    monkeypatch.setattr(module, "LINES", 500)
+    series = Series(rig.database)
+
+    def loss(**wanted: Any) -> dict[str, Any]:  # noqa: ANN401  its fields
+        return by_key(series.of(job, Wanted(**wanted)))["loss", None]
+
+    whole = loss()
+    assert (whole["count"], min(whole["min"]), max(whole["max"])) == (2999, -7.5, 3000)
+    assert whole["step"] == [10.0 * n for n in range(99, 3000, 100)]
+    assert whole["last"][-1] == 3000
+    assert sum(a * 100 for a in whole["avg"][1:]) == pytest.approx(
+        sum(values[n]["loss"] for n in range(100, 3000))
+    )
+    # The lines themselves, of the hundreds that overlap the range.
+    near = loss(x="step", since=12_000, until=12_400)
+    assert near["step"] == [10.0 * n for n in range(1204, 1300, 7)]
+    later = loss(x="time", since=grant_time(rig).timestamp() + 24 * 60)
+    assert later["step"][-1] == 29_990
+    assert later["step"][0] > 25_000
+    assert series.of(job, Wanted(x="step", since=10**6))["items"] == []
 
 
 def _wide(number: int) -> dict[str, int]:
@@ -209,6 +250,7 @@ def test_other_jobs_cost_it_nothing(rig: Rig) -> None:
     }  # fmt: skip
     many = {key: [params[key]] for key in ("since", "until")}
     metrics = {**params, **many, "tokens": [params["token"]], "below": [None]}
+    metrics |= {"by_step": True, "since_x": None, "until_x": None}
     asked: dict[str, dict[str, Any]] = {
         "series_attempts": params,
         "series_metrics": metrics,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files.safe_files import remove_tree
-from forge_worker.runners.docker.runner import DockerRunner, give, give_mounted
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.owners import give, give_mounted
 from forge_worker.runners.runner import Mount
 from support.services import require
 from support.workers.runners import Bench, require_docker

@@ -47,14 +47,16 @@ class Command:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     @contextmanager
-    def started(self, *arguments: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
+    def started(
+        self, *arguments: str | Path, stdin: int = subprocess.DEVNULL, **env: str
+    ) -> Iterator[subprocess.Popen[str]]:
         """Start the command with pipes for its output; kill it at the end of the block."""
         with Warm(
             "forge_client.main",
             [str(FORGE), *map(str, arguments)],
             cwd=self.cwd,
             env={**self.environment(), **env},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

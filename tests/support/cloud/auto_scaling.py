@@ -25,14 +25,15 @@ LARGEST = 3
 
 
 class Cloud:
-    """A group of at most LARGEST machines that serves a rig's queue."""
+    """A group that serves a rig's queue: the named one, or one of at most LARGEST machines."""
 
-    def __init__(self, endpoint: str, rig: Rig) -> None:
+    def __init__(self, endpoint: str, rig: Rig, name: str = "") -> None:
         self._endpoint = endpoint
         self._rig = rig
-        self.name = f"group-{os.urandom(4).hex()}"
+        self.name = name or f"group-{os.urandom(4).hex()}"
         self._client = _client("autoscaling", endpoint)
-        self._make()
+        if not name:
+            self._make()
 
     def _make(self) -> None:
         machine = {"ImageId": _image(self._endpoint), "InstanceType": "t3.large"}

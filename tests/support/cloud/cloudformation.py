@@ -18,6 +18,8 @@ from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 INFRA = Path(__file__).parents[3] / "infra"
 CFN_LINT = Path(sys.executable).with_name("cfn-lint")
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:forge-AbCdEf"  # noqa: S105  its name
+NESTED = {"Database": "database.yaml", "Pool": "workers.yaml"}
+UPLOADED = "https://s3.amazonaws.com/code"
 SAMPLE = {
     "DatabaseSecretArn": SECRET,
     "WorkerVpcId": "vpc-0123456789abcdef0",
@@ -48,7 +50,8 @@ def translated(name: str = "template.yaml") -> dict[str, Any]:
     """
     template: dict[str, Any] = yaml_parse((INFRA / name).read_text(encoding="utf-8"))
     template["Globals"]["Function"]["CodeUri"] = "s3://code/forge-lambda.zip"
-    template["Resources"]["Pool"]["Properties"]["Location"] = "https://s3.amazonaws.com/code/w"
+    for nested, file in NESTED.items():
+        template["Resources"][nested]["Properties"]["Location"] = f"{UPLOADED}/{file}"
     with patch.dict(os.environ, AWS_DEFAULT_REGION="eu-west-1"):
         done: dict[str, Any] = transform(template, dict(SAMPLE), _NoManagedPolicies())
     return done

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
 
 import httpx
+from forge_functions.dashboard.visit.login_code import challenge_of
 from support.http.api import bearer
 
 if TYPE_CHECKING:
     from forge_schema.model.states import Role
     from support.http.api import Api
+    from support.http.issuer import Issuer
 
+FIELD = re.compile(r'name="(port|state|challenge)" value="([^"]+)"')
+CODE = re.compile(r"<code>([0-9a-f-]{40,})</code>")
 TOKEN = re.compile(r'"X-CSRF-Token": "([0-9a-f]{64})"')
 
 
@@ -30,6 +35,13 @@ class Guest:
         """Log in with a new key."""
         self.key_id, text = self.api.keys.create(owner, role)
         answer = self.send_key(text)
+        assert answer.status_code == 303, answer.text
+        return self
+
+    def sign_on(self, issuer: Issuer, **claims: Any) -> Guest:  # noqa: ANN401  claims of all types
+        """Log in at the issuer that the server trusts."""
+        begun = self.http.get("/login/sso")
+        answer = self.http.get(issuer.authorized(begun.headers["location"], **claims))
         assert answer.status_code == 303, answer.text
         return self
 
@@ -57,8 +69,28 @@ class Guest:
         """Send a form from this server's origin."""
         return self.http.post(path, data=fields, headers={"Origin": self.api.url})
 
+    def allow(self, page: str) -> httpx.Response:
+        """Allow `forge login` to act for this session, on the page that the command names."""
+        parts = urlsplit(page)
+        asked = dict(FIELD.findall(self.page(f"{parts.path}?{parts.query}")))
+        answer = self.act("/login/terminal", **asked)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def login_code(self, verifier: str) -> str:
+        """Return the code that a page of `forge login --no-browser` shows."""
+        query = urlencode({"challenge": challenge_of(verifier), "state": "s" * 43})
+        return shown_code(self.allow(f"/login/terminal?{query}"))
+
     def close(self) -> None:
         self.http.close()
+
+
+def shown_code(answer: httpx.Response) -> str:
+    """Return the code on a page."""
+    found = CODE.search(answer.text)
+    assert found is not None, answer.text
+    return found[1]
 
 
 def link(api: Api, key: str) -> str:

@@ -135,6 +135,26 @@ class World:
         )
         return "weekly"
 
+    def notification(self) -> str:
+        """Return a notification of ann's, which an earlier request may have removed."""
+        self.api.rig.rows(
+            "INSERT INTO notification (owner, name, kind, target, secret, events, created_at)"
+            " VALUES ('ann', 'ops', 'webhook', 'https://hooks.example/', 'whsec_AAAA', '{failed}',"
+            " forge_now()) ON CONFLICT DO NOTHING"
+        )
+        return "ops"
+
+    def delivery(self) -> str:
+        """Return a delivery of ann's."""
+        self.notification()
+        row = self.api.rig.row(
+            "INSERT INTO delivery (notification_id, event, subject, at, state, next_at)"
+            " SELECT id, 'failed', coalesce((SELECT max(subject) FROM delivery), 0) + 1,"
+            " forge_now(), 'waiting', forge_now() FROM notification WHERE name = 'ops'"
+            " RETURNING id::text AS id"
+        )
+        return str(row["id"])
+
     def lease(self) -> tuple[dict[str, Any], AttemptKeys]:
         """Have the holder lease a job of ann's; return its grant and the keys that it may write."""
         self.api.rig.submit(owner="ann", priority=1000)

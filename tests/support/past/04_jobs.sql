@@ -45,7 +45,7 @@ FROM scale CROSS JOIN LATERAL generate_series(1, ready + leases + later) AS n;
 
 INSERT INTO job (
     id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
-    timeout_s, submitted_at, submitted_by, kind, sweep
+    timeout_s, submitted_at, submitted_by, kind, sweep, experiment
 )
 SELECT
     j.id, j.lane_id, lane.owner,
@@ -62,7 +62,8 @@ SELECT
     'user:' || lane.owner,
     CASE WHEN j.id % 20 = 0 THEN 'test' WHEN j.id % 20 = 1 THEN 'benchmark' ELSE 'command' END
         ::job_kind,
-    CASE WHEN j.id % 50 < 5 THEN 'grid-' || j.id / 10000 END
+    CASE WHEN j.id % 50 < 5 THEN 'grid-' || j.id / 10000 END,
+    CASE WHEN j.id % 2 = 0 THEN 'vision-' || j.id / 2000 END
 FROM (
     SELECT id, lane_id, 0::smallint AS nice, submitted_at FROM past
     UNION ALL

@@ -26,6 +26,12 @@ SELECT
     jsonb_build_object('loss', 3 / (1 + n * 0.1), 'lr', 0.001)
 FROM wrote CROSS JOIN LATERAL generate_series(0, pieces - 1) AS n;
 
+INSERT INTO metric_span (job_id, token, rank, span, lines, at, step, values)
+SELECT
+    job_id, token, 0, span, pieces, since + lasted, pieces * 10,
+    jsonb_build_object('loss', ARRAY[pieces, 3 / (1 + pieces * 0.1), 3, 3, 3 / (1 + pieces * 0.1)])
+FROM wrote CROSS JOIN LATERAL generate_series(-1, (pieces - 1) / 100) AS span;
+
 INSERT INTO sample (job_id, token, rank, number, at, attempt, values)
 SELECT
     job_id, token, 0, n, since + lasted * n / pieces, attempt,

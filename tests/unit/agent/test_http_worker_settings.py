@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,6 +116,16 @@ def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(TokenUnusable, match="it is not a text file"):
         read.worker_token()
+
+
+def test_a_token_comes_by_a_pipe_that_nobody_can_read_again() -> None:
+    ours, theirs = os.pipe()
+    with os.fdopen(ours), os.fdopen(theirs, "w") as writer:
+        writer.write(f"{TOKEN}\n")
+        writer.close()
+        read = settings(url=URL, token_file=f"/dev/fd/{ours}")
+        assert [read.worker_token(), read.worker_token()] == [TOKEN, TOKEN]
+        assert os.read(ours, 100) == b""
 
 
 def test_a_file_that_holds_no_certificates_is_named(tmp_path: Path) -> None:

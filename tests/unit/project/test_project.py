@@ -29,6 +29,7 @@ def test_a_folder_without_one_leaves_everything_unset(tmp_path: Path) -> None:
     assert spec.spec(owner="ann", name="folder") == {
         "owner": "ann",
         "name": "folder",
+        "experiment": "folder",
         "command": ["ls"],
         "labels": {},
         "env": {},

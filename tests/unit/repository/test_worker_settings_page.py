@@ -23,6 +23,7 @@ GIVEN = {
     "url": "http://a", "token_file": "/token", "signing_key_file": "/key", "tls_ca": "/ca",
     "database_url": "postgresql://z",
     "store_url": "file:///z", "worker_name": "w", "worker_dir": "/w", "labels": "a=b", "tags": "t",
+    "process_user": "nobody",
     "profile": "light", "gpus": "none", "runner": "docker", "default_image": "i", "network": "none",
     "allowed_images": "a,b", "pull": "never", "extra_mounts": "/a:/b", "secrets_dir": "/s",
     "gang_network": "host", "advertise_address": "10.0.0.5",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-FREE = ("owner", "queue", "name", "worker", "sweep")
+FREE = ("owner", "queue", "name", "worker", "sweep", "experiment")
 SPAN = st.lists(st.tuples(st.integers(0, 999), st.sampled_from("smhdw")), min_size=1, max_size=2)
 
 

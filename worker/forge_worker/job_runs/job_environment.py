@@ -83,11 +83,13 @@ def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> d
 
 
 def _told(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables with the parameters and tuning values that the job asked for."""
+    """Return the variables with the parameters, tuning values and experiment of the job."""
     tuning, parameters = asked.get("tuning", {}), asked.get("parameters", {})
     told = {f"FORGE_{name.upper()}": said for name, said in tuning.items() if said is not None}
     told |= {f"FORGE_PARAM_{name.upper()}": said for name, said in parameters.items()}
     words = {
         name: said if isinstance(said, str) else json.dumps(said) for name, said in told.items()
     }
+    if experiment := asked.get("experiment"):
+        words["FORGE_EXPERIMENT"] = experiment
     return words | ({"FORGE_PARAMETERS": json.dumps(parameters)} if parameters else {})

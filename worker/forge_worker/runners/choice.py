@@ -10,6 +10,7 @@ from forge_schema.model.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
 from forge_worker.runners.docker.mounts import extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
 from forge_worker.runners.installed import installed_handlers
+from forge_worker.runners.owners import job_user
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
 from forge_worker.settings.settings import WorkerSettings
@@ -129,8 +130,10 @@ def available(settings: WorkerSettings) -> Runners:
     Raises:
         NoRunner: there is none.
         MountRefused: as `docker_policy`.
+        UserUnusable: as `job_user`.
     """
     docker = process = None
+    user = job_user(settings.process_user, settings.worker_dir)
     policy = docker_policy(settings)
     if settings.runner != "process" and engine_answers():
         docker = DockerRunner(policy)
@@ -141,8 +144,8 @@ def available(settings: WorkerSettings) -> Runners:
             hint="start Docker, or set --gang-network host or none",
         )
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
-        process = ProcessRunner() if settings.allow_processes else None
-    handlers = ProcessRunner() if installed_handlers() else None
+        process = ProcessRunner(user) if settings.allow_processes else None
+    handlers = ProcessRunner(user) if installed_handlers() else None
     if docker is None and process is None and handlers is None:
         raise NoRunner(
             "no container engine answers here, and processes are not allowed",

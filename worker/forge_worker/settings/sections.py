@@ -114,6 +114,9 @@ class PolicySettings(BaseSettings):
     allow_processes: bool = Field(
         default=False, description="allow jobs to run as plain processes, without isolation"
     )
+    process_user: str = Field(
+        "", description="user of jobs that are processes, a name or a number; empty: the worker's"
+    )
     default_image: str = Field("", description="image for jobs that do not name one")
     allowed_images: CommaList = Field(
         default_factory=lambda: ["*"],

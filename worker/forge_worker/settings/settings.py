@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -73,7 +74,7 @@ class QueueSettings(ActSettings):
     )
     token: SecretStr | None = Field(None, description="the worker's token, created by an admin")
     token_file: OptionalPath = Field(
-        None, description="file with the token; read again if the token is refused"
+        None, description="file with the token, read again if it is refused; or a pipe"
     )
     signing_key_file: OptionalPath = Field(
         None, description="Ed25519 key that signs all requests, if the server requires it"
@@ -152,6 +153,16 @@ class QueueSettings(ActSettings):
 
 
 def _read(file: Path) -> str:
+    return _read_once(file) if file.is_fifo() else _text(file)
+
+
+@cache
+def _read_once(pipe: Path) -> str:
+    """Return what comes out of a pipe, which nobody can read a second time."""
+    return _text(pipe)
+
+
+def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -18,14 +18,25 @@ from forge_worker.runners.entry import SESSION, Entry, NotEntered
 # It dies with the agent. A terminal belongs to the session that it starts.
 BOOT = """
 import ctypes, fcntl, os, sys, termios
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 9)
+# `execvp` imports it, and the job's user may not be able to read it.
+import warnings
+user, command = sys.argv[1], sys.argv[2:]
 if os.isatty(0):
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+if user:
+    uid, gid = map(int, user.split(","))
+    if os.isatty(0):
+        os.fchown(0, uid, -1)
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 9)
 try:
-    os.execvp(sys.argv[1], sys.argv[1:])
+    os.execvp(command[0], command)
 except OSError as error:
-    sys.stderr.write(f"{sys.argv[1]}: {error.strerror}\\n")
+    sys.stderr.write(f"{command[0]}: {error.strerror}\\n")
     sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
 """
 
@@ -49,8 +60,10 @@ class Command:
     ) -> None:
         given = {SESSION: mark, **({"TERM": terminal.term} if terminal else {})}
         program = job.program(words, given, tty=terminal is not None)
-        if program.uid not in {None, os.geteuid()}:
+        another = program.uid not in {None, os.geteuid()}
+        if another and os.geteuid() != 0:
             raise NotEntered("the job runs as another user than its worker")
+        user = f"{program.uid},{program.gid}" if another else ""
         self._mark = mark
         self._tty = terminal is not None
         mine, theirs = pty.openpty() if terminal else (-1, subprocess.PIPE)
@@ -58,7 +71,7 @@ class Command:
             _resize(mine, terminal)
         try:
             self._child = subprocess.Popen(  # noqa: S603 - what the job's owner asked to run
-                [sys.executable, "-I", "-S", "-c", BOOT, *program.command],
+                [sys.executable, "-I", "-S", "-c", BOOT, user, *program.command],
                 env=program.env,
                 cwd=program.folder,
                 stdin=theirs,

@@ -26,7 +26,8 @@ def dashboard(
 ) -> None:
     """Print a link that logs you in to the dashboard once, within a minute.
 
-    It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours.
+    It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours. After
+    `forge login`, it is only the address.
     """
     link = login_link(settings_of(context))
     print(link)  # noqa: T201 - the data
@@ -41,6 +42,9 @@ def login_link(settings: Settings) -> str:
         ClientError: there is no server, or it does not answer.
     """
     server = _server(settings)
+    if server.login:
+        # Its browser is logged in, and a session makes no other that lasts longer.
+        return f"{server.url}/"
     with closing(Transport(server)) as asked:
         answer = asked.send("POST", "/login/link", again=True)
         return f"{server.url}{asked.field(answer, 'path')}"

@@ -35,6 +35,7 @@ def run_handler(
     name: Annotated[
         str | None, typer.Option(help="Name of the job; default: the handler's name.")
     ] = None,
+    experiment: o.ExperimentOption = None,
     gpu: o.GpuOption = None,
     cpus: o.CpusOption = None,
     memory: o.MemoryOption = None,
@@ -59,7 +60,8 @@ def run_handler(
     """
     project = Project.read(folder) if folder else Project()
     request = Request().changed({
-        "name": name or handler, "gpus": gpu, "cpus": cpus, "memory": memory,
+        "name": name or handler, "experiment": experiment or handler,
+        "gpus": gpu, "cpus": cpus, "memory": memory,
         "labels": labels(label or []), "env": environment(env or []), "timeout": timeout,
         "queue": queue, "priority": priority, "idempotency_key": idempotency_key,
         "after": after, "after_ok": after_ok, "after_any": after_any,

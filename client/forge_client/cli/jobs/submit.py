@@ -79,6 +79,7 @@ def submit(
     label: Annotated[
         list[str] | None, typer.Option(help="Required worker label, NAME=VALUE; globs are allowed.")
     ] = None,
+    experiment: o.ExperimentOption = None,
     priority: Annotated[int | None, typer.Option(help="Priority; higher goes first.")] = None,
     queue: o.QueueOption = None,
     max_failures: Annotated[
@@ -234,7 +235,7 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
         *("idempotency_key", "checkpoint_interval", "grace", "delay", "share", "precision"),
         *("streams", "objective", "preempt_signal", "checkpoint_dir", "keep_checkpoints"),
         *("from_checkpoint", "after", "after_ok", "after_any"),
-        *("nodes", "launcher", "same", "mixed"),
+        *("nodes", "launcher", "same", "mixed", "experiment"),
     )
     return {
         **{name: given.get(name) for name in same},

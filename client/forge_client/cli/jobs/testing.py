@@ -45,6 +45,7 @@ def run_tests(
         typer.Option(help="Path of the JUnit report, if the runner has no option for it."),
     ] = None,
     name: o.NameOption = None,
+    experiment: o.ExperimentOption = None,
     gpu: o.GpuOption = None,
     cpus: o.CpusOption = None,
     memory: o.MemoryOption = None,
@@ -71,7 +72,8 @@ def run_tests(
     """
     project = Project.read(folder).including(include)
     request = project.request().changed({
-        "name": name, "gpus": gpu, "cpus": cpus, "memory": memory, "image": image,
+        "name": name, "experiment": experiment, "gpus": gpu, "cpus": cpus,
+        "memory": memory, "image": image,
         "labels": labels(label or []), "env": environment(env or []), "secrets": secret,
         "requirements": o.requirements(requirements, no_install=no_install),
         "timeout": timeout,

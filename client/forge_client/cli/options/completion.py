@@ -51,9 +51,18 @@ def _jobs(backend: "Backend") -> Known:
     yield from ((job.name, f"{job.job_id}, {job.word}") for job in jobs if counts[job.name] == 1)
 
 
+def _experiments(backend: "Backend") -> Known:
+    found = (job.experiment for job in backend.jobs("experiment:*", count=NEWEST))
+    return ((name, "") for name in dict.fromkeys(found) if name)
+
+
 jobs = _completing(_jobs)
+experiments = _completing(_experiments)
 keys = _completing(lambda backend: ((one.id, one.name) for one in backend.admin.api_keys()))
 queues = _completing(lambda backend: ((one.name, "") for one in backend.admin.queues()))
+notifications = _completing(
+    lambda backend: ((one.name, one.kind) for one in backend.notifications.listed())
+)
 reports = _completing(lambda backend: ((name, "") for name in backend.reports()))
 schedules = _completing(lambda backend: ((one.name, one.cron) for one in backend.schedules()))
 templates = _completing(lambda backend: ((one.name, "") for one in backend.templates()))

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from forge_client.cli.options.completion import queues
+from forge_client.cli.options.completion import experiments, queues
 from forge_client.cli.options.job_names import checkpoint, needed
 
 ShareOption = Annotated[
@@ -17,6 +17,15 @@ ShareOption = Annotated[
 ]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the job; default: the folder's name.")
+]
+ExperimentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        envvar="FORGE_EXPERIMENT",
+        help="Experiment that the job belongs to; default: the folder's name.",
+        autocompletion=experiments,
+    ),
 ]
 GpuOption = Annotated[int | None, typer.Option("--gpu", "--gpus", help="Number of GPUs.", min=0)]
 CpusOption = Annotated[

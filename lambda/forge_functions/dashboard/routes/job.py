@@ -3,7 +3,6 @@
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,7 +12,7 @@ from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import TERMINAL_STATES
-from forge_schema.model.stored import Checkpoint, in_chunks
+from forge_schema.model.stored import Checkpoint
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 from forge_schema.read.jobs import Jobs
 
@@ -25,7 +24,6 @@ from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
-from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
@@ -139,34 +137,6 @@ def job(
         width=WIDTH,
         kinds=KINDS,
     )
-
-
-@router.get("/artifact")
-def artifact(
-    request: Request,
-    _who: SeesPages,
-    job: PageJob,
-    shared: Shared,
-    path: Annotated[Text, Query(max_length=1024)],
-) -> Response:
-    """Redirect to an output file of the job."""
-    found = JobStory(shared.database, job.job_id).artifact(path)
-    if found is None:
-        raise Refused(
-            HTTPStatus.NOT_FOUND,
-            "not_found",
-            "this job has no such file",
-            hint="its page lists them",
-        )
-    if in_chunks(found["key"]) and not shared.settings.long_poll_s:
-        raise Refused(
-            HTTPStatus.CONFLICT,
-            "artifact_in_chunks",
-            "this server cannot put a file of this size together",
-            hint=f"forge artifacts {job.job_id} --to FOLDER",
-        )
-    url = shared.reading(str(request.base_url))(found["key"])
-    return Response(status_code=303, headers={"Location": url})
 
 
 @router.post("/cancel")

@@ -9,13 +9,14 @@ from fastapi.responses import StreamingResponse
 from forge_schema.model.results import Series
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.jobs import Jobs
-from forge_schema.read.series import POINTS
+from forge_schema.read.series import Wanted
 from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.errors import Refused
+from forge_functions.middleware.bodies import Body
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
@@ -71,12 +72,9 @@ def download(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> 
     return StreamingResponse(reader.whole(), media_type="text/plain; charset=utf-8", headers=named)
 
 
-class Curves(BaseModel):
+# A query is frozen, which mypy does not see.
+class Curves(Body, Wanted):  # type: ignore[misc]
     """Which curves, and the maximum number of points of each."""
-
-    rank: Rank = 0
-    attempt: Attempt = None
-    points: Annotated[int, Field(ge=10, le=POINTS)] = 300
 
 
 @router.get("/series")
@@ -84,7 +82,7 @@ def series(
     who: SeesPages, job: PageJob, shared: Shared, which: Annotated[Curves, Query()]
 ) -> Series:
     """Return an attempt's metrics and resource samples as curves."""
-    return shared.service(who).findings.series(job.job_id, **which.model_dump())
+    return shared.service(who).findings.series(job.job_id, **vars(which))
 
 
 def _told(got: Pieces) -> dict[str, Any]:

@@ -45,8 +45,13 @@ def save(
     """Return a report as CSV."""
     rows = _rows(who, shared, name, since, by or [], SAVED + 1)
     cut = f"-first-{SAVED}" if len(rows) > SAVED else ""
-    headers = {"Content-Disposition": f'attachment; filename="{name}{cut}.csv"'}
-    return Response(_csv(rows[:SAVED]), media_type="text/csv; charset=utf-8", headers=headers)
+    return csv_answer(rows[:SAVED], f"{name}{cut}")
+
+
+def csv_answer(rows: Sequence[Row], name: str) -> Response:
+    """Return rows as a CSV file to be saved."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return Response(_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @router.get("/reports/{name}")

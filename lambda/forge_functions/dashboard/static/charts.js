@@ -1,6 +1,7 @@
 "use strict";
 // The curves of one job, or the metrics of several: one small chart per key. Curves of one job have
 // a band from minimum to maximum, marks where an attempt began, and faintly what it did again.
+// Dragging over a chart zooms in: the part is fetched again, with as many points as the whole had.
 (() => {
   const root = document.getElementById("charts");
   if (!root) return;
@@ -12,6 +13,14 @@
   const chosen = () => Object.fromEntries(selects.filter(([, one]) => one?.value).map(([name, one]) => [name, one.value]));
   const told = named("state");
   const MOST = 24;
+  // The part that is shown, in steps or in seconds; of several jobs since each began.
+  let zoom = null;
+  const zoomed = (byStep) => zoom !== null && zoom.byStep === byStep;
+  const within = (since) => zoom === null ? {} : {
+    x: zoom.byStep ? "step" : "time",
+    since: zoom.since + (zoom.byStep || !several ? 0 : since),
+    until: zoom.until + (zoom.byStep || !several ? 0 : since),
+  };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const charts = new Map();
 
@@ -76,6 +85,11 @@
     }
     ctx.restore();
   };
+  const choose = (byStep) => (u) => {
+    const { left, width } = u.select;
+    if (width < 4) return;
+    enter({ byStep, since: u.posToVal(left, "x"), until: u.posToVal(left + width, "x") });
+  };
   const options = (group, width) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const line = (i, label) => ({ label, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, points: { show: false }, spanGaps: true, dash: i >= 6 ? [6, 3] : undefined });
@@ -86,8 +100,8 @@
     const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
     const positive = group.curves.every(({ one }) => one.min.every((value) => value === null || value > 0));
     return {
-      width, height: 132, legend: { show: false }, cursor: { y: false },
-      scales: { x: { time: false }, y: named("log").checked && positive ? { distr: 3 } : {} },
+      width, height: several ? 216 : 132, legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
+      scales: { x: { time: false, ...(zoomed(byStep) ? { range: [zoom.since, zoom.until] } : {}) }, y: named("log").checked && positive ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
         { ...axis, size: 52, space: 24, values: (_u, splits) => splits.map(tick) },
@@ -97,7 +111,7 @@
         {}, ...group.curves.map(({ one, label, place: i }) => line(i, label ?? one.gpu ?? group.key)),
         ...(band ? [{ ...edge }, { ...edge }] : []), ...(group.old ? [old] : []),
       ],
-      hooks: { draw: [joins(group, byStep)] },
+      hooks: { draw: [joins(group, byStep)], setSelect: [choose(byStep)] },
     };
   };
 
@@ -117,6 +131,7 @@
     caption.append(name, value);
     const where = document.createElement("div");
     where.className = "chart-place";
+    where.addEventListener("dblclick", () => enter(null));
     made.append(caption, where, note);
     place.append(made);
     return { made, value, note, where, plot: null, shape: "" };
@@ -127,7 +142,8 @@
     const highest = (one) => Math.max(...one.max.filter((value) => value !== null));
     const lasts = group.curves.map(({ one }) => readable(peak ? highest(one) : one.last.at(-1)));
     chart.note.textContent = [peak ? root.dataset.peak : "", several ? "" : root.dataset[group.source]].filter(Boolean).join(", ");
-    chart.value.textContent = lasts.slice(0, 4).join(" · ");
+    // Of several jobs, the table below has them, each with its name.
+    chart.value.textContent = several ? "" : lasts.slice(0, 4).join(" · ");
     chart.made.setAttribute("aria-label", `${group.key}: ${lasts.join(", ")}`);
   };
   const draw = (group) => {
@@ -164,6 +180,7 @@
   };
   document.querySelectorAll(".compare [data-tone]").forEach((sign) => { sign.style.background = colour(sign.dataset.tone); });
   let answers = [];
+  let began = [];
   const show = () => {
     const groups = grouped(answers);
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
@@ -171,26 +188,41 @@
     const more = Math.max(0, groups.length - MOST) + answers.reduce((sum, got) => sum + (got?.left_off ?? 0), 0);
     told.textContent = more ? counted(root.dataset.more, more) : "";
   };
-  const ask = async ({ url }) => {
-    const answer = await fetch(`${url}?${new URLSearchParams(chosen())}`, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+  const ask = async ({ url }, i) => {
+    const since = Date.parse(began[i] ?? 0) / 1000;
+    const answer = await fetch(`${url}?${new URLSearchParams({ ...chosen(), ...within(since) })}`, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
     return answer.ok ? answer.json() : null;
   };
-  let busy = false;
+  let busy = false, again = false;
   const load = async () => {
     if (busy) return;
     busy = true;
     try {
+      const asked = zoom;
       answers = await Promise.all(jobs.map(ask));
+      began = answers.map((got, i) => got?.since ?? began[i]);
       show();
+      again = asked !== zoom;
     } catch {
       // The next tick tries again.
     } finally {
       busy = false;
+      if (again) load();
     }
+  };
+  const enter = (part) => {
+    zoom = part;
+    again = busy;
+    named("whole").hidden = part === null;
+    clear();
+    show();
+    load();
   };
   const redraw = () => { clear(); show(); };
   selects.forEach(([, one]) => one?.addEventListener("change", () => { clear(); load(); }));
-  ["x", "log"].forEach((name) => named(name).addEventListener("change", redraw));
+  named("x").addEventListener("change", () => enter(null));
+  named("log").addEventListener("change", redraw);
+  named("whole").addEventListener("click", () => enter(null));
   named("smooth").addEventListener("input", redraw);
   let ticks = 0;
   document.body.addEventListener("refresh", () => {

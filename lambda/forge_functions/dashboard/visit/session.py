@@ -38,15 +38,18 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class Visitor(Caller):
     """A logged-in caller. `csrf` goes into every form; `now` is the database's time."""
 
-    session: str = ""
     csrf: str = ""
     now: datetime = LONG_AGO
+    # A mark of the secret of the key that the session acts for.
+    version: str = ""
 
 
 def begin(shared: Services, acts_for: str, owner: str, role: Role, address: str) -> str | None:
     """Begin a session and return the text of its cookie; see `Sessions.begin`."""
     lasts = timedelta(seconds=shared.settings.session_lasts_s)
-    begun = Sessions(shared.database).begin(acts_for, owner, role, address=address, lasts=lasts)
+    begun = Sessions(shared.database).begin(
+        acts_for, owner, role, name=f"browser at {address}", address=address, lasts=lasts
+    )
     return _minted(shared, begun, lasts) if begun else None
 
 
@@ -87,6 +90,7 @@ def read(shared: Services, text: str) -> Visitor | None:
         session=found["id"],
         csrf=csrf.token(shared, found["id"]),
         now=found["now"],
+        version=claims["ver"],
     )
 
 

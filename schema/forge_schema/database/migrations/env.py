@@ -1,6 +1,7 @@
 """Alembic's entry point: one transaction, one migrator at a time; replaces functions and views.
 
-Partitioned tables get their monthly partitions before the first row, and grants on the views are
+All locks are taken first, so that no request and the migration wait for each other. Partitioned
+tables get their monthly partitions before the first row, and grants on the views are
 restored. Then constraints that a revision added as NOT VALID are checked while others read and
 write. A mark of the complete upgrade is written last.
 """
@@ -9,10 +10,11 @@ from typing import Any
 
 from alembic import context
 from forge_schema.database import report_role
-from forge_schema.database.current import HEAD, MONTHS, mark
+from forge_schema.database.current import HEAD, MONTHS, mark, revision_of
 from forge_schema.database.migrate import sqlalchemy_url
 from forge_schema.database.settings import UPGRADE
 from forge_schema.database.statements import definitions, statement, views
+from forge_schema.database.table_locks import lock_all, take
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -39,16 +41,11 @@ def migrate(connection: Connection) -> bool:
     """
     unlimited(connection)
     connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
-    connection.execute(text("SET LOCAL lock_timeout = '10s'"))
-    # First, as claims do, so that the two cannot wait for each other.
-    if connection.scalar(text("SELECT to_regclass('slot')")):
-        connection.execute(text(statement("lock_slots")))
     connection.execute(text("SET LOCAL check_function_bodies = off"))
     driver: Any = connection.connection.driver_connection
     cursor = driver.cursor()
     readers = report_role.granted(cursor)
-    # In one statement, since some views read others.
-    connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(views())}"))
+    take(connection, lambda: make_room(connection, changes=revision_of(driver) != HEAD))
     context.configure(
         connection=connection,
         target_metadata=metadata,
@@ -69,6 +66,16 @@ def migrate(connection: Connection) -> bool:
     cursor.execute(MONTHS)
     cursor.close()
     return newest
+
+
+def make_room(connection: Connection, *, changes: bool) -> None:
+    """Lock what a migration changes, and drop the views."""
+    if changes:
+        lock_all(connection)
+    if connection.scalar(text("SELECT to_regclass('slot')")):
+        connection.execute(text(statement("lock_slots")))
+    # In one statement, since some views read others.
+    connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(views())}"))
 
 
 def validate(connection: Connection) -> None:

@@ -9,9 +9,17 @@ from forge_schema.database.tables.gang import Draft, Forming
 from forge_schema.database.tables.identity import Identity
 from forge_schema.database.tables.job import Job, Outcome
 from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
+from forge_schema.database.tables.notification import Delivery, Notification, Notifier
 from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, SweepCap, Turn
 from forge_schema.database.tables.plans import Dependency, Schedule, Template
-from forge_schema.database.tables.stored import Artifact, Checkpoint, LogChunk, Metric, Upload
+from forge_schema.database.tables.stored import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    Metric,
+    MetricSpan,
+    Upload,
+)
 from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned, Tombstone
 from forge_schema.database.tables.worker import FormerWorker, Idle, Worker
 
@@ -22,6 +30,7 @@ __all__ = [
     "Artifact",
     "AttemptRow",
     "Checkpoint",
+    "Delivery",
     "Dependency",
     "Draft",
     "Event",
@@ -35,6 +44,9 @@ __all__ = [
     "Lease",
     "LogChunk",
     "Metric",
+    "MetricSpan",
+    "Notification",
+    "Notifier",
     "Outcome",
     "OwnerQuota",
     "OwnerUsage",

@@ -24,6 +24,13 @@ class Job(SQLModel, table=True):
             postgresql_where=text("idempotency_key IS NOT NULL"),
         ),
         Index("job_sweep", "owner", "sweep", "id", postgresql_where=text("sweep IS NOT NULL")),
+        Index(
+            "job_experiment",
+            "owner",
+            "experiment",
+            "id",
+            postgresql_where=text("experiment IS NOT NULL"),
+        ),
         # Lanes are few, so the newest jobs of an owner, a queue or a label are found lane by lane.
         Index("job_lane_newest", "lane_id", "id"),
         # Reports are bounded by times and days, and jobs are inserted in this order.
@@ -67,6 +74,7 @@ class Job(SQLModel, table=True):
     source_job_id: int | None = c.big(null=True)
     source_token: int | None = c.big(null=True)
     source_number: int | None = c.integer(null=True)
+    experiment: str | None = c.string(null=True)
 
 
 class Outcome(SQLModel, table=True):

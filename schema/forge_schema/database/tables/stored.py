@@ -86,6 +86,27 @@ class LogChunk(SQLModel, table=True):
     created_at: datetime = c.moment()
 
 
+class MetricSpan(SQLModel, table=True):
+    """A summary of a hundred lines of a rank's metrics, `span` is their first number / 100.
+
+    Span -1 is all of them. `values` has for each key of the first 64 its count, least, greatest,
+    sum and last value; `at` and `step` are those of the last line. Thinning leaves it as it is.
+    """
+
+    __tablename__ = "metric_span"
+    # Rows are updated in place with each batch of lines.
+    __table_args__ = ({"postgresql_with": {"fillfactor": 50}},)
+
+    job_id: int = c.key_big()
+    token: int = c.key_big()
+    rank: int = c.key_small()
+    span: int = c.key_integer()
+    lines: int = c.integer()
+    at: datetime = c.moment()
+    step: float | None = c.number(null=True)
+    values: dict[str, Any] = c.document()
+
+
 class Metric(SQLModel, table=True):
     """One JSON line of a job's metrics file; partitioned by month."""
 

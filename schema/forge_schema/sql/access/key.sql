@@ -1,4 +1,13 @@
--- An API key that is neither revoked nor expired, and the current time.
-SELECT id, owner, role, public_key, hash, forge_now() AS now
-FROM api_key
-WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > forge_now())
+-- A key or a session that is neither revoked nor expired, nor is the key that the session acts for,
+-- whose hash it then has; and the current time.
+SELECT
+    found.id, found.owner, found.role, found.public_key, found.acts_for, found.expires_at,
+    coalesce(key.hash, found.hash) AS hash, forge_now() AS now
+FROM api_key AS found
+LEFT JOIN api_key AS key
+    ON starts_with(found.acts_for, 'key:') AND key.id = substr(found.acts_for, 5)
+WHERE found.id = %(id)s
+    AND found.revoked_at IS NULL AND (found.expires_at IS NULL OR found.expires_at > forge_now())
+    AND key.revoked_at IS NULL AND (key.expires_at IS NULL OR key.expires_at > forge_now())
+    -- A key that was removed.
+    AND (key.id IS NOT NULL OR found.acts_for IS NULL OR NOT starts_with(found.acts_for, 'key:'))

@@ -37,8 +37,8 @@ groups AS MATERIALIZED (
     FROM json_to_recordset(%(groups)s) AS s (
         lane_id integer, owner text, nice smallint, shared jsonb, bundle_digest text,
         max_failures smallint, max_losses smallint, max_preemptions smallint, backoff_s integer,
-        timeout_s integer, delay_s double precision, kind job_kind, sweep text, from_job bigint,
-        from_attempt smallint, from_number integer, runs json
+        timeout_s integer, delay_s double precision, kind job_kind, sweep text, experiment text,
+        from_job bigint, from_attempt smallint, from_number integer, runs json
     )
     -- Locked, so that it cannot be thinned out before this commits, and neither can the parts that
     -- other ranks have stored of it.
@@ -88,7 +88,7 @@ input AS MATERIALIZED (
             r.first + generate_series(0, r.times - 1) AS place, r.name, r.asked_key,
             r.content_digest, s.shared || r.varied AS spec, s.lane_id, s.owner, s.nice,
             s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s,
-            s.timeout_s, s.delay_s, s.kind, s.sweep, s.source_job_id, s.source_token,
+            s.timeout_s, s.delay_s, s.kind, s.sweep, s.experiment, s.source_job_id, s.source_token,
             s.source_number, s.lacks_source, s.lacks_upload, s.unknown
         FROM groups AS s, json_to_recordset(s.runs) AS r (
             first integer, times integer, name text, varied jsonb, asked_key text,
@@ -129,13 +129,13 @@ inserted AS (
     INSERT INTO job (
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s, run_at, submitted_at,
-        submitted_by, kind, sweep, source_job_id, source_token, source_number
+        submitted_by, kind, sweep, experiment, source_job_id, source_token, source_number
     )
     SELECT
         id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s,
         CASE WHEN delay_s > 0 THEN now + make_interval(secs => delay_s) END, now,
-        %(actor)s, kind, sweep, source_job_id, source_token, source_number
+        %(actor)s, kind, sweep, experiment, source_job_id, source_token, source_number
     FROM input, clock
     WHERE NOT EXISTS (SELECT FROM conflict) AND NOT EXISTS (SELECT FROM lacking)
     ON CONFLICT (owner, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING

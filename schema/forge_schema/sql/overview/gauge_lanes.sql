@@ -18,7 +18,7 @@ kept AS MATERIALIZED (
     GROUP BY part.lane_id
 )
 SELECT
-    lane.queue, lane.paused, lane.shape_id, shape.accelerator, shape.gpus, shape.gpu_model,
+    lane.owner, lane.queue, lane.paused, lane.shape_id, shape.accelerator, shape.gpus, shape.gpu_model,
     waiting.jobs AS ready, waiting.oldest_s,
     coalesce(later.jobs, 0) AS scheduled, coalesce(kept.jobs, 0) AS held,
     coalesce(kept.awaiting_approval, 0) AS awaiting_approval,

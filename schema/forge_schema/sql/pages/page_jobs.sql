@@ -71,6 +71,17 @@ candidates AS MATERIALIZED (
         ) AS newest
         WHERE %(owner)s::text IS NULL OR owner_quota.owner = %(owner)s
         UNION
+        SELECT newest.id
+        FROM owner_quota
+        CROSS JOIN unnest(%(experiments)s::text[]) AS named (experiment)
+        CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+            WHERE %(by_experiment)s AND job.owner = owner_quota.owner
+                AND job.experiment = named.experiment AND job.id < %(before)s::bigint
+            ORDER BY job.id DESC LIMIT (SELECT reach FROM span)
+        ) AS newest
+        WHERE %(owner)s::text IS NULL OR owner_quota.owner = %(owner)s
+        UNION
         (
             SELECT job_id FROM ready
             WHERE %(by_ready)s AND (SELECT few FROM sortable) AND job_id < %(before)s::bigint
@@ -116,6 +127,8 @@ candidates AS MATERIALIZED (
             ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
         )
         UNION
+        SELECT id FROM job WHERE %(by_ids)s AND id = ANY(%(ids)s::bigint[])
+        UNION
         SELECT newest.job_id
         FROM unnest(%(by_reasons)s::reason[]) AS wanted (reason)
         CROSS JOIN LATERAL (
@@ -142,6 +155,9 @@ page AS MATERIALIZED (
             AND (%(names)s::text[] IS NULL OR job.name ILIKE ANY(%(names)s))
             AND (%(kinds)s::job_kind[] IS NULL OR job.kind = ANY(%(kinds)s::job_kind[]))
             AND (%(in_sweeps)s::text[] IS NULL OR job.sweep LIKE ANY(%(in_sweeps)s))
+            AND (
+                %(in_experiments)s::text[] IS NULL OR job.experiment LIKE ANY(%(in_experiments)s)
+            )
             AND (%(since)s::interval IS NULL OR job.submitted_at >= forge_now() - %(since)s::interval)
         ORDER BY candidate.job_id DESC
         OFFSET 0

@@ -1,15 +1,22 @@
 -- The values of a rank's metrics by key, over attempts, in a bounded number of points: values in the
 -- order written, split into runs of equal length. Values from the step on at which a later attempt
--- began (`below`) are points of their own: they were superseded. If there are more lines than may be
--- read, or they are wider than usual, evenly spaced ones and the last of each attempt are read.
+-- began (`below`) are points of their own: they were superseded. With `since_x` and `until_x`, only
+-- the hundreds of lines between these steps or times are read. If there are more lines than may be
+-- read, or they are wider than usual, the spans that sum them up are, with every extreme. Where
+-- spans lack lines of a worker of an earlier version, evenly spaced lines are read instead, and the
+-- last of each attempt.
 WITH run AS MATERIALIZED (
-    SELECT run.*, newest.bytes, newest.last_number
+    SELECT
+        run.*, newest.bytes, newest.written = coalesce(whole.lines, 0) AS spanned,
+        CASE WHEN asked.spans > 0 THEN coalesce(asked.first * 100, newest.written) ELSE 0 END
+            AS first_number,
+        least(asked.last * 100 + 99, newest.written - 1) AS last_number
     FROM unnest(
         %(tokens)s::bigint[], %(since)s::timestamptz[], %(until)s::timestamptz[],
         %(below)s::float8[]
     ) AS run (token, since, until, below)
     CROSS JOIN LATERAL (
-        SELECT avg(length(wide.values::text)) AS bytes, max(wide.number) AS last_number
+        SELECT avg(length(wide.values::text)) AS bytes, max(wide.number) + 1 AS written
         FROM (
             SELECT number, values FROM metric
             WHERE job_id = %(job_id)s AND metric.token = run.token AND rank = %(rank)s::smallint
@@ -17,11 +24,27 @@ WITH run AS MATERIALIZED (
             ORDER BY number DESC LIMIT 20
         ) AS wide
     ) AS newest
-    WHERE newest.last_number IS NOT NULL
+    LEFT JOIN metric_span AS whole
+        ON whole.job_id = %(job_id)s AND whole.token = run.token AND whole.rank = %(rank)s::smallint
+            AND whole.span = -1
+    CROSS JOIN LATERAL (
+        SELECT
+            count(*) AS spans, min(span) FILTER (WHERE x >= %(since_x)s::float8) AS first,
+            min(span) FILTER (WHERE x >= %(until_x)s::float8) AS last
+        FROM (
+            SELECT
+                span, CASE WHEN %(by_step)s THEN step ELSE extract(epoch FROM at)::float8 END AS x
+            FROM metric_span
+            WHERE job_id = %(job_id)s AND metric_span.token = run.token
+                AND rank = %(rank)s::smallint AND span >= 0
+                AND %(since_x)s::float8 IS NOT NULL
+        ) AS place
+    ) AS asked
+    WHERE newest.written IS NOT NULL
 ),
 most AS MATERIALIZED (
     SELECT
-        sum(last_number + 1.0) AS written,
+        sum(greatest(last_number - first_number, 0) + 1.0) AS written, bool_and(spanned) AS spanned,
         greatest(least(%(lines)s::bigint, %(bytes)s::bigint / greatest(max(bytes), 1)), 1)::bigint
             AS lines
     FROM run
@@ -29,7 +52,8 @@ most AS MATERIALIZED (
 extent AS MATERIALIZED (
     SELECT
         ceil(most.written / most.lines)::integer AS stride,
-        (
+        most.spanned AND most.written > most.lines AS spanned,
+        NOT most.spanned AND (
             SELECT count(*) > most.lines
             FROM (
                 SELECT FROM run
@@ -37,6 +61,7 @@ extent AS MATERIALIZED (
                     SELECT FROM metric
                     WHERE job_id = %(job_id)s AND metric.token = run.token
                         AND rank = %(rank)s::smallint AND at BETWEEN since AND until
+                        AND number BETWEEN run.first_number AND run.last_number
                     LIMIT %(lines)s::bigint + 1
                 ) AS line
                 LIMIT %(lines)s::bigint + 1
@@ -51,14 +76,15 @@ found AS (
         SELECT number, at, step, values FROM metric
         WHERE job_id = %(job_id)s AND metric.token = run.token AND rank = %(rank)s::smallint
             AND at BETWEEN since AND until
+            AND number BETWEEN run.first_number AND run.last_number
     ) AS line
-    WHERE (SELECT NOT many FROM extent)
+    WHERE (SELECT NOT many AND NOT spanned FROM extent)
     UNION ALL
     SELECT DISTINCT ON (run.token, line.number)
         run.token, run.below, line.number, line.at, line.step, line.values
     FROM extent
     CROSS JOIN run
-    CROSS JOIN LATERAL generate_series(last_number, 0, -stride) AS place
+    CROSS JOIN LATERAL generate_series(last_number, first_number, -stride) AS place
     CROSS JOIN LATERAL (
         SELECT number, at, step, values FROM metric
         WHERE job_id = %(job_id)s AND metric.token = run.token AND rank = %(rank)s::smallint
@@ -66,20 +92,34 @@ found AS (
         ORDER BY number LIMIT 1
     ) AS line
     WHERE many
+    UNION ALL
+    SELECT run.token, run.below, metric_span.span, metric_span.at, metric_span.step, metric_span.values
+    FROM run
+    JOIN metric_span
+        ON metric_span.job_id = %(job_id)s AND metric_span.token = run.token
+            AND metric_span.rank = %(rank)s::smallint
+            AND metric_span.span BETWEEN run.first_number / 100 AND run.last_number / 100
+    WHERE (SELECT spanned FROM extent)
+        -- So that a longer run costs no more.
+        AND metric_span.span % (SELECT ceil(stride / 100.0) FROM extent)::integer = 0
 ),
 told AS (
     SELECT
-        token, number, at, step, key, coalesce(step >= below, false) AS superseded,
-        -- Postgres refuses to make such a number a float8.
-        CASE WHEN abs(said) < 1e-300 THEN 0 ELSE said::float8 END AS value
+        token, number, at, step, key, coalesce(step >= below, false) AS superseded, measured.*
     FROM found
     CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(values) WHEN 'object' THEN values END)
         AS entry (key, raw)
     CROSS JOIN LATERAL (
-        SELECT CASE jsonb_typeof(raw) WHEN 'number' THEN raw::numeric END AS said
-    ) AS number_in_it
-    WHERE abs(said) < 1e300 AND key NOT IN ('step', 'total')
-        AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
+        SELECT 1 AS counted, value AS least, value AS greatest, value AS total, value AS last
+        FROM forge_measured(raw) AS value
+        WHERE (SELECT NOT spanned FROM extent) AND value IS NOT NULL
+        UNION ALL
+        SELECT
+            (raw -> 0)::integer, (raw -> 1)::float8, (raw -> 2)::float8, (raw -> 3)::float8,
+            (raw -> 4)::float8
+        WHERE (SELECT spanned FROM extent)
+    ) AS measured
+    WHERE key NOT IN ('step', 'total') AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
 ),
 cut AS MATERIALIZED (
     SELECT
@@ -90,8 +130,9 @@ cut AS MATERIALIZED (
 ),
 point AS (
     SELECT
-        key, superseded, piece, count(*) AS counted, min(value) AS least, avg(value) AS mean,
-        max(value) AS greatest, (array_agg(value ORDER BY token DESC, number DESC))[1] AS last,
+        key, superseded, piece, sum(counted) AS counted, min(least) AS least,
+        sum(total) / sum(counted) AS mean, max(greatest) AS greatest,
+        (array_agg(last ORDER BY token DESC, number DESC))[1] AS last,
         (array_agg(at ORDER BY token DESC, number DESC))[1] AS at,
         (array_agg(step ORDER BY token DESC, number DESC))[1] AS step
     FROM cut

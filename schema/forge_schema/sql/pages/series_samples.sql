@@ -48,16 +48,12 @@ said AS (
 ),
 told AS (
     SELECT
-        number, at, gpu, key,
-        -- Postgres refuses to make such a number a float8.
-        CASE WHEN abs(measured) < 1e-300 THEN 0 ELSE measured::float8 END AS value
+        number, at, gpu, key, value
     FROM said
     CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(by_key) WHEN 'object' THEN by_key END)
         AS entry (key, raw)
-    CROSS JOIN LATERAL (
-        SELECT CASE jsonb_typeof(raw) WHEN 'number' THEN raw::numeric END AS measured
-    ) AS number_in_it
-    WHERE abs(measured) < 1e300 AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
+    CROSS JOIN LATERAL forge_measured(raw) AS value
+    WHERE value IS NOT NULL AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
 ),
 cut AS MATERIALIZED (
     SELECT

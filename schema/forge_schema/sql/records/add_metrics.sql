@@ -1,6 +1,7 @@
 -- Stores metric lines, numbered by the worker from 0 without gaps, and the progress they report.
 -- The lease counts the stored lines, so a repeat adds nothing, even concurrently with the first
--- try.
+-- try. Each hundred lines of a rank, and all of them as span -1, are summed up in a row.
+-- Locks: lease, then metric_span.
 WITH held AS MATERIALIZED (
     SELECT job_id, token, rank, attempt, metrics FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
@@ -13,12 +14,63 @@ counted AS (
     FROM held
     WHERE lease.job_id = held.job_id AND lease.rank = held.rank
 ),
+line AS MATERIALIZED (
+    SELECT line.number, line.step, line.values
+    FROM held, jsonb_to_recordset(%(lines)s) AS line (number integer, step float8, values jsonb)
+    WHERE line.number >= held.metrics
+),
 added AS (
     INSERT INTO metric (job_id, token, rank, number, at, attempt, step, values)
     SELECT
         held.job_id, held.token, held.rank, line.number, forge_now(), held.attempt, line.step,
         line.values
-    FROM held, jsonb_to_recordset(%(lines)s) AS line (number integer, step float8, values jsonb)
-    WHERE line.number >= held.metrics
+    FROM held, line
+),
+span AS MATERIALIZED (
+    SELECT
+        part.span, count(*) AS lines,
+        (array_agg(line.step ORDER BY line.number DESC) FILTER (WHERE line.step IS NOT NULL))[1]
+            AS step
+    FROM line CROSS JOIN LATERAL (VALUES (-1), (line.number / 100)) AS part (span)
+    GROUP BY part.span
+),
+told AS MATERIALIZED (
+    SELECT line.number, entry.key, forge_measured(entry.value) AS value
+    FROM line
+    CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(line.values) WHEN 'object' THEN line.values END)
+        AS entry (key, value)
+    WHERE entry.key NOT IN ('step', 'total')
+),
+summed AS (
+    SELECT
+        part.span, told.key,
+        jsonb_build_array(
+            count(*), min(told.value), max(told.value), sum(told.value),
+            (array_agg(told.value ORDER BY told.number DESC))[1]
+        ) AS summary
+    FROM told CROSS JOIN LATERAL (VALUES (-1), (told.number / 100)) AS part (span)
+    WHERE told.value IS NOT NULL
+    GROUP BY part.span, told.key
+),
+kept AS (
+    INSERT INTO metric_span (job_id, token, rank, span, lines, at, step, values)
+    SELECT
+        held.job_id, held.token, held.rank, span.span, span.lines, forge_now(), span.step,
+        forge_merge_spans(
+            '{}',
+            coalesce(
+                (
+                    SELECT jsonb_object_agg(summed.key, summed.summary)
+                    FROM summed WHERE summed.span = span.span
+                ), '{}'
+            )
+        )
+    FROM held, span
+    ORDER BY span.span
+    ON CONFLICT (job_id, token, rank, span) DO UPDATE
+    SET lines = metric_span.lines + excluded.lines,
+        at = excluded.at,
+        step = coalesce(excluded.step, metric_span.step),
+        values = forge_merge_spans(metric_span.values, excluded.values)
 )
 SELECT job_id FROM held

@@ -6,18 +6,20 @@ import hashlib
 import os
 import signal
 import subprocess
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_functions.auth import shell_ticket
+from forge_functions.auth import shell_ticket, short_token
 from forge_functions.streams import relay
+from forge_schema.access.sessions import Sessions
 from forge_schema.http_client import tls_context
 from forge_schema.model.states import Phase, Role
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellNews, ShellTicket, connect
 from support.client.command import FORGE
 from support.client.entering import WAITS, enter_in_a_terminal
 from support.client.person import Person, entries
-from support.http.api import problem
+from support.http.api import bearer, problem
 from support.http.certificates import certificates
 from support.workers.http_bed import http_bed
 from support.workers.worker import bed
@@ -178,6 +180,21 @@ class Door:
         fence = self.grant.fence
         return {LEASE: f"{fence.job_id}:{fence.token}:{fence.nonce}"}
 
+    def logs_in(self) -> str:
+        """Let ann use single sign-on and `forge login`; return the session's id."""
+        begun = Sessions(self.api.services.database).begin(
+            "oidc:ann",
+            "ann",
+            Role.SUBMITTER,
+            name="forge login",
+            address="",
+            lasts=timedelta(hours=1),
+        )
+        assert begun is not None
+        token = short_token.mint(self.api.services, begun, begun["expires_at"])
+        self.ann = self.api.caller(bearer(token))
+        return str(begun["id"])
+
     def runs(self) -> Door:
         self.api.rig.queue.report(self.grant.fence, Phase.RUNNING)
         return self
@@ -284,11 +301,12 @@ def test_shell_that_says_nothing_for_long_is_closed(
             assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_over"
 
 
-@pytest.mark.parametrize("end", ["key", "attempt"])
+@pytest.mark.parametrize("end", ["key", "login", "attempt"])
 def test_shell_ends_with_the_right_to_it(
     end: str, door: Door, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     monkeypatch.setattr(relay, "LOOK_EVERY_S", 0.05)
+    session = door.logs_in() if end == "login" else ""
     ticket = door.runs().ticket("ls")
     shells = door.api.services.relay._open
     headers = {"Authorization": f"Bearer {ticket.ticket}"}
@@ -297,8 +315,8 @@ def test_shell_ends_with_the_right_to_it(
         shell = eventually(lambda: next(iter(shells), None))
         with connect(door.api.url, f"{WORKER_PATH}/{shell}", door.lease, door.tls) as worker:
             assert worker.recv(60) == ticket.order
-            if end == "key":
-                door.api.keys.revoke(door.ann.key_id)
+            if end != "attempt":
+                door.api.keys.revoke(session or door.ann.key_id)
             else:
                 door.api.rig.finish(door.grant)
             assert ShellNews.model_validate_json(caller.recv(60)).code == "shell_withdrawn"

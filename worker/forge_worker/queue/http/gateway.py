@@ -32,6 +32,7 @@ from forge_schema.protocol.answers import (
     Told,
     Upcoming,
 )
+from forge_schema.protocol.messages import LEASES
 from forge_schema.queue.thinning import GoOn
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
@@ -45,8 +46,6 @@ R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
 # A request's body is at most twice this size.
 PIECE_BYTES = 1 << 20
 MOST_JOBS = 100
-# A heartbeat may have 64 KiB.
-BEAT_LEASES = 500
 
 
 class HttpGateway:
@@ -150,8 +149,8 @@ class HttpGateway:
     ) -> Renewal:
         said = {"boot_id": self._boot_id, "status": status, "condition": condition}
         standings: dict[Fence, Standing] = {}
-        for first in range(0, max(len(leases), 1), BEAT_LEASES):
-            some = list(leases[first : first + BEAT_LEASES])
+        for first in range(0, max(len(leases), 1), LEASES):
+            some = list(leases[first : first + LEASES])
             beat = messages.Heartbeat.model_validate({**said, "leases": some})
             renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
             standings |= {one.fence(): one.standing for one in renewed.standings}

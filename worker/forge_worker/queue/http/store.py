@@ -4,14 +4,11 @@ import hashlib
 import ssl
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-import httpx
 import stamina
-from forge_schema.http_client import open_client
-from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.answers import Nothing, SignedUrls
 from forge_schema.protocol.messages import (
@@ -24,7 +21,6 @@ from forge_schema.protocol.messages import (
 )
 from forge_schema.storage import (
     KeyInvalid,
-    ObjectMissing,
     ObjectTooLarge,
     Piece,
     Progress,
@@ -32,21 +28,16 @@ from forge_schema.storage import (
     StoreUnreachable,
 )
 from forge_schema.storage.landing import landing
+from urllib3 import BaseHTTPResponse
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.queue.http.session import PROGRAM, LeaseUnknown, ServerRefused, Session
+from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
+from forge_worker.queue.http.signed_requests import SignedRequests
 
 T = TypeVar("T")
 
 CHUNK = 1 << 20
 TRIES = 3
-# Applies between two pieces, not to the whole object.
-TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-EXISTS = 412
-MISSING = 404
-TOO_LARGE = 413
-# Statuses that may pass: an expired URL, a conflict, too many requests.
-PASSING = {403, 408, 409, 425, 429}
 
 
 class LeaseLost(StoreError):
@@ -60,10 +51,10 @@ class HttpStore:
 
     def __init__(self, session: Session, tls: ssl.SSLContext) -> None:
         self.session = session
-        self.client = open_client(PROGRAM, tls, TIMEOUT)
+        self.requests = SignedRequests(tls)
 
     def close(self) -> None:
-        self.client.close()
+        self.requests.close()
 
     def of(self, attempt: Attempt) -> "HttpObjects":
         """Return the objects of one attempt."""
@@ -125,15 +116,14 @@ class HttpObjects:
 
     def stream(self, key: str) -> Generator[bytes, None, None]:
         with self._receiving(key) as response:
-            # As they come: to gather larger pieces costs as much time as all the rest.
-            yield from response.iter_bytes()
+            yield from response.stream(CHUNK)
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         _again(lambda: self._get_file(key, path, progress))
 
     def _get(self, key: str) -> bytes:
         with self._receiving(key) as response:
-            return response.read()
+            return response.data
 
     def _get_file(self, key: str, path: Path, progress: Progress | None) -> None:
         with landing(path) as file:
@@ -144,30 +134,10 @@ class HttpObjects:
 
     def _send(self, wanted: Transfer, content: Callable[[], Iterator[bytes]]) -> bool:
         signed = self._signed(wanted)
-        with _translated(wanted.key):
-            response = self._store.client.request(
-                signed.method,
-                signed.url,
-                # Even if it is not signed: otherwise httpx would use chunked encoding.
-                headers={**signed.headers, "Content-Length": str(wanted.size)},
-                content=content(),
-            )
-        if response.status_code == EXISTS:
-            return False
-        _checked(response, wanted.key)
-        return True
+        return self._store.requests.put(wanted.key, signed, wanted.size or 0, content())
 
-    @contextmanager
-    def _receiving(self, key: str) -> Iterator[httpx.Response]:
-        signed = self._signed(_get(key))
-        with (
-            _translated(key),
-            self._store.client.stream(
-                signed.method, signed.url, headers=signed.headers
-            ) as response,
-        ):
-            _checked(response, key)
-            yield response
+    def _receiving(self, key: str) -> AbstractContextManager[BaseHTTPResponse]:
+        return self._store.requests.getting(key, self._signed(_get(key)))
 
     def _sign_ahead(self, wanted: list[Transfer]) -> None:
         try:
@@ -243,33 +213,3 @@ def _read(file: BinaryIO, progress: Progress | None) -> Iterator[bytes]:
         yield piece
         if progress:
             progress(len(piece))
-
-
-@contextmanager
-def _translated(key: str) -> Iterator[None]:
-    # The URL is as good as a password for a while, so no message contains it.
-    try:
-        yield
-    except httpx.RequestError as error:
-        why = str(error) or type(error).__name__
-        raise StoreUnreachable(
-            f"the store did not answer for {key}: {why}",
-            hint="check that this machine can reach the store",
-        ) from error
-
-
-def _checked(response: httpx.Response, key: str) -> None:
-    status = response.status_code
-    if response.is_success:
-        return
-    if status == MISSING and response.request.method == "GET":
-        raise ObjectMissing(f"there is no object {key} in the store")
-    said = f"the store answered {status} {response.reason_phrase} for {key}"
-    if status == TOO_LARGE:
-        size = response.request.headers.get("Content-Length", "?")
-        raise ObjectTooLarge(
-            f"the store, or a proxy in front of it, refuses an object of {size_text(size)}"
-        )
-    if status >= 500 or status in PASSING:  # noqa: PLR2004
-        raise StoreUnreachable(said)
-    raise StoreError(said)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 from docker.errors import APIError, ImageNotFound
 
-from forge_worker.files import safe_files
 from forge_worker.runners.docker import hardening
 from forge_worker.runners.docker.container import (
     FAILED,
@@ -42,6 +41,7 @@ from forge_worker.runners.docker.sandboxes import (
     Sandboxes,
 )
 from forge_worker.runners.images.image import ensure_image, removed
+from forge_worker.runners.owners import give, give_mounted
 from forge_worker.runners.runner import (
     WORKER_LABEL,
     EngineUnreachable,
@@ -57,7 +57,7 @@ from forge_worker.runners.runner import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from docker.types import DeviceRequest
 
@@ -350,26 +350,6 @@ def _leftover(entry: Mapping[str, Any]) -> Leftover:
     name = (entry["Names"] or [entry["Id"]])[0].lstrip("/")
     places = tuple(mount.get("Source", "") for mount in entry.get("Mounts") or ())
     return Leftover(entry["Id"], name, entry["Labels"], places)
-
-
-def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
-    """Make `uid` the owner of the job's own mounted folders, but not of their contents."""
-    if os.geteuid() == 0:
-        for mount in mounts:
-            if mount.given:
-                safe_files.give_alone(mount.source, uid, gid)
-
-
-def give(folders: Iterable[Path], uid: int, gid: int) -> None:
-    """Make `uid` the owner of folders and their contents; does nothing unless root.
-
-    Raises:
-        OSError: a folder does not exist.
-    """
-    if os.geteuid() != 0:
-        return
-    for folder in folders:
-        safe_files.give(folder, uid, gid)
 
 
 def _pipe_path(log_path: Path) -> Path:

@@ -9,6 +9,8 @@ import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forge_worker.runners.process.confinement import Confinement
 
 NOT_FOUND = 127
@@ -19,6 +21,7 @@ OOM_SCORE = "500"
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 # SYS_PTRACE, SYS_ADMIN and PERFMON: any of them lets root read the agent's memory.
 _SEEING = (19, 21, 38)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -29,7 +32,8 @@ class Order(NamedTuple):
 
     `title` is the end of the shim's command line: the job's name and its labels. `cpu_set` are the
     numbers of the CPUs to run on; empty if CPUs are limited otherwise. Without an agent, the job
-    runs for `alone_s` seconds.
+    runs for `alone_s` seconds. `user` has the numbers of the job's user, of its group, and of
+    its other groups; without them, the job has the shim's.
     """
 
     command: list[str]
@@ -42,6 +46,7 @@ class Order(NamedTuple):
     cpus: float
     cpu_set: list[int]
     alone_s: float = 0.0
+    user: Sequence[int] = ()
 
 
 def become_subreaper() -> None:
@@ -58,6 +63,8 @@ def spawn(order: Order, output: int, confinement: Confinement) -> int:
         try:
             _prepare(order, output, parent)
             confinement.join()
+            if order.user:
+                _become(order.user, parent)
         except BaseException as error:  # noqa: BLE001  a forked child must end here, whatever it is
             _end(f"cannot prepare the job: {error}", NOT_EXECUTABLE)
         _execute(order)
@@ -82,6 +89,17 @@ def _prepare(order: Order, output: int, parent: int) -> None:
     os.chdir(order.cwd)
     with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  as above
         score.write(OOM_SCORE)
+
+
+def _become(user: Sequence[int], parent: int) -> None:
+    """Become the job's user, for good: it gains nothing by programs such as sudo either."""
+    uid, gid, *groups = user
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # The kernel forgets it when the user changes.
+    _die_with(parent)
 
 
 def _die_with(parent: int) -> None:

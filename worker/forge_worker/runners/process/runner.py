@@ -1,6 +1,7 @@
 """Run jobs as processes of this machine, each below a shim that outlives the agent.
 
-Such a job is not isolated: it has the agent's user, files and network.
+Such a job is not isolated: it has the agent's network, and, unless it has a user of its own, the
+agent's user and files.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from forge_worker.runners.use import MIB, JobUse, use_below
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from forge_worker.runners.owners import JobUser
 
 END_PATIENCE_S = 60.0
 REAP_PATIENCE_S = 30.0
@@ -116,7 +119,8 @@ class ProcessRunner:
 
     kind: ClassVar[str] = "process"
 
-    def __init__(self) -> None:
+    def __init__(self, user: JobUser | None = None) -> None:
+        self._user = user
         self._alone_s, self._strict = 0.0, False
         self._cpu_table = CpuTable()
         self._shims = Shims()
@@ -164,7 +168,9 @@ class ProcessRunner:
 
     def _started(self, spec: RunSpec, cpu_set: tuple[int, ...]) -> ShimLine:
         alone_s = self._alone_s - (spec.grace_s + MARGIN_S if self._strict else 0.0)
-        order = _order(spec, cpu_set, max(0.0, alone_s))
+        order = _order(spec, cpu_set, max(0.0, alone_s), self._user)
+        if self._user is not None:
+            self._user.let_in(spec)
         spec.log_path.open("ab").close()
         line = self._shims.take()
         with contextlib.suppress(OSError):  # the shim died
@@ -233,11 +239,12 @@ def kill_session(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float) -> bytes:
+def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUser | None) -> bytes:
     gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
+    home = {"HOME": str(spec.work_dir.absolute())} if user else {}
     order = Order(
         command=list(spec.command),
-        env=_environment(spec) | gpus,
+        env=_environment(spec, home) | gpus,
         cwd=str(spec.work_dir.absolute()),
         log=str(spec.log_path.absolute()),
         memory_bytes=spec.memory_mb << 20,
@@ -246,13 +253,14 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float) -> bytes:
         cpus=spec.cpus,
         cpu_set=list(cpu_set),
         alone_s=alone_s,
+        user=[user.uid, user.gid, *user.groups] if user else [],
     )
     packed = json.dumps(order._asdict()).encode()
     return LENGTH.pack(len(packed)) + packed
 
 
-def _environment(spec: RunSpec) -> dict[str, str]:
-    env = {**base_environment(), **spec.env, **spec.secrets}
+def _environment(spec: RunSpec, home: dict[str, str]) -> dict[str, str]:
+    env = {**base_environment(), **home, **spec.env, **spec.secrets}
     path = {"PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
     if spec.python_dirs:
         own = [said] if (said := env.get("PYTHONPATH")) else []

@@ -21,6 +21,8 @@ router = APIRouter(prefix="/compare")
 MOST_JOBS = 12
 # What every job has of its own, or what the page shows elsewhere.
 OWN = {"name", "git", "bundle_digest", "idempotency_key", "from_checkpoint"}
+GIVEN, PACKAGES = "parameters.", "environment."
+DIGEST = 64
 JobId = Annotated[int, Query(ge=1, le=LARGEST)]
 
 
@@ -63,10 +65,38 @@ class Comparison:
     jobs: list[Compared]
 
     @cached_property
-    def settings(self) -> list[tuple[str, list[Any]]]:
+    def different(self) -> list[tuple[str, list[Any]]]:
         """What differs in their requests."""
         rows = _rows([one.settings for one in self.jobs])
         return [(key, values) for key, values in rows if any(v != values[0] for v in values)]
+
+    @property
+    def parameters(self) -> list[tuple[str, list[Any]]]:
+        """The different points of a matrix."""
+        return [
+            (key.removeprefix(GIVEN), vs) for key, vs in self.different if key.startswith(GIVEN)
+        ]
+
+    @property
+    def packages(self) -> list[tuple[str, list[Any]]]:
+        """What differs in where their packages come from; `lock` is the digest of a list."""
+        return [
+            (key.removeprefix(PACKAGES), [_short(value) for value in values])
+            for key, values in self.different
+            if key.startswith(PACKAGES)
+        ]
+
+    @property
+    def settings(self) -> list[tuple[str, list[Any]]]:
+        """What else differs."""
+        return [row for row in self.different if not row[0].startswith((GIVEN, PACKAGES))]
+
+    @property
+    def other_code(self) -> tuple[int, int] | None:
+        """Two jobs with different code, if there are any."""
+        coded = [one.job for one in self.jobs if one.job.bundle_digest]
+        others = [job for job in coded if job.bundle_digest != coded[0].bundle_digest]
+        return (coded[0].job_id, others[0].job_id) if others else None
 
     @property
     def results(self) -> list[tuple[str, list[Any]]]:
@@ -113,6 +143,10 @@ def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{within}{key}.")
         else:
             yield f"{within}{key}", value
+
+
+def _short(value: object) -> object:
+    return value[:8] if isinstance(value, str) and len(value) == DIGEST else value
 
 
 def _rows(columns: list[dict[str, Any]]) -> list[tuple[str, list[Any]]]:

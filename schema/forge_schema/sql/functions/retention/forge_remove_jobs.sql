@@ -35,6 +35,7 @@ BEGIN
     DELETE FROM artifact WHERE job_id = ANY(due);
     DELETE FROM checkpoint WHERE job_id = ANY(due);
     DELETE FROM log_chunk WHERE job_id = ANY(due);
+    DELETE FROM metric_span WHERE job_id = ANY(due);
     DELETE FROM result WHERE job_id = ANY(due);
     DELETE FROM test_result WHERE job_id = ANY(due);
     DELETE FROM dependency WHERE job_id = ANY(due);

@@ -64,7 +64,8 @@ SELECT
         )
         ELSE array_remove(ARRAY[worker.name], NULL)
     END AS workers,
-    job.sweep
+    job.sweep,
+    job.experiment
 FROM job
 JOIN lane ON lane.id = job.lane_id
 LEFT JOIN outcome ON outcome.job_id = job.id

@@ -1,0 +1,68 @@
+"""Run what was asked for, and print its tables."""
+
+import argparse
+import asyncio
+import os
+import platform
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cluster import cluster, database
+
+from benchmarks.fleet.server import Server, forge_server
+from benchmarks.fleet.world import Simulated, make_fleet, make_world
+from benchmarks.server.attacks import ATTACKS, Site
+from benchmarks.server.holding import hold
+from benchmarks.server.users import users_of
+
+WORKERS = 200
+COLUMNS = ("attack", "what", "review, 22 November", "now, alone", "now, under attack")
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    which = parser.add_subparsers(dest="which", required=True)
+    attacks = which.add_parser("attacks", help="what others see while a server is attacked")
+    attacks.add_argument("--only", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    load = which.add_parser("load", help="what a fleet and its users see, also in faults")
+    load.add_argument("--workers", type=int, default=200)
+    load.add_argument("--rate", type=float, default=50.0, help="requests a second, of all together")
+    load.add_argument("--minutes", type=float, default=1.5)
+    load.add_argument("--history", type=int, default=100_000, help="rows of ended jobs")
+    asked = parser.parse_args()
+    busy = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"{os.cpu_count()} cores at a load of {busy}, Python {platform.python_version()}\n")
+    if asked.which == "attacks":
+        show_attacks(asked.only)
+    else:
+        hold(asked)
+
+
+def show_attacks(names: list[str]) -> None:
+    """Attack a fresh server in each way."""
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|" + "---|" * len(COLUMNS), flush=True)
+    with cluster() as server_url, TemporaryDirectory(prefix="forge-attacks-") as folder:
+        url = database(server_url, "attacked")
+        make_world(url, owners=1, jobs=1)
+        fleet, users = make_fleet(url, WORKERS), users_of(url)
+        for name in names:
+            with forge_server(url, Path(folder)) as server:
+                asyncio.run(attack(name, server, fleet, users))
+
+
+async def attack(
+    name: str, server: Server, fleet: list[Simulated], users: dict[str, dict[str, str]]
+) -> None:
+    """Attack in one way, and print each figure as soon as it is known."""
+    site = Site(server, fleet, users)
+    # The first requests prepare routes and connections.
+    for _ in range(5):
+        await site.health()
+        await site.beat(fleet[0])
+    async for one in ATTACKS[name](site):
+        print(
+            f"| {one.attack} | {one.what} | {one.review} | {one.alone} | {one.under} |", flush=True
+        )
+    site.wire.close()

@@ -1,0 +1,171 @@
+"""`forge login` and `forge logout`: a key for this machine, through a session in a browser."""
+
+import hashlib
+import os
+import platform
+import re
+import secrets
+import sys
+import webbrowser
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Annotated
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import typer
+from forge_schema.model.quantities import duration_text
+
+from forge_client.cli.options.session import settings_of
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.http import logins
+from forge_client.http.server import Server
+from forge_client.http.transport import Transport
+
+PAGE = "/login/terminal"
+FIELDS = ("token", "expires_in_s", "owner", "role")
+PATIENCE_S = 300.0
+BACK = b"You can close this window, and go back to the terminal.\n"
+# A text browser in the terminal would take it from us.
+GRAPHICAL = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+CODE = re.compile(r"[0-9a-f-]{1,200}")
+
+
+def login(
+    context: typer.Context,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Open the page yourself, and paste its code.")
+    ] = False,
+) -> None:
+    """Log in to the server through your browser, with single sign-on if the server has it.
+
+    The key is kept on this machine for this server, and ends with your browser's session. An API
+    key that is set is used instead.
+    """
+    server = _server(context)
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    asked = {"challenge": challenge_of(verifier), "state": state}
+    page = f"{server.url}{PAGE}?{urlencode(asked)}"
+    by_hand = no_browser or not _has_browser()
+    code = _pasted(page) if by_hand else _from_browser(page, state)
+    told = _exchanged(server, code, verifier)
+    logins.keep(server.url, told["token"])
+    lasts = duration_text(float(told["expires_in_s"]))
+    narration.say(f"logged in to {server.url} as {told['owner']} ({told['role']}), for {lasts}")
+    if server.key and not server.login:
+        narration.say("an API key is set too (FORGE_API_KEY or --api-key-file), and is used first")
+
+
+def logout(context: typer.Context) -> None:
+    """End this machine's login to the server."""
+    server = _server(context)
+    key = logins.kept(server.url)
+    if key is None:
+        narration.say(f"there is no login to {server.url} on this machine")
+        return
+    try:
+        with closing(Transport(_as(server, key))) as asked:
+            asked.send("DELETE", f"{PAGE}/key", again=True)
+    except ClientError as error:
+        # It is over already.
+        if error.exit_code != ExitCode.DENIED:
+            raise
+    logins.forget(server.url)
+    narration.say(f"logged out of {server.url}")
+
+
+def challenge_of(verifier: str) -> str:
+    """Return what tells the server who may exchange the code (PKCE, S256)."""
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _server(context: typer.Context) -> Server:
+    settings = settings_of(context)
+    if settings.url is None:
+        raise ClientError(
+            "there is no server to log in to",
+            hint="name it with --url, FORGE_URL or `url` in forge.toml; `forge up` needs none",
+            code="server_not_named",
+        )
+    return settings.server()
+
+
+def _as(server: Server, key: str) -> Server:
+    return replace(server, key=key, signing_key=None, login=False)
+
+
+def _exchanged(server: Server, code: str, verifier: str) -> dict[str, str]:
+    body = {"verifier": verifier, "name": f"forge login on {platform.node()}"[:200]}
+    with closing(Transport(_as(server, code))) as asked:
+        answer = asked.send("POST", f"{PAGE}/key", body, again=False)
+        return {name: asked.field(answer, name) for name in FIELDS}
+
+
+def _has_browser() -> bool:
+    if sys.platform in {"darwin", "win32"}:
+        return "SSH_CONNECTION" not in os.environ
+    return any(map(os.environ.get, GRAPHICAL))
+
+
+def _pasted(page: str) -> str:
+    narration.say(f"log in on this page, on any machine: {page}")
+    code = str(typer.prompt("the code that it shows", err=True)).strip()
+    if not CODE.fullmatch(code):
+        raise ClientError(
+            "this is not the code of the page",
+            hint="run `forge login` again, and paste what the page shows after you allowed it",
+            code="login_failed",
+        )
+    return code
+
+
+def _from_browser(page: str, state: str) -> str:
+    with _listening(state) as (port, codes):
+        page = f"{page}&port={port}"
+        narration.say(f"log in in your browser: {page}")
+        webbrowser.open(page)
+        try:
+            return codes.get(timeout=PATIENCE_S)
+        except Empty:
+            raise ClientError(
+                f"nobody logged in within {duration_text(PATIENCE_S)}",
+                hint="run `forge login` again; if your browser is elsewhere, with --no-browser",
+                code="login_failed",
+            ) from None
+
+
+@contextmanager
+def _listening(state: str) -> Iterator[tuple[int, SimpleQueue[str]]]:
+    """Listen on this machine; yield the port, and the codes with which browsers come to it."""
+    codes: SimpleQueue[str] = SimpleQueue()
+
+    class Visit(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = {name: value[0] for name, value in parse_qs(urlsplit(self.path).query).items()}
+            ours = secrets.compare_digest(said.get("state", "").encode(), state.encode())
+            self.send_response(200 if ours else 404)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.end_headers()
+            if ours:
+                self.wfile.write(BACK)
+                codes.put(said.get("code", ""))
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its own name
+            """Print nothing: the path has the code."""
+
+    # With threads, since browsers also open connections on which they send nothing.
+    with ThreadingHTTPServer(("127.0.0.1", 0), Visit) as listener:
+        thread = Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield listener.server_address[1], codes
+        finally:
+            listener.shutdown()
+            thread.join()

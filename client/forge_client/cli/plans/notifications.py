@@ -1,0 +1,211 @@
+"""`forge notification`: messages about events, to people and programs."""
+
+import time
+from typing import Annotated
+
+import typer
+from forge_schema.model.notifications import (
+    Delivery,
+    DeliveryState,
+    Notification,
+    Notifier,
+    Occasion,
+)
+from forge_schema.model.quantities import counted
+
+from forge_client.backend import Backend
+from forge_client.cli.options.completion import notifications
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format, FormatOption, ago
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+
+app = typer.Typer(no_args_is_help=True, help="Messages about events, to people and programs.")
+Name = Annotated[str, typer.Argument(help="The notification's name.", autocompletion=notifications)]
+OfName = Annotated[
+    str | None,
+    typer.Option("--name", help="Only of this notification.", autocompletion=notifications),
+]
+LOOK_S = 0.5
+
+
+def _state(one: Notification) -> str:
+    waiting = f"{one.waiting} waiting" if one.waiting else ""
+    return ", ".join(filter(None, (waiting, f"{one.failed} failed" if one.failed else "")))
+
+
+COLUMNS: list[Column] = [
+    ("NAME", lambda n: n.name),
+    ("KIND", lambda n: n.kind),
+    ("TARGET", lambda n: n.target),
+    ("EVENTS", lambda n: ",".join(n.events)),
+    ("QUERY", lambda n: n.query),
+    ("OF", lambda n: "everyone" if n.everyone else n.owner),
+    ("DELIVERIES", _state),
+    ("ERROR", lambda n: n.error),
+]
+DELIVERIES: list[Column] = [
+    ("ID", lambda d: d.id),
+    ("NOTIFICATION", lambda d: d.notification),
+    ("EVENT", lambda d: d.event),
+    ("JOB", lambda d: d.job_id),
+    ("AT", lambda d: ago(d.at)),
+    ("STATE", lambda d: d.state),
+    ("TRIES", lambda d: d.tries),
+    ("NEXT", lambda d: ago(d.next_at)),
+    ("ERROR", lambda d: d.error),
+]
+
+
+@app.callback()
+def notification() -> None:
+    """Manage messages about events."""
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the notification.")],
+    webhook: Annotated[str | None, typer.Option(help="URL to send signed webhooks to.")] = None,
+    slack: Annotated[str | None, typer.Option(help="URL of an incoming webhook of Slack.")] = None,
+    email: Annotated[str | None, typer.Option(help="Address to send e-mail to.")] = None,
+    on: Annotated[
+        list[Occasion] | None,
+        typer.Option(help="Event to report; may be repeated. [failed, stalled, approval]"),
+    ] = None,
+    query: Annotated[str, typer.Option("--query", "-q", help="Which jobs, as in `forge ps`.")] = "",
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Include all owners' jobs; for admins.")
+    ] = False,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Have messages sent about events. A notification of the same name is replaced.
+
+    The secret that signs webhooks is shown once.
+    """
+    targets = {"webhook": webhook, "slack": slack, "email": email}
+    given = {kind: target for kind, target in targets.items() if target is not None}
+    if len(given) != 1:
+        raise typer.BadParameter("give exactly one of --webhook, --slack and --email")
+    ((kind, target),) = given.items()
+    wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
+    chosen = {"events": [event.value for event in on]} if on else {}
+    with backend_of(context) as backend:
+        kept = backend.notifications.keep(name, {**wanted, **chosen})
+    narration.say(f"notification {name} kept; `forge notification test {name}` tries it")
+    if kept.secret:
+        narration.say("save the secret now: it cannot be shown again", "dim")
+    output.show_one(kept, form, lambda: print(kept.secret or name))  # noqa: T201 - the data
+
+
+@app.command("list")
+def list_notifications(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List notifications, without their secrets."""
+    with backend_of(context) as backend:
+        output.show(backend.notifications.listed(), COLUMNS, form)
+
+
+@app.command()
+def remove(context: typer.Context, name: Name) -> None:
+    """Remove a notification, and what it has not sent."""
+    with backend_of(context) as backend:
+        backend.notifications.remove(name)
+    narration.say(f"notification {name} removed")
+
+
+@app.command("test")
+def send_a_test(
+    context: typer.Context,
+    name: Name,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until it is sent.")] = 30.0,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Send a message now, and say how it went."""
+    with backend_of(context) as backend:
+        sent = _settled(backend, backend.notifications.test(name), wait)
+    if sent.state != DeliveryState.SENT:
+        raise ClientError(
+            f"the message has not been sent: {sent.error or 'no sweeper took it so far'}",
+            hint="it is tried again; `forge notification deliveries` shows how it goes",
+            code="not_sent",
+            exit_code=ExitCode.FAILED,
+        )
+    narration.say(f"notification {name}: sent")
+    output.show_one(sent, form, lambda: print(sent.id))  # noqa: T201 - the data
+
+
+@app.command()
+def deliveries(
+    context: typer.Context,
+    name: OfName = None,
+    state: Annotated[
+        DeliveryState | None, typer.Option(help="Only in this state; failed ones gave up.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 50,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List what was sent and what is to be sent, the newest first."""
+    with backend_of(context) as backend:
+        found = backend.notifications.deliveries(
+            name=name, state=state and state.value, count=count
+        )
+    output.show(found, DELIVERIES, form, drop=("NEXT", "AT"))
+
+
+@app.command()
+def retry(
+    context: typer.Context,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of deliveries.")] = None,
+    name: OfName = None,
+) -> None:
+    """Send failed deliveries again: some, or all of a notification."""
+    if not ids and name is None:
+        raise typer.BadParameter("name the deliveries, or a notification with --name")
+    with backend_of(context) as backend:
+        retried = backend.notifications.retry(name=name, ids=ids or None)
+    failed = counted(retried, "failed delivery", "failed deliveries")
+    narration.say(f"{failed} will be sent again")
+
+
+@app.command()
+def setup(
+    context: typer.Context,
+    smtp: Annotated[
+        str | None,
+        typer.Option(help="Mail server, smtp://user:password@host:587; empty for none."),
+    ] = None,
+    sender: Annotated[str | None, typer.Option(help="Address that e-mail comes from.")] = None,
+    private: Annotated[
+        bool | None,
+        typer.Option("--private/--no-private", help="Let webhooks reach private addresses."),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show or set how notifications leave, for admins. A password is not shown again."""
+    said = {"smtp_url": smtp, "sender": sender, "private": private}
+    # An empty text removes what was set.
+    changes = {
+        name: None if value == "" else value for name, value in said.items() if value is not None
+    }
+    with backend_of(context) as backend:
+        own = backend.notifications
+        now = own.set_notifier(changes) if changes else own.notifier()
+    output.show_one(now, form, lambda: _print(now))
+
+
+def _print(now: Notifier) -> None:
+    output.fields([
+        ("mail server", now.smtp or "none"),
+        ("sender", now.sender),
+        ("webhooks reach", "private addresses too" if now.private else "public addresses"),
+    ])  # fmt: skip
+
+
+def _settled(backend: Backend, sent: Delivery, wait_s: float) -> Delivery:
+    """Wait until a delivery was tried, or until its time is over."""
+    until = time.monotonic() + wait_s
+    while sent.state == DeliveryState.WAITING and not sent.error and time.monotonic() < until:
+        time.sleep(LOOK_S)
+        sent = backend.notifications.delivery(sent.id)
+    return sent

@@ -1,0 +1,1 @@
+"""Commands about runs: the jobs of experiments, side by side."""

@@ -1,0 +1,87 @@
+"""The JSON Schema of forge.toml, by which editors complete and check it.
+
+`python -m forge_client.project.schema` writes it anew after a change of the models.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from forge_schema.model.spec import JobSpec
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from forge_client.project import SCHEMA
+from forge_client.project.forge_toml import Project
+
+DIALECT = "http://json-schema.org/draft-07/schema#"
+# In forge.toml they are written otherwise than the queue stores them.
+OWN_FORM = {
+    "command",
+    "nodes",
+    "image_tar",
+    "checkpoint_dir",
+    "requirements",
+    "parameters",
+    "arguments",
+}
+# Known only from the models; a title would only repeat the key.
+LEFT_OUT = {"title", "default", "$ref", "description"}
+
+Schema = dict[str, Any]
+
+
+class _Toml(GenerateJsonSchema):
+    """TOML has no null: a key that is unset is left out."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> Schema:
+        return self.generate_inner(schema["schema"])
+
+    def none_schema(self, schema: core_schema.NoneSchema) -> Schema:
+        return {"not": {}} | super().none_schema(schema)
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Schema:
+        return self.generate_inner(schema["schema"])
+
+
+def schema() -> Schema:
+    """Return the schema: the keys and forms of a project, within the bounds of the queue."""
+    made = Project.model_json_schema(schema_generator=_Toml)
+    whole = JobSpec.model_json_schema(schema_generator=_Toml)
+    _bound(made, whole, whole["$defs"])
+    for table in ("resources", "tuning"):
+        name = table.capitalize()
+        _bound(made["$defs"][name], whole["$defs"][name], whole["$defs"])
+    told = {"title": "forge.toml", "description": "A project's defaults for `forge submit`."}
+    return {"$schema": DIALECT, **_untitled(made), **told}
+
+
+def text() -> str:
+    """Return the schema as it is shipped."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _bound(ours: Schema, queues: Schema, theirs: Mapping[str, Schema]) -> None:
+    """Add the queue's bounds and words to the keys that have the same form there."""
+    for key, said in ours["properties"].items():
+        found = _resolved(queues["properties"].get(key, {}), theirs)
+        if key not in OWN_FORM and said.get("type") and said["type"] == found.get("type"):
+            said.update({name: it for name, it in found.items() if name not in LEFT_OUT})
+
+
+def _resolved(said: Schema, defs: Mapping[str, Schema]) -> Schema:
+    name = said.get("$ref", "").removeprefix("#/$defs/")
+    return defs[name] if name else said
+
+
+def _untitled(said: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type
+    if isinstance(said, list):
+        return [_untitled(one) for one in said]
+    if not isinstance(said, dict):
+        return said
+    titled = isinstance(said.get("title"), str)
+    return {key: _untitled(one) for key, one in said.items() if not (key == "title" and titled)}
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(text(), encoding="utf-8")

@@ -1,0 +1,109 @@
+"""What a job stored: the beginning of a file, and the files of a checkpoint."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema.database.pool import Row
+from forge_schema.model.fields import INTEGER, SMALLINT, Text
+from forge_schema.model.stored import in_chunks
+from forge_schema.read.job_story import JobStory
+from forge_schema.storage.manifest import Manifest
+from pydantic import Field
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.preview import WHOLE_BYTES, head, image_type, previewed
+from forge_functions.dashboard.visit.own_job import PageJob
+from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.errors import Refused
+from forge_functions.services import Services, Shared
+
+router = APIRouter(prefix="/jobs/{job_id}")
+FilePath = Annotated[Text, Query(max_length=1024)]
+Attempt = Annotated[int, Field(ge=1, le=SMALLINT)]
+Number = Annotated[int, Field(ge=0, le=INTEGER)]
+# A browser that opens the image alone runs nothing either.
+IMAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Content-Disposition": "inline",
+    "Cache-Control": "private, max-age=3600",
+}
+MOST_FILES = 1000
+
+
+@router.get("/file")
+def file(
+    request: Request, who: SeesPages, job: PageJob, shared: Shared, path: FilePath
+) -> Response:
+    """Show the beginning of an output file."""
+    found = _found(shared, job.job_id, path)
+    shown = previewed(shared.store, found)
+    return page(request, who, "file.html", job=job, file=found, shown=shown)
+
+
+@router.get("/artifact")
+def artifact(
+    request: Request, _who: SeesPages, job: PageJob, shared: Shared, path: FilePath
+) -> Response:
+    """Redirect to an output file of the job."""
+    url = shared.reading(str(request.base_url))(_found(shared, job.job_id, path)["key"])
+    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": url})
+
+
+@router.get("/image")
+def image(_who: SeesPages, job: PageJob, shared: Shared, path: FilePath) -> Response:
+    """Return an output file that is an image, with the media type that its bytes say."""
+    found = _found(shared, job.job_id, path)
+    data = head(shared.store, found, WHOLE_BYTES) if found["bytes"] <= WHOLE_BYTES else b""
+    kind = image_type(data)
+    if kind is None:
+        raise Refused(
+            HTTPStatus.NOT_FOUND, "not_found", "this is no image that can be shown", hint="save it"
+        )
+    return Response(data, media_type=kind, headers=IMAGE_HEADERS)
+
+
+@router.get("/checkpoint")
+def checkpoint(  # noqa: PLR0917 - the page's parameters
+    request: Request,
+    who: SeesPages,
+    job: PageJob,
+    shared: Shared,
+    attempt: Attempt,
+    number: Number,
+) -> Response:
+    """List the files of a checkpoint."""
+    keys = JobStory(shared.database, job.job_id).checkpoint(attempt, number)
+    if not keys:
+        raise Refused(
+            HTTPStatus.NOT_FOUND, "not_found", "this job has no such checkpoint",
+            hint="its page lists the newest; older ones are thinned out",
+        )  # fmt: skip
+    parts = [
+        (row["rank"], Manifest.loaded(shared.store.get(row["key"]), job_id=job.job_id).files)
+        for row in keys
+    ]
+    files = [
+        (rank, entry) for rank, entries in parts for entry in sorted(entries, key=lambda e: e.path)
+    ]
+    return page(
+        request, who, "checkpoint.html", job=job, name=f"{attempt}.{number}",
+        files=files[:MOST_FILES], more=max(len(files) - MOST_FILES, 0),
+        size=sum(entry.size for _, entry in files), several=len(parts) > 1,
+    )  # fmt: skip
+
+
+def _found(shared: Services, job_id: int, path: str) -> Row:
+    found = JobStory(shared.database, job_id).artifact(path)
+    if found is None:
+        raise Refused(
+            HTTPStatus.NOT_FOUND, "not_found", "this job has no such file",
+            hint="its page lists them",
+        )  # fmt: skip
+    if in_chunks(found["key"]) and not shared.settings.long_poll_s:
+        raise Refused(
+            HTTPStatus.CONFLICT, "artifact_in_chunks",
+            "this server cannot put a file of this size together",
+            hint=f"forge artifacts {job_id} --to FOLDER",
+        )  # fmt: skip
+    return found

@@ -1,0 +1,142 @@
+"""The table of runs: jobs with parameters, metrics and results, sorted by any of them."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from forge_schema.database.pool import Row
+from forge_schema.job_filter import KEYS
+from forge_schema.model.fields import Text, Word
+from forge_schema.model.results import Experiment, Run, columns_of, differing, flat
+
+from forge_functions.dashboard.page import page
+from forge_functions.dashboard.routes.jobs import Listed
+from forge_functions.dashboard.routes.reports import csv_answer
+from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.services import Shared
+
+router = APIRouter(prefix="/runs")
+# How many runs, and columns of each kind, are shown.
+SHOWN, PARAMETERS, METRICS, RESULTS, CHIPS = 200, 6, 4, 3, 12
+SAVED = 1000
+# The size of a small curve.
+WIDTH, HEIGHT = 96, 22
+Sort = Annotated[Word | None, Query()]
+
+
+@dataclass
+class Table(Listed):
+    """The runs that a filter finds, in the order of a column."""
+
+    sort: str | None = None
+    down: bool = False
+    most: int = SHOWN
+    drawn: str | None = field(default=None, init=False)
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The runs; none if the filter is invalid."""
+        if self.fault:
+            return []
+        found = self._read(None)
+        self.drawn = next(iter(self._measured(found)), None)
+        return self._read(self.drawn) if found and self.drawn else found
+
+    def _read(self, curve: str | None) -> list[Run]:
+        findings = self.shared.service(self.who).findings
+        return findings.runs(
+            self.text, sort=self.sort, descending=self.down, count=self.most, curve=curve
+        )
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """The parameters in which the runs differ."""
+        return differing(self.runs)[:PARAMETERS]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The metrics with the shortest names."""
+        return self._measured(self.runs)
+
+    @cached_property
+    def results(self) -> list[str]:
+        """The keys of results with a single value."""
+        keys = columns_of(self.runs, "result")
+        nested = (dict, list)
+        plain = [
+            key
+            for key in keys
+            if not any(isinstance((run.result or {}).get(key), nested) for run in self.runs)
+        ]
+        return plain[:RESULTS]
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """The newest experiments that the visitor may see, and the ones filtered for."""
+        found = self.shared.service(self.who).findings.experiments()
+        return list({one.experiment: one for one in found}.values())[:CHIPS]
+
+    @property
+    def priced(self) -> bool:
+        """Whether any run has a cost."""
+        return any(run.cost is not None for run in self.runs)
+
+    def only(self, key: str, value: str) -> str:
+        """Return the table's address with only this value for a key; without it if it is set."""
+        chosen = () if self.has(key, value) else (value,)
+        wanted = str(self.wanted.having(key, *chosen))
+        return f"/runs?{urlencode({'q': wanted})}" if wanted else "/runs"
+
+    def turn(self, column: str) -> dict[str, Any]:
+        """Return the changes of the address that sort by a column, or the other way round."""
+        return {"sort": column, "down": None if self.sort != column or self.down else "true"}
+
+    def direction(self, column: str) -> str:
+        """Return how the rows are sorted by a column, in the words of a table's heading."""
+        if self.sort != column:
+            return "none"
+        return "descending" if self.down else "ascending"
+
+    @staticmethod
+    def outline(run: Run) -> str:
+        """Return the points of a run's small curve."""
+        values = run.curve or []
+        least, extent = (
+            min(values, default=0.0),
+            max(values, default=0.0) - min(values, default=0.0),
+        )
+        across = WIDTH / max(len(values) - 1, 1)
+        heights = [HEIGHT - 1 - (v - least) / (extent or 1) * (HEIGHT - 2) for v in values]
+        return " ".join(f"{n * across:.1f},{y:.1f}" for n, y in enumerate(heights))
+
+    @staticmethod
+    def _measured(runs: list[Run]) -> list[str]:
+        given = columns_of(runs, "parameters")
+        keys = [key for key in columns_of(runs, "metrics") if key not in given]
+        return sorted(keys, key=lambda key: (len(key), key))[:METRICS]
+
+
+@router.get("")
+def runs(  # noqa: PLR0917 - the page's parameters
+    request: Request,
+    who: SeesPages,
+    shared: Shared,
+    q: Text = "",
+    sort: Sort = None,
+    down: bool = False,  # noqa: FBT001, FBT002 - part of the address
+) -> Response:
+    """Show the newest runs that match a filter, or the first by a column."""
+    table = Table(shared, who, q.strip(), None, sort, down)
+    saved = f"/runs/runs.csv?{urlencode({'q': table.text, **({'sort': sort} if sort else {})})}"
+    return page(request, who, "runs.html", table=table, keys=KEYS, csv=saved, most=SHOWN)
+
+
+@router.get("/runs.csv")
+def save(who: SeesPages, shared: Shared, q: Text = "", sort: Sort = None) -> Response:
+    """Return the newest thousand runs that match a filter, with all columns."""
+    found = Table(shared, who, q.strip(), None, sort, most=SAVED).runs
+    rows: list[Row] = [flat(run.model_dump(exclude={"curve"})) for run in found]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return csv_answer([{name: row.get(name) for name in names} for row in rows], "runs")

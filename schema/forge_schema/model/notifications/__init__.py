@@ -1,0 +1,126 @@
+"""Models of notifications, and the events that they tell of."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from forge_schema.model.fields import Flag, KnownFields, Note, Open, Record, Text, Word
+
+
+class NotificationKind(StrEnum):
+    """How a notification is sent: a signed webhook, a message of Slack's format, or an e-mail."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    EMAIL = "email"
+
+
+class Occasion(StrEnum):
+    """What a notification can tell of; `worker_offline` is for admins."""
+
+    STARTED = "started"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STALLED = "stalled"
+    APPROVAL = "approval"
+    WORKER_OFFLINE = "worker_offline"
+
+
+class DeliveryState(StrEnum):
+    """Where a delivery is: `failed` ones are no longer tried, unless somebody asks."""
+
+    WAITING = "waiting"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+# Its name is part of a path, and of the subject of an e-mail.
+NotificationName = Annotated[Word, Field(max_length=100)]
+# Ended without success, or in need of somebody.
+TROUBLE = (Occasion.FAILED, Occasion.STALLED, Occasion.APPROVAL)
+
+
+class NotificationRequest(KnownFields):
+    """What a person writes about a notification.
+
+    `target` is the URL of a webhook, or the address of an e-mail. `query` chooses jobs as
+    `forge ps` does; without one, all jobs are told of. `everyone` includes those of all owners.
+    """
+
+    kind: NotificationKind
+    target: Annotated[Text, Field(min_length=1, max_length=2000, repr=False)]
+    events: list[Occasion] = Field(default_factory=lambda: list(TROUBLE), min_length=1)
+    query: Annotated[Text, Field(max_length=1000)] = ""
+    everyone: Flag = False
+
+
+class Notification(Record):
+    """A notification without its secrets: of a URL, `target` has only the scheme and the host.
+
+    `error` is why the last try failed, null since one has succeeded; none is made before
+    `paused_until`.
+    """
+
+    owner: str
+    name: str
+    kind: Open[NotificationKind]
+    target: str
+    events: list[Open[Occasion]]
+    query: str = ""
+    everyone: bool = False
+    created_at: datetime
+    waiting: int = 0
+    failed: int = 0
+    error: str | None = None
+    paused_until: datetime | None = None
+
+
+class KeptNotification(Record):
+    """A notification that was just stored, and what its webhooks are signed with: shown once."""
+
+    notification: Notification
+    secret: str | None = None
+
+
+class Delivery(Record):
+    """One message of a notification. Receivers know a repetition by its `id`."""
+
+    id: str
+    notification: str
+    owner: str
+    event: str
+    job_id: int | None = None
+    worker_id: int | None = None
+    at: datetime
+    state: Open[DeliveryState]
+    tries: int
+    next_at: datetime | None = None
+    settled_at: datetime | None = None
+    error: str | None = None
+
+
+class Notifier(Record):
+    """How notifications leave: the mail server without its password, and who is reachable."""
+
+    smtp: str | None = None
+    sender: str | None = None
+    private: bool = False
+
+
+class NotifierChanges(KnownFields):
+    """Some settings of the notifier; those left out stay. A null `smtp_url` sends no e-mail."""
+
+    smtp_url: Annotated[Annotated[Text, Field(max_length=2000)] | None, Field(repr=False)] = None
+    sender: Note | None = None
+    private: Flag = False
+
+
+class Message(Record):
+    """What is sent: an event's type, its time, and the job or the worker."""
+
+    type: str
+    timestamp: datetime
+    data: dict[str, Any]

@@ -1,0 +1,1 @@
+"""Notifications: notice events, write messages, and send them."""

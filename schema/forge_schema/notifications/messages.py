@@ -1,0 +1,97 @@
+"""What notifications say: a message for programs, and a line of it for people."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from forge_schema.model.job import Approval
+from forge_schema.model.quantities import duration_text, exit_in_words
+from forge_schema.model.states import in_words
+
+Facts = Mapping[str, Any]
+WORKER_EVENT = "worker_offline"
+OF_JOB = ("name", "owner", "queue", "attempt", "reason", "exit_code", "detail", "ran_s", "cost")
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+LONGEST_DETAIL = 300
+
+
+def trial_message(name: str, server: str | None) -> dict[str, Any]:
+    """Return the message that tries whether a notification arrives; its time is yet to be set."""
+    return {"type": "test", "data": {"notification": name, "url": server}}
+
+
+def job_message(event: str, at: datetime, facts: Facts, job: Facts, url: str | None) -> Facts:
+    """Return the message about a job: what was known of the event goes before what is now."""
+    told = {name: facts.get(name, job.get(name)) for name in OF_JOB}
+    about = {"id": job["job_id"], **told, "state": in_words(job["state"])}
+    about |= {"worker": job.get("worker"), "url": url and f"{url}/jobs/{job['job_id']}"}
+    if approval := facts.get("approval"):
+        about["approval"] = approval
+    return _message(f"job.{event}", at, {"job": about})
+
+
+def worker_message(at: datetime, worker_id: int, facts: Facts, url: str | None) -> Facts:
+    """Return the message about a worker that is silent."""
+    link = url and f"{url}/workers/{worker_id}"
+    about = {"id": worker_id, "name": facts.get("name"), "url": link}
+    return _message("worker.offline", at, {"worker": about})
+
+
+def _message(kind: str, at: datetime, data: Facts) -> Facts:
+    return {"type": kind, "timestamp": at.astimezone(UTC).isoformat(), "data": data}
+
+
+def url_of(message: Facts) -> str | None:
+    """Return the page of the job or the worker that a message is about."""
+    data = message["data"]
+    found: str | None = (data.get("job") or data.get("worker") or data).get("url")
+    return found
+
+
+def line(message: Facts) -> str:
+    """Return a message as one line of plain text."""
+    data = message["data"]
+    if message["type"] == "test":
+        return f"Forge: the notification {plain(data['notification'])!r} works"
+    if message["type"] == "worker.offline":
+        return f"Forge: worker {plain(data['worker']['name'])} is offline"
+    job = data["job"]
+    said = f"Forge: job {job['id']} {plain(job['name'])!r} of {plain(job['owner'])}"
+    return f"{said} {_happened(message['type'].removeprefix('job.'), job)}"
+
+
+def _happened(event: str, job: Facts) -> str:
+    match event:
+        case "started":
+            return f"started on {plain(job['worker'])}" if job["worker"] else "started"
+        case "succeeded":
+            return f"succeeded{_after(job)}"
+        case "cancelled":
+            return "was cancelled"
+        case "stalled":
+            return f"no longer progressed, and attempt {job['attempt']} was ended"
+        case "approval":
+            amount = Approval.model_validate(job["approval"]).amount
+            return f"waits for approval: it may spend {amount}"
+    why = _why(job)
+    return ": ".join(filter(None, (f"failed{_after(job)} ({why})", _first_line(job["detail"]))))
+
+
+def _why(job: Facts) -> str:
+    if job["reason"] == "exit_code":
+        return exit_in_words(job["exit_code"])
+    return str(job["reason"]).replace("_", " ")
+
+
+def _after(job: Facts) -> str:
+    return f" after {duration_text(job['ran_s'])}" if job["ran_s"] else ""
+
+
+def _first_line(detail: str | None) -> str:
+    return plain((detail or "").split("\n", 1)[0])[:LONGEST_DETAIL]
+
+
+def plain(text: object) -> str:
+    """Return a text without control characters, which would break a header or a line."""
+    return CONTROLS.sub(" ", str(text))

@@ -1,0 +1,270 @@
+"""The notifications of owners, their deliveries, and how these leave."""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Jsonb
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.job_filter import parse
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.notifications import (
+    Delivery,
+    DeliveryState,
+    KeptNotification,
+    Notification,
+    NotificationKind,
+    NotificationRequest,
+    Notifier,
+    NotifierChanges,
+)
+from forge_schema.notifications.mail import MailServer
+from forge_schema.notifications.messages import trial_message
+from forge_schema.notifications.webhook import new_secret
+
+# They say where a job is at the moment; which events are told of, the notification says.
+OF_THE_MOMENT = ("state", "waits", "worker", "since")
+PAGE = 1000
+
+
+class NotificationUnknown(ForgeError):
+    """The owner has no notification with this name."""
+
+    code = "notification_not_found"
+
+
+class DeliveryUnknown(ForgeError):
+    """There is no such delivery, or it was removed."""
+
+    code = "delivery_not_found"
+
+
+class NotificationInvalid(ForgeError):
+    """Its target or its query cannot be used."""
+
+    code = "notification_invalid"
+
+
+class Notifications:
+    """The notifications of one owner; None reads those of all.
+
+    Args:
+        database: an open database.
+        owner: whose notifications they are.
+        actor: the acting party, for the audit trail.
+    """
+
+    def __init__(self, database: Database, *, owner: str | None, actor: str) -> None:
+        self._database = database
+        self._owner = owner
+        self._actor = actor
+
+    def keep(
+        self, name: str, wanted: NotificationRequest, *, server: str | None
+    ) -> KeptNotification:
+        """Store a notification under a name, replacing any before; its webhooks get a new secret.
+
+        Raises:
+            NotificationInvalid: its target or its query cannot be used.
+            FilterInvalid: its query is malformed.
+        """
+        _check_target(wanted)
+        _check_query(wanted.query)
+        secret = new_secret() if wanted.kind is NotificationKind.WEBHOOK else None
+        self._database.rows(
+            "put_notification",
+            again=True,
+            **wanted.model_dump(mode="json"),
+            owner=self._owner,
+            name=name,
+            secret=secret,
+            server=server,
+            actor=self._actor,
+        )
+        return KeptNotification(notification=self.get(name), secret=secret)
+
+    def get(self, name: str) -> Notification:
+        """Return a notification.
+
+        Raises:
+            NotificationUnknown: there is none with this name.
+        """
+        return _shown(self._row(name))
+
+    def listed(self) -> list[Notification]:
+        """Return the notifications, by owner and name."""
+        return [_shown(row) for row in self._rows(None)]
+
+    def remove(self, name: str) -> None:
+        """Remove a notification, and what it has not sent.
+
+        Raises:
+            NotificationUnknown: there is none with this name.
+        """
+        removed = self._database.one(
+            "delete_notification", owner=self._owner, name=name, actor=self._actor
+        )
+        if removed is None:
+            raise self._unknown(name)
+
+    def test(self, name: str) -> str:
+        """Have a notification send a message at once; return the id of its delivery.
+
+        Raises:
+            NotificationUnknown: there is none with this name.
+        """
+        row, delivery_id = self._row(name), uuid4()
+        self._database.rows(
+            "add_delivery",
+            again=True,
+            delivery_id=delivery_id,
+            owner=self._owner,
+            name=name,
+            event="test",
+            # Two at the same moment are two.
+            subject=delivery_id.int >> 66,
+            message=Jsonb(trial_message(name, row["server"])),
+        )
+        return str(delivery_id)
+
+    def deliveries(
+        self,
+        *,
+        name: str | None = None,
+        state: DeliveryState | None = None,
+        before: UUID | None = None,
+        count: int = PAGE,
+    ) -> list[Delivery]:
+        """Return deliveries, the newest first, before one of them."""
+        chosen = {"name": name, "state": state and state.value, "before": before}
+        return self._deliveries(None, min(count, PAGE), chosen)
+
+    def delivery(self, delivery_id: UUID) -> Delivery:
+        """Return a delivery.
+
+        Raises:
+            DeliveryUnknown: there is none with this id.
+        """
+        nothing = dict.fromkeys(("name", "state", "before"))
+        if found := self._deliveries(delivery_id, 1, nothing):
+            return found[0]
+        raise DeliveryUnknown(
+            f"there is no delivery {delivery_id}",
+            hint="`forge notification deliveries` lists them; old ones are removed",
+        )
+
+    def retry(self, *, name: str | None, ids: Sequence[UUID] | None) -> int:
+        """Have failed deliveries tried again; return how many. A repeat finds none."""
+        row = self._database.one(
+            "retry_deliveries",
+            again=True,
+            owner=self._owner,
+            name=name,
+            ids=None if ids is None else list(ids),
+        )
+        return int(row["retried"]) if row else 0
+
+    def _deliveries(
+        self, delivery_id: UUID | None, count: int, chosen: Mapping[str, object]
+    ) -> list[Delivery]:
+        rows = self._database.rows(
+            "deliveries",
+            again=True,
+            owner=self._owner,
+            delivery_id=delivery_id,
+            count=count,
+            **chosen,
+        )
+        return [Delivery.model_validate(row) for row in rows]
+
+    def _row(self, name: str) -> Row:
+        rows = self._rows(name)
+        if not rows:
+            raise self._unknown(name)
+        return rows[0]
+
+    def _rows(self, name: str | None) -> list[Row]:
+        return self._database.rows("notifications", again=True, owner=self._owner, name=name)
+
+    def _unknown(self, name: str) -> NotificationUnknown:
+        return NotificationUnknown(
+            f"{self._owner} has no notification {name!r}",
+            hint="`forge notification list` lists them",
+        )
+
+
+def notifier(database: Database) -> Notifier:
+    """Return how notifications leave, without the mail server's user and password."""
+    row = database.one("notifier", again=True) or {}
+    url = row.get("smtp_url")
+    host = url and _scheme_and_host(url)
+    return Notifier(smtp=host, sender=row.get("sender"), private=bool(row.get("private")))
+
+
+def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) -> None:
+    """Change how notifications leave; what was left out stays.
+
+    Raises:
+        NotificationInvalid: the mail server or the sender cannot be used.
+    """
+    if changes.smtp_url:
+        try:
+            MailServer.of(changes.smtp_url, "")
+        except ValueError as error:
+            raise NotificationInvalid(str(error)) from error
+    if changes.sender:
+        _check_address(changes.sender)
+    given = sorted(changes.model_fields_set)
+    database.rows("set_notifier", again=True, **changes.model_dump(), given=given, actor=actor)
+
+
+def _check_target(wanted: NotificationRequest) -> None:
+    if wanted.kind is NotificationKind.EMAIL:
+        _check_address(wanted.target)
+        return
+    try:
+        parts = urlsplit(wanted.target)
+        valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    # Nothing that could break a line of the request.
+    if not valid or "@" in urlsplit(wanted.target).netloc or not _is_plain(wanted.target):
+        raise NotificationInvalid(
+            "the target of a webhook is a URL without a user",
+            hint="write it as https://hooks.example/path",
+        )
+
+
+def _check_address(text: str) -> None:
+    name, _, host = text.rpartition("@")
+    if not name or not host or not _is_plain(text) or "," in text:
+        raise NotificationInvalid(
+            "that is not one address of e-mail", hint="write it as ann@example.com"
+        )
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def _check_query(query: str) -> None:
+    wanted = parse(query)
+    if found := next((key for key in OF_THE_MOMENT if wanted.values(key)), None):
+        raise NotificationInvalid(
+            f"a notification cannot choose jobs by {found}: it would change until it is sent",
+            hint="choose the events instead, and jobs by name, owner, queue, label or reason",
+        )
+
+
+def _shown(row: Row) -> Notification:
+    target = row["target"]
+    if row["kind"] != NotificationKind.EMAIL:
+        target = f"{_scheme_and_host(target)}/…"
+    return Notification.model_validate({**row, "target": target})
+
+
+def _scheme_and_host(url: str) -> str:
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}"

@@ -1,0 +1,148 @@
+"""Send what is due, several notifications at a time, each in turn."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from datetime import timedelta
+from threading import Event, Lock
+from time import monotonic
+
+import structlog
+
+from forge_schema.database.pool import Database, Row
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.notifications import NotificationKind
+from forge_schema.notifications.mail import MailServer, mail
+from forge_schema.notifications.messages import line, url_of
+from forge_schema.notifications.slack import slack_body
+from forge_schema.notifications.trying import NotSent
+from forge_schema.notifications.webhook import encoded, post, signed
+
+THREADS = 8
+# Messages for people are put together, so that a sweep is not a thousand of them.
+TOGETHER = 20
+# Much longer than a try may take.
+CLAIM_LASTS = timedelta(minutes=2)
+# Seconds to wait after each failed try; then the delivery has failed, after about 18 hours.
+PAUSES_S = [10, 60, 300, 1800, 7200, 18_000, 36_000]
+# A notification pauses for at most this many of them: five minutes.
+LONGEST_PAUSE = 3
+# A notification with a lot to send makes room for others after so long.
+TURN_S = 20.0
+MOST = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class Sender:
+    """Sends deliveries; at least once, the same one with the same id.
+
+    A notification sends one message at a time, so a slow receiver holds up only its own messages
+    and one of the threads.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        threads: int = THREADS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="notify")
+        self._lock = Lock()
+        self._sending: dict[int, Future[None]] = {}
+        self._ending = Event()
+
+    def begin(self) -> int:
+        """Begin to send what is due; return of how many notifications. It does not wait."""
+        rows = self._database.rows("due_notifications", again=True, count=MOST)
+        begun = 0
+        with self._lock:
+            self._sending = {n: one for n, one in self._sending.items() if not one.done()}
+            for notification_id in (row["id"] for row in rows):
+                if notification_id not in self._sending:
+                    self._sending[notification_id] = self._pool.submit(self._turn, notification_id)
+                    begun += 1
+        return begun
+
+    def wait(self) -> None:
+        """Wait until what has begun is over."""
+        with self._lock:
+            begun = list(self._sending.values())
+        wait(begun)
+
+    def end(self) -> None:
+        """End after the current tries. What is left is due later."""
+        self._ending.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _turn(self, notification_id: int) -> None:
+        """Send what is due of one notification, until a failure or the end of its turn."""
+        until = self._clock() + TURN_S
+        try:
+            while not self._ending.is_set() and self._clock() < until:
+                if not self._one(notification_id):
+                    break
+        except ForgeError as error:
+            # The database is away: what was claimed is due again later.
+            log.warning("notification_unsettled", error=error.message)
+        except Exception:
+            log.exception("notification_failed")
+
+    def _one(self, notification_id: int) -> bool:
+        """Send what belongs together; tell whether there may be more."""
+        rows = self._database.rows(
+            "claim_deliveries",
+            notification_id=notification_id,
+            together=TOGETHER,
+            lasts=CLAIM_LASTS,
+        )
+        if not rows:
+            return False
+        failed = _tried(rows)
+        self._settle(rows, failed)
+        return failed is None
+
+    def _settle(self, rows: list[Row], failed: NotSent | None) -> None:
+        if failed:
+            log.info("notification_not_sent", name=rows[0]["name"], error=failed.message)
+        self._database.rows(
+            "settle_deliveries",
+            again=True,
+            ids=[row["id"] for row in rows],
+            tries=[row["tries"] for row in rows],
+            error=failed.message if failed else None,
+            least_s=failed.least_s if failed else 0,
+            pauses=PAUSES_S,
+            longest=LONGEST_PAUSE,
+        )
+
+
+def _tried(rows: list[Row]) -> NotSent | None:
+    try:
+        _send(rows)
+    except NotSent as error:
+        return error
+    return None
+
+
+def _send(rows: list[Row]) -> None:
+    first, messages = rows[0], [row["message"] for row in rows]
+    match first["kind"]:
+        case NotificationKind.EMAIL:
+            said = [*map(line, messages)]
+            links = [url for message in messages if (url := url_of(message))]
+            mail(_mail_server(first), first["target"], said, links, str(first["id"]))
+        case NotificationKind.SLACK:
+            post(first["target"], encoded(slack_body(messages)), {}, private=first["private"])
+        case _:
+            body = encoded(first["message"])
+            headers = signed(first["secret"], str(first["id"]), first["now"], body)
+            post(first["target"], body, headers, private=first["private"])
+
+
+def _mail_server(row: Row) -> MailServer:
+    if not row["smtp_url"] or not row["sender"]:
+        raise NotSent("no mail server is set; an admin sets it with `forge notification setup`")
+    return MailServer.of(row["smtp_url"], row["sender"])

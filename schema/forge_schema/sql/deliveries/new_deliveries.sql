@@ -1,0 +1,9 @@
+-- Deliveries of which it is not known yet whether their notification's query chooses the job.
+SELECT
+    delivery.id, delivery.event, delivery.subject, delivery.at, delivery.facts,
+    delivery.notification_id, n.query, n.owner, n.everyone, n.server
+FROM delivery
+JOIN notification AS n ON n.id = delivery.notification_id
+WHERE delivery.state = 'new'
+ORDER BY delivery.notification_id, delivery.id
+LIMIT %(count)s

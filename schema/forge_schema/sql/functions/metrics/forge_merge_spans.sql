@@ -1,0 +1,27 @@
+-- The values of a span of metric lines, and those of later lines of the same span: for each key its
+-- count, least, greatest, sum and last value. A job may write any number of keys: those that came
+-- first stay, the shortest of them.
+CREATE OR REPLACE FUNCTION forge_merge_spans(former jsonb, later jsonb)
+RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(jsonb_object_agg(key, merged), '{}')
+    FROM (
+        SELECT
+            key,
+            CASE
+                WHEN old.value IS NULL THEN new.value
+                WHEN new.value IS NULL THEN old.value
+                ELSE jsonb_build_array(
+                    (old.value -> 0)::bigint + (new.value -> 0)::bigint,
+                    least((old.value -> 1)::float8, (new.value -> 1)::float8),
+                    greatest((old.value -> 2)::float8, (new.value -> 2)::float8),
+                    (old.value -> 3)::float8 + (new.value -> 3)::float8,
+                    new.value -> 4
+                )
+            END AS merged
+        FROM jsonb_each(former) AS old (key, value)
+        FULL JOIN jsonb_each(later) AS new (key, value) USING (key)
+        ORDER BY old.value IS NULL, length(key), key
+        LIMIT 64
+    ) AS kept
+$$;

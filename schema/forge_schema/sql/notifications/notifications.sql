@@ -1,0 +1,15 @@
+-- The notifications of an owner or of all, by name, or one of them; with their waiting and failed
+-- deliveries.
+SELECT
+    n.id, n.owner, n.name, n.kind, n.target, n.events, n.query, n.everyone, n.created_at, n.error,
+    n.server, CASE WHEN n.paused_until > forge_now() THEN n.paused_until END AS paused_until,
+    (
+        SELECT count(*) FROM delivery WHERE delivery.notification_id = n.id AND state = 'waiting'
+    ) AS waiting,
+    (
+        SELECT count(*) FROM delivery WHERE delivery.notification_id = n.id AND state = 'failed'
+    ) AS failed
+FROM notification AS n
+WHERE (%(owner)s::text IS NULL OR n.owner = %(owner)s)
+    AND (%(name)s::text IS NULL OR n.name = %(name)s)
+ORDER BY n.owner, n.name

@@ -1,0 +1,2 @@
+-- How notifications leave.
+SELECT smtp_url, sender, private FROM notifier

@@ -1,0 +1,125 @@
+"""What is shown of a job's files: images, tables and text, of which nothing is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from forge_functions.dashboard import preview
+from forge_functions.dashboard.parquet_head import parquet_head
+from forge_schema.model.attempt_records import Artifact, Checkpoint
+from forge_schema.model.states import Role
+from forge_schema.storage.keys import AttemptKeys
+from forge_schema.storage.manifest import Entry, Manifest
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.http.api import Api
+
+EVIL = "<script>alert(1)</script>"
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+SVG = f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>".encode()
+MANY = "step,loss\n" + "".join(f"{n},{n}.5\n" for n in range(90))
+
+
+def parquet() -> bytes:
+    out = BytesIO()
+    pq.write_table(pa.table({"x": list(range(70)), EVIL: [EVIL] * 70}), out)
+    return out.getvalue()
+
+
+FILES = {
+    "plot.png": PNG,
+    "evil.png": SVG,
+    "page.html": f"<html>{EVIL}</html>".encode(),
+    "a.svg": SVG,
+    "loss.csv": MANY.encode(),
+    "few.csv": f"a,b\n1,{EVIL}\n".encode(),
+    "report.json": b'{"a": {"b": [1, 2]}}',
+    "notes.md": f"# Notes\n{EVIL}".encode(),
+    "model.bin": b"\x00\x01\x02",
+    "table.parquet": parquet(),
+    "broken.parquet": b"PAR1" + bytes(40),
+}
+
+
+@pytest.fixture
+def ann(api: Api) -> Iterator[Guest]:
+    guest = Guest(api).login("ann", Role.SUBMITTER)
+    yield guest
+    guest.close()
+
+
+@pytest.fixture
+def job(api: Api) -> int:
+    """A job of ann's with each of the files, and a checkpoint of two."""
+    job = api.rig.submit(owner="ann")
+    grant = api.rig.worker().claim_one()
+    keys = AttemptKeys(job, grant.attempt, grant.fence.token)
+    rows = []
+    for name, data in FILES.items():
+        api.services.store.put(keys.artifact(name), data)
+        rows.append(
+            Artifact(name, keys.artifact(name), len(data), hashlib.sha256(data).hexdigest())
+        )
+    assert api.rig.records.add_artifacts(grant.fence, rows)
+    parts = [Entry(f"{name}/weights.pt", 5, "a" * 64, f"jobs/{job}/x") for name in ("b", "a")]
+    manifest = keys.checkpoint_manifest(0)
+    api.services.store.put(manifest, Manifest(tuple(parts)).dumped())
+    assert api.rig.records.add_checkpoint(grant.fence, Checkpoint(0, manifest, 2, 10))
+    return job
+
+
+def test_files_are_shown_as_what_they_are_and_run_nothing(ann: Guest, job: int) -> None:
+    shown = {name: ann.page(f"/jobs/{job}/file?path={name}") for name in FILES}
+    assert all(EVIL not in page for page in shown.values())
+    assert f'<img src="/jobs/{job}/image?path=plot.png"' in shown["plot.png"]
+    for name in ("evil.png", "page.html", "a.svg", "notes.md"):
+        assert "<img" not in shown[name]
+        assert "&lt;script&gt;alert(1)" in shown[name].partition("<pre")[2]
+    assert shown["loss.csv"].count("<tr>") == 1 + preview.ROWS
+    assert "This is its beginning" in shown["loss.csv"]
+    assert "This is its beginning" not in shown["few.csv"]
+    assert "&#34;b&#34;: [\n      1,\n" in shown["report.json"]
+    assert shown["table.parquet"].count("<tr>") == 1 + preview.ROWS
+    for name in ("model.bin", "broken.parquet"):
+        assert "This kind of file has no preview" in shown[name]
+
+
+def test_only_images_are_served_and_as_nothing_else(ann: Guest, job: int) -> None:
+    answer = ann.http.get(f"/jobs/{job}/image?path=plot.png")
+    assert (answer.status_code, answer.content) == (200, PNG)
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    for name in ("evil.png", "a.svg", "page.html", "none"):
+        assert ann.http.get(f"/jobs/{job}/image?path={name}").status_code == 404
+
+
+def test_what_is_read_is_bounded(ann: Guest, job: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "TEXT_BYTES", 100)
+    monkeypatch.setattr(preview, "WHOLE_BYTES", 10)
+    shown = ann.page(f"/jobs/{job}/file?path=loss.csv")
+    assert "This is its beginning" in shown
+    # The last row that was read is not whole.
+    assert shown.count("<tr>") == len(MANY[:100].splitlines()) - 1
+    for name in ("plot.png", "table.parquet"):
+        assert "no preview" in ann.page(f"/jobs/{job}/file?path={name}")
+
+
+def test_a_table_that_cannot_be_read_in_time_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forge_functions.dashboard.parquet_head.SECONDS", 0.01)
+    assert parquet_head(parquet(), 10, 2) is None
+
+
+def test_the_files_of_a_checkpoint_are_listed(ann: Guest, job: int) -> None:
+    shown = ann.page(f"/jobs/{job}/checkpoint?attempt=1&number=0")
+    assert shown.index("a/weights.pt") < shown.index("b/weights.pt")
+    assert f"--from-checkpoint {job}:1.0" in shown
+    assert ann.http.get(f"/jobs/{job}/checkpoint?attempt=1&number=1").status_code == 404

@@ -1,0 +1,128 @@
+"""An upgrade under use: no request waits for long, or fails, because one is under way."""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from forge_schema.database import table_locks
+from forge_schema.database.current import is_current
+from forge_schema.database.migrate import sqlalchemy_url, upgrade
+from forge_schema.database.pool import Database
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection
+    from support.queue.rig import Rig
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+# That of 0.1.0.
+OLDEST_RELEASE = "0013"
+REFUSE_REWRITES = """
+    CREATE FUNCTION refuse_rewrite() RETURNS event_trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE 'this rewrites %', pg_event_trigger_table_rewrite_oid()::regclass;
+    END $$;
+    CREATE EVENT TRIGGER refuse_rewrites ON table_rewrite EXECUTE FUNCTION refuse_rewrite();
+"""
+WIDER = """
+    DO $$ BEGIN
+        EXECUTE 'CREATE OR REPLACE VIEW job_status AS SELECT old.*, 1 AS later FROM ('
+            || rtrim(pg_get_viewdef('job_status'::regclass), ';') || ') AS old';
+    END $$
+"""
+SCANS = "SELECT relid::bigint, relname, seq_scan FROM pg_stat_user_tables"
+# They grow with every job. The default partitions are empty, and read when months are made.
+LARGE = re.compile(
+    r"(job|outcome|attempt|event|metric|sample|result|checkpoint|artifact)(?!.*_default).*"
+)
+# Two indexes of 0026, half a second each for a million outcomes; one of 0044, which no job is in
+# yet; checkpoints, after the locks.
+READ = {"outcome": 2, "job": 1, "checkpoint": 2}
+
+
+@pytest.fixture
+def migrating(database_url: str) -> Iterator[Connection]:
+    """The transaction of a migration."""
+    engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
+    with engine.connect() as connection, connection.begin():
+        yield connection
+    engine.dispose()
+
+
+def test_an_upgrade_gives_way_to_a_request_that_waits_for_it(empty_database_url: str) -> None:
+    upgrade(empty_database_url, "0035")
+    ended: list[bool] = []
+    with psycopg.connect(empty_database_url) as request:
+        request.execute("LOCK TABLE lease IN ROW EXCLUSIVE MODE")
+        thread = threading.Thread(target=lambda: ended.append(upgraded(empty_database_url)))
+        thread.start()
+        with psycopg.connect(empty_database_url, autocommit=True) as other:
+            eventually(lambda: other.execute(WAITING).fetchone() == (1,))
+        # The upgrade has locked this one already, and waits for the other.
+        request.execute("LOCK TABLE job IN ROW EXCLUSIVE MODE")
+    thread.join(60)
+    assert ended == [True]
+
+
+def upgraded(url: str) -> bool:
+    upgrade(url)
+    return is_current(url)
+
+
+def test_an_upgrade_that_finds_no_moment_says_so_and_holds_nothing(
+    migrating: Connection, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as report:
+        report.execute("LOCK TABLE worker IN ACCESS SHARE MODE")
+        with pytest.raises(table_locks.TablesInUse, match="used the tables"):
+            table_locks.take(migrating, partial(table_locks.lock_all, migrating), 0)
+        report.execute("LOCK TABLE job, lease, worker IN ACCESS EXCLUSIVE MODE NOWAIT")
+
+
+def test_statements_go_on_when_an_upgrade_gives_a_view_another_column(rig: Rig) -> None:
+    job = rig.submit()
+    with Database(rig.url, size=1) as server, psycopg.connect(rig.url, autocommit=True) as other:
+
+        def columns() -> list[set[str]]:
+            (several,) = server.together(("job", {"job_id": job}))
+            return [set(server.rows("job", job_id=job)[0]), set(several[0])]
+
+        before = columns()
+        other.execute(WIDER)
+        assert columns() == [names | {"later"} for names in before]
+
+
+def test_no_migration_since_the_oldest_release_rewrites_or_reads_a_large_table(
+    empty_database_url: str,
+) -> None:
+    """Meanwhile nobody can use it. A CHECK is added as NOT VALID, and is validated afterwards."""
+    upgrade(empty_database_url, OLDEST_RELEASE)
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(REFUSE_REWRITES)
+        before = scans(connection)
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        read = {
+            name: count - before[oid][1]
+            for oid, (name, count) in scans(connection).items()
+            if oid in before and LARGE.fullmatch(name) and count > before[oid][1]
+        }
+    assert read == READ
+
+
+def scans(connection: psycopg.Connection[Any]) -> dict[int, tuple[str, int]]:
+    """Return for each table its name, and how often it was read as a whole."""
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    return {oid: (name, count) for oid, name, count in connection.execute(SCANS).fetchall()}

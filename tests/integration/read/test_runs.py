@@ -1,0 +1,135 @@
+"""Runs: what jobs were given, measured, found and cost, as rows that can be sorted and exported."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.results import Run, in_order
+from forge_schema.model.states import Phase, Reason
+from forge_schema.read.reports import Reports
+from support.client.command import command
+from support.client.reaching import WAYS, reaching
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+GIT = {"revision": "ab" * 20, "dirty": True}
+
+
+def ran(rig: Rig, lr: float, losses: list[float], **more: Any) -> int:  # noqa: ANN401  its fields
+    """Run a job that loses its worker after half of its steps, and does the last one again."""
+    job = rig.submit(experiment="digits", name=f"lr={lr}", parameters={"lr": lr, "seed": 1}, **more)
+    worker = rig.worker()
+    for attempt, steps in enumerate((range(len(losses) // 2), range(len(losses))), 1):
+        grant = worker.claim_one()
+        rig.queue.report(grant.fence, Phase.RUNNING)
+        resumed = steps[len(losses) // 2 - 1 :] if attempt > 1 else steps
+        lines = [
+            MetricLine(n, step, {"step": step, "loss": losses[step] + (attempt == 1), "lr": lr})
+            for n, step in enumerate(resumed)
+        ]
+        rig.clock.advance(10)
+        assert rig.records.add_metrics(grant.fence, lines)
+        if attempt == 1:
+            rig.finish(grant, Reason.PREEMPTED)
+        else:
+            assert rig.records.add_result(grant.fence, {"accuracy": 1 - losses[-1]})
+            rig.finish(grant)
+    return job
+
+
+@pytest.fixture
+def three(rig: Rig) -> list[int]:
+    """Three runs of one experiment, and a job of another."""
+    jobs = [
+        ran(rig, 0.1, [9, 5, 1, 3]),
+        ran(rig, 0.01, [9, 6, 4, 2], git=GIT),
+        rig.submit(experiment="digits", name="waits"),
+    ]
+    rig.submit(experiment="other")
+    rig.submit()
+    return jobs
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_runs_are_sorted_by_what_they_measured(
+    rig: Rig, tmp_path: Path, way: str, three: list[int]
+) -> None:
+    first, second, waits = three
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        runs = client.runs("experiment:dig*", sort="loss", curve="loss")
+        assert [run.job_id for run in runs] == [second, first, waits]
+        best = client.runs("experiment:digits", sort="loss.best", count=2)
+        assert [run.job_id for run in best] == [first, second]
+        highest = client.runs("experiment:digits", sort="accuracy", descending=True)
+        assert [run.job_id for run in highest] == [second, first, waits]
+        assert [run.job_id for run in client.runs("experiment:digits")] == three[::-1]
+        (found,) = client.runs("experiment:digits name:lr=0.01")
+        assert [one.experiment for one in client.experiments()] == ["other", "digits"]
+        assert client.experiments(owner="ben") == []
+        frame = client.runs("experiment:digits", sort="job_id").to_frame()
+    assert (found.attempt, found.state, found.dirty) == (2, "succeeded", True)
+    assert (found.parameters, found.result) == ({"lr": 0.01, "seed": 1}, {"accuracy": -1})
+    assert found.seconds == pytest.approx(20)
+    # The first attempt measured one more at each step.
+    told = [found.value(f"loss{which}") for which in ("", ".best", ".min", ".max", ".last")]
+    assert told == [2, 2, 2, 10, 2]
+    assert (found.value("lr"), found.value("metrics.lr"), found.value("nothing")) == (
+        0.01,
+        0.01,
+        None,
+    )
+    # The step that was done again is there once.
+    assert runs[0].curve == [10, 6, 4, 2]
+    assert list(frame["parameters.lr"])[:2] == [0.1, 0.01]
+    assert list(frame["metrics.loss.min"])[:2] == [1, 2]
+
+
+def test_the_view_has_a_row_for_each_run(rig: Rig, three: list[int]) -> None:
+    rows = Reports(rig.database).rows("runs", by=("experiment",))
+    assert [(row["experiment"], row["jobs"]) for row in rows if row["experiment"]] == [
+        ("digits", 3), ("other", 1),
+    ]  # fmt: skip
+    (row,) = rig.rows("SELECT metrics, revision FROM runs WHERE job_id = %s", three[1])
+    assert row["metrics"]["loss"] == {"last": 2, "min": 2, "max": 10}
+    assert row["revision"] == GIT["revision"]
+
+
+def test_runs_are_shown_and_exported(rig: Rig, tmp_path: Path, three: list[int]) -> None:
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL="file:///nowhere")
+    table = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
+    shown = "lr loss loss.best accuracy TIME COST REVISION CURVE"
+    assert [one for one in shown.split() if one not in table[0].split()] == []
+    assert "▁" in table[1]
+    assert [int(line.split()[0]) for line in table[1:]] == three
+    groups = json.loads(forge("runs", "--by", "experiment", "-o", "json").stdout)
+    assert [(group["experiment"], group["runs"]) for group in groups] == [
+        ("other", 1),
+        ("digits", 3),
+    ]
+    for name in ("runs.csv", "runs.parquet"):
+        done = forge("runs", "experiment:digits", "--sort", "job_id", "--to", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["metrics.loss.max"] for row in rows] == ["10.0", "10.0", ""]
+    read = pq.read_table(tmp_path / "runs.parquet")
+    assert read["metrics.loss.max"].to_pylist() == [10, 10, None]
+    wrong = forge("runs", "--to", "runs.txt")
+    assert (wrong.returncode, "neither a .csv nor a .parquet" in wrong.stderr) == (2, True)
+
+
+def test_values_of_different_kinds_are_sorted_too() -> None:
+    given = {"job_id": 1, "name": "a", "owner": "ann", "state": "ready", "submitted_at": 0}
+    values = [None, "big", 3, True, 0.5]
+    runs = [Run.model_validate({**given, "parameters": {"x": value}}) for value in values]
+    assert [run.value("x") for run in in_order(runs, "x")] == [0.5, True, 3, "big", None]
+    backwards = in_order(runs, "x", descending=True)
+    assert [run.value("x") for run in backwards] == ["big", 3, True, 0.5, None]

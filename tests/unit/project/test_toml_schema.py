@@ -1,0 +1,114 @@
+"""The JSON Schema of forge.toml accepts what `forge submit` accepts, and ships as it is made."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forge_client.project import SCHEMA
+from forge_client.project.forge_toml import Project
+from forge_client.project.schema import text
+from jsonschema_rs import Draft7Validator
+from pydantic import ValidationError
+
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"```toml\n(.*?)```", re.DOTALL)
+VALIDATOR = Draft7Validator(json.loads(text()))
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Return every forge.toml of the documents and the examples, by its place."""
+    found = {}
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            found[f"{page.relative_to(ROOT)}#{number}"] = tomllib.loads(block)
+    for path in (ROOT / "examples").rglob("forge.toml"):
+        found[str(path.relative_to(ROOT))] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+EXAMPLES = examples()
+
+
+def projects() -> list[str]:
+    """Return those that are a forge.toml: a page also shows other TOML."""
+    return [place for place, said in EXAMPLES.items() if said.keys() & Project.model_fields.keys()]
+
+
+def test_the_shipped_schema_is_that_of_the_models() -> None:
+    remedy = "run `python -m forge_client.project.schema`"
+    assert SCHEMA.read_text(encoding="utf-8") == text(), remedy
+
+
+@pytest.mark.parametrize("place", projects())
+def test_every_example_is_valid(place: str) -> None:
+    assert list(VALIDATOR.iter_errors(EXAMPLES[place])) == []
+    Project.model_validate(EXAMPLES[place])
+
+
+def test_the_examples_were_found() -> None:
+    assert {place.partition("#")[0] for place in projects()} >= {
+        "docs/forge-toml.md", "docs/kinds-of-job.md",
+    }  # fmt: skip
+
+
+RIGHT = [
+    {"command": "python train.py", "nodes": "2..8", "timeout": "1h30m", "limit": "2G"},
+    {"nodes": 4, "delay": 90, "backoff": 1.5, "after": "7,8", "after_ok": [7, "8"]},
+    {"from_checkpoint": "7:1.2", "requirements": False, "checkpoint_dir": "./runs/"},
+    {"matrix": {"lr": [0.1, 0.01], "on": [True]}, "resources": {"cpus": 0.5, "memory": "512mib"}},
+]
+WRONG = [
+    {"comand": "x"},
+    {"command": 5},
+    {"nodes": "2-8"},
+    {"timeout": "two hours"},
+    {"timeout": True},
+    {"limit": "2 pints"},
+    {"after": "seven"},
+    {"from_checkpoint": "7:1"},
+    {"requirements": ""},
+    {"requirements": True},
+    {"resources": {"memory": 8}},
+    {"resources": {"gpu": 1}},
+    {"stall": {"no_progress": "soon"}},
+    {"matrix": {"lr": 0.1}},
+    {"connection": {"api_key": "fgk_1"}},
+    {"repeat": 0},
+]
+# The queue refuses them; nobody knows before.
+REFUSED_LATER = [
+    {"priority": 1001},
+    {"target": "moon"},
+    {"launcher": "horovod"},
+    {"max_failures": -1},
+    {"preempt_signal": "SIGKILL"},
+    {"resources": {"accelerator": "tpu"}},
+    {"tuning": {"precision": "fp7"}},
+    {"env": {"FORGE_X": "1"}},
+    {"secrets": ["a b"]},
+    {"name": "12"},
+]
+
+
+@pytest.mark.parametrize("said", RIGHT)
+def test_what_is_right_is_valid(said: dict[str, Any]) -> None:
+    assert list(VALIDATOR.iter_errors(said)) == []
+    Project.model_validate(said)
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_is_wrong_is_invalid(said: dict[str, Any]) -> None:
+    assert not VALIDATOR.is_valid(said)
+    with pytest.raises(ValidationError):
+        Project.model_validate(said)
+
+
+@pytest.mark.parametrize("said", REFUSED_LATER)
+def test_the_queue_s_bounds_are_in_it(said: dict[str, Any]) -> None:
+    assert not VALIDATOR.is_valid(said)
+    Project.model_validate(said)

@@ -1,0 +1,53 @@
+"""A webhook reaches public addresses only, and the one that was checked."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from forge_schema.notifications import addresses
+from forge_schema.notifications.addresses import AddressRefused, connect, is_public
+
+PRIVATE = [
+    "127.0.0.1", "127.8.8.8", "10.0.0.5", "172.16.3.4", "192.168.1.1", "169.254.169.254", "0.0.0.1",
+    "100.100.100.200", "192.0.0.192", "168.63.129.16", "224.0.0.1", "255.255.255.255", "198.18.0.1",
+    "::1", "::", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "fc00::1", "ff02::1",
+    "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_an_address_of_our_own_networks_is_none_of_the_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+def test_an_address_of_the_internet_is_public(address: str) -> None:
+    assert is_public(address)
+
+
+def test_the_name_is_resolved_once_and_its_private_addresses_are_passed_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def resolved(host: str, port: int, **_: object) -> list[object]:
+        asked.append(host)
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, (address, port)) for address in ("169.254.169.254", "10.0.0.1")]
+
+    monkeypatch.setattr("socket.getaddrinfo", resolved)
+    monkeypatch.setattr(addresses, "_connected", lambda *_: pytest.fail("it connected"))
+    with pytest.raises(AddressRefused, match=r"rebind\.example has no public address"):
+        connect("rebind.example", 80, 1.0, private=False)
+    assert asked == ["rebind.example"]
+
+
+def test_the_connection_is_made_to_the_address_that_was_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
+        with connect("localhost", port, 5.0, private=False) as sock:
+            assert sock.getpeername() == ("127.0.0.1", port)

@@ -1,0 +1,138 @@
+"""Requests to signed URLs, with urllib3: httpx takes three times its CPU for a large body."""
+
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from importlib.metadata import version
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+from forge_schema.http_client import below
+from forge_schema.model.quantities import size_text
+from forge_schema.model.stored import SignedUrl
+from forge_schema.storage import ObjectMissing, ObjectTooLarge, StoreError, StoreUnreachable
+from urllib3.exceptions import HTTPError
+
+from forge_worker.queue.http.session import PROGRAM
+
+AGENT = f"{PROGRAM}/{version('forge-queue')}"
+# Between two pieces, not for the whole object.
+TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
+CONNECTIONS = 100
+EXISTS = 412
+MISSING = 404
+TOO_LARGE = 413
+# Statuses that may pass: an expired URL, a conflict, too many requests.
+PASSING = {403, 408, 409, 425, 429}
+
+
+class SignedRequests:
+    """A pool of connections; requests never carry the worker's token. Thread-safe."""
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self._tls = tls
+        self._pool = cache(self._made)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool(None).clear()
+        self._pool.cache_clear()
+
+    def put(self, key: str, signed: SignedUrl, size: int, pieces: Iterable[bytes]) -> bool:
+        """Send an object; False if it must be new and is there already.
+
+        Raises:
+            StoreUnreachable: it may work later.
+            ObjectTooLarge: the store does not accept it in one request.
+            StoreError: the store refuses it.
+        """
+        # Even if it is not signed: otherwise the encoding would be chunked.
+        headers = {**signed.headers, "Content-Length": str(size)}
+        with self._answer(key, signed, headers, pieces) as answer:
+            if answer.status == EXISTS:
+                return False
+            if answer.status == TOO_LARGE:
+                raise ObjectTooLarge(
+                    f"the store, or a proxy in front of it, refuses an object of {size_text(size)}"
+                )
+            _checked(key, answer)
+            return True
+
+    @contextmanager
+    def getting(self, key: str, signed: SignedUrl) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Give the answer, with a body that is still to be read.
+
+        Raises:
+            ObjectMissing: there is none.
+            StoreUnreachable: it may work later; also from reading.
+            StoreError: the store refuses it.
+        """
+        with self._answer(key, signed, signed.headers) as answer:
+            if answer.status == MISSING:
+                raise ObjectMissing(f"there is no object {key} in the store")
+            _checked(key, answer)
+            yield answer
+
+    @contextmanager
+    def _answer(
+        self,
+        key: str,
+        signed: SignedUrl,
+        headers: Mapping[str, str],
+        body: Iterable[bytes] | None = None,
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        pool = self._pool(_proxy(signed.url))
+        with _translated(key):
+            answer = pool.request(
+                signed.method,
+                signed.url,
+                headers={"User-Agent": AGENT, **headers},
+                body=body,
+                preload_content=False,
+            )
+            try:
+                yield answer
+            finally:
+                # A connection with an unread rest is of no more use; otherwise it is back already.
+                answer.close()
+
+    def _made(self, proxy: str | None) -> urllib3.PoolManager:
+        new: Callable[..., urllib3.PoolManager] = urllib3.PoolManager
+        if proxy is not None:
+            login = urlsplit(proxy)
+            name = f"{unquote(login.username or '')}:{unquote(login.password or '')}"
+            headers = urllib3.make_headers(proxy_basic_auth=name if login.username else None)
+            new = partial(urllib3.ProxyManager, proxy, proxy_headers=headers)
+        return new(ssl_context=self._tls, timeout=TIMEOUT, retries=False, maxsize=CONNECTIONS)
+
+
+def _proxy(url: str) -> str | None:
+    parts, proxies = urlsplit(url), getproxies()
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return proxies.get(parts.scheme, proxies.get("all"))
+
+
+@contextmanager
+def _translated(key: str) -> Iterator[None]:
+    # The URL is as good as a password for a while, so no message contains it.
+    try:
+        yield
+    except HTTPError as error:
+        why = str(below(error, OSError) or error) or type(error).__name__
+        raise StoreUnreachable(
+            f"the store did not answer for {key}: {why}",
+            hint="check that this machine can reach the store",
+        ) from error
+
+
+def _checked(key: str, answer: urllib3.BaseHTTPResponse) -> None:
+    status = answer.status
+    if 200 <= status < 300:  # noqa: PLR2004
+        return
+    said = f"the store answered {status} {answer.reason} for {key}"
+    if status >= 500 or status in PASSING:  # noqa: PLR2004
+        raise StoreUnreachable(said)
+    raise StoreError(said)
