@@ -9,6 +9,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.environment import active, locks
 from forge_client.project.environment.active import active_environment
+from forge_client.project.environment.locks import Lock
 from forge_client.project.environment.uv import NotLocked, Uv
 from forge_client.project.request import Request
 from forge_client.project.submission import settled
@@ -125,6 +126,15 @@ def test_without_uv_a_list_is_sent_as_it_is(
     whole = sent(project(tmp_path, requirements_txt="numpy\n"))
     assert whole.requests[0].requirements == "requirements.txt"
     assert "not locked: uv is not installed here: pip install uv" in whole.said[0]
+
+
+def test_packages_for_other_systems_are_not_counted() -> None:
+    lines = (
+        *("# python 3.11", "a==1", "b==1 ; sys_platform == 'win32' --hash=x"),
+        *("c==1 ; os_name == 'nt' or python_version < '3.12'", "d==1 ; sys_platform != 'win32'"),
+        "e==1 ; python_version >= '3.11' and platform_system == 'Darwin'",
+    )
+    assert Lock("\n".join(lines)).packages == 3
 
 
 def test_names_that_no_index_has_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
