@@ -63,6 +63,15 @@ def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:
     assert [line for line in lines if "Checkpoints ─" in line]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("up", "back to the queue. Jobs and results are"), ("worker add", "Until it has connected,")],
+)
+def test_the_help_breaks_its_lines_where_the_terminal_ends(words: str, said: str) -> None:
+    done = CliRunner().invoke(app, [*words.split(), "-h"], env={"COLUMNS": "400"})
+    assert said in done.output
+
+
 def test_a_mistyped_command_is_named_right() -> None:
     done = CliRunner().invoke(app, ["sumbit"])
     assert done.exit_code == 2
