@@ -2,10 +2,10 @@
 
 from fastapi import FastAPI
 
+from forge_functions.monitor import route
 from forge_functions.monitor.meters import Meters
 from forge_functions.monitor.queue_gauges import QueueGauges
 from forge_functions.monitor.request_meter import RequestMeter
-from forge_functions.routes import metrics
 from forge_functions.services import Services
 
 
@@ -15,6 +15,6 @@ def metered(app: FastAPI) -> FastAPI:
     meters = app.state.meters = Meters()
     app.state.gauges = QueueGauges(lambda: services.database, services.settings.ttl)
     services.exchanged = meters.exchanged
-    app.include_router(metrics.router, include_in_schema=False)
+    app.include_router(route.router, include_in_schema=False)
     app.add_middleware(RequestMeter, meters=meters)
     return app

@@ -32,12 +32,10 @@ MAX_SMALL = 32_767
 MOST_NODES = 1000
 
 # Fields left out of the payload if they have the default; workers read them with `.get`.
-OPTIONAL = {"kind", "handler", "sweep", "junit", "share"}
-OPTIONAL |= {"image_tar", "dockerfile", "requirements", "secrets", "tuning"}
-OPTIONAL |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints", "stall"}
-OPTIONAL |= {"after", "after_ok", "after_any", "parallel"}
-OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"}
-OPTIONAL |= SHOWN
+OPTIONAL = {"kind", "handler", "sweep", "junit", "share", "image_tar", "dockerfile"}
+OPTIONAL |= {"requirements", "secrets", "tuning", "preempt_signal", "checkpoint_dir"}
+OPTIONAL |= {"keep_checkpoints", "stall", "after", "after_ok", "after_any", "parallel"}
+OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"} | SHOWN
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -127,9 +125,11 @@ OF_A_GANG: list[JsonValue] = [
     },
     {"properties": {"nodes": {"type": "integer", "minimum": 2}}, "required": ["nodes"]},
 ]
-BOTH_OR_NEITHER: list[JsonValue] = [
-    {"properties": {"attempt": {"type": kind}, "number": {"type": kind}}, "required": [*required]}
-    for kind, required in (("null", ()), ("integer", ("attempt", "number")))
+# JSON schema: a checkpoint has both of these, or neither.
+PLACE = ("attempt", "number")
+WHOLE: list[JsonValue] = [
+    {"properties": dict.fromkeys(PLACE, NOTHING)},
+    {"properties": {name: {"type": "integer"} for name in PLACE}, "required": [*PLACE]},
 ]
 # JSON schema: a cap requires a sweep.
 OF_A_SWEEP: list[JsonValue] = [
@@ -250,7 +250,7 @@ class Stall(KnownFields, BaseModel):
 class CheckpointSource(KnownFields, BaseModel):
     """A checkpoint of another job: its newest, or one given by attempt and number."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": BOTH_OR_NEITHER})
+    model_config = ConfigDict(json_schema_extra={"anyOf": WHOLE})
 
     job_id: Annotated[int, Field(ge=1, le=MAX_ID), NUMERIC]
     attempt: Annotated[int, Field(ge=1, le=MAX_SMALL), NUMERIC] | None = None

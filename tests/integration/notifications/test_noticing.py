@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from forge_schema.database.settings import STATEMENT_S
 from forge_schema.job_filter import FilterInvalid
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.errors import JobInvalid
@@ -172,7 +173,7 @@ def test_an_end_that_is_committed_late_is_told_too(rig: Rig) -> None:
     grant = rig.worker().claim_one()
     with rig.uncommitted() as late:
         late.finish([End(grant.fence, Reason.OOM)])
-        rig.clock.advance(LATE.total_seconds() - 1)
+        rig.clock.advance(STATEMENT_S)
         assert told(rig) == []
     assert told(rig) == [("failed", job)]
 

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -46,6 +47,27 @@ job.save_now()
 while not job.should_stop():
     threading.Event().wait(0.05)
 raise SystemExit(1)
+"""
+# Adds up its steps, and dies after one of them by a signal.
+LOOPS = """
+import os, sys
+from forge_worker.integrations.steps import Saver, steps
+
+class Sum(Saver):
+    value = 0
+    def save(self, folder):
+        (folder / "sum").write_text(str(self.value))
+    def load(self, folder):
+        self.value = int((folder / "sum").read_text())
+
+at, number = map(int, sys.argv[1:] or (0, 0))
+total = Sum()
+for step in steps(total, 9, save_every=2):
+    total.value += step
+    assert total.value == step * (step + 1) // 2
+    print(step, flush=True)
+    if step == at:
+        os.kill(os.getpid(), number)
 """
 
 
@@ -110,7 +132,7 @@ def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> Non
     runner = cast("Runner", Nowhere())
     (given,) = provision.provide(spec, attempt, runner).python_dirs
     names = {path.name for path in Path(given, "forge_worker").iterdir()}
-    assert names == {"__init__.py", "job.py"}
+    assert names == {"__init__.py", "job.py", "integrations"}
     # A process run by root may write there, but the next job gets the original.
     module = Path(given, "forge_worker", "job.py")
     module.chmod(0o600)
@@ -135,8 +157,9 @@ def test_the_jobs_own_path_and_its_own_package_come_first(tmp_path: Path) -> Non
 
 
 def test_it_runs_on_the_oldest_python_and_with_nothing_else(tmp_path: Path) -> None:
-    source = Path(job.__file__).read_text(encoding="utf-8")
-    ast.parse(source, feature_version=OLDEST)
+    ours = Path(job.__file__)
+    for file in (ours, *ours.with_name("integrations").glob("*.py")):
+        ast.parse(file.read_text(encoding="utf-8"), feature_version=OLDEST)
     package = tmp_path / "path" / "forge_worker"
     package.mkdir(parents=True)
     shutil.copy(job.__file__, package / "job.py")
@@ -155,6 +178,39 @@ def test_it_runs_on_the_oldest_python_and_with_nothing_else(tmp_path: Path) -> N
     assert ended.stdout.split() == ["False", "checkpoint", "output"], ended.stderr
     # Outside Forge, it makes the two folders and nothing else.
     assert {path.name for path in tmp_path.iterdir()} == {"path", "checkpoint", "output"}
+
+
+def test_the_steps_of_a_loop_are_saved_committed_and_resumed_with_nothing_else(
+    tmp_path: Path,
+) -> None:
+    def run(*death: int) -> tuple[int, list[int]]:
+        ended = subprocess.run(
+            [sys.executable, "-S", "-c", LOOPS, *map(str, death)],
+            env={
+                "PYTHONPATH": str(Path(job.__file__).parents[1]),
+                "FORGE_CHECKPOINT_FILE": str(tmp_path / "commit"),
+            },
+            cwd=tmp_path,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert not ended.stderr
+        return ended.returncode, [int(word) for word in ended.stdout.split()]
+
+    def committed() -> tuple[int, list[str]]:
+        kept = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+        return int((tmp_path / "commit").read_text()), kept
+
+    assert run(5, signal.SIGKILL) == (-signal.SIGKILL, [1, 2, 3, 4, 5])
+    assert committed() == (4, ["step-2", "step-4"])
+    # As if it had been killed in the middle of a save.
+    (tmp_path / "checkpoint" / "unfinished-6").mkdir()
+    assert run(7, signal.SIGTERM) == (143, [5, 6, 7])
+    assert committed() == (7, ["step-6", "step-7"])
+    assert run() == (0, [8, 9])
+    assert committed() == (9, ["step-8", "step-9"])
+    assert run() == (0, [])
 
 
 def test_lines_of_many_threads_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("forge_schema", "forge_functions", "forge_worker", "forge_client")
 FOLDERS = ("schema", "lambda", "worker", "client")
 MOST_MODULES = 15
+SKIPPED = {"versions", "integrations"}
 LEAST_FIELDS = 4
 SHARED = 0.8
 # Pairs that stay two: a writer's bounds or a person's units are not a reader's.
@@ -35,7 +36,8 @@ def _classes() -> dict[type, set[str]]:
     found: dict[type, set[str]] = {}
     for package in PACKAGES:
         for info in walk_packages(import_module(package).__path__, f"{package}."):
-            if not info.name.endswith(".env") and ".versions." not in info.name:
+            # What integrates a library needs it installed.
+            if not info.name.endswith(".env") and not SKIPPED & set(info.name.split(".")):
                 module = import_module(info.name)
                 for kind in vars(module).values():
                     if isinstance(kind, type) and kind.__module__ == info.name:

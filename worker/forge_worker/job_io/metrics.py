@@ -1,9 +1,13 @@
-"""The metrics tail: turn JSON lines written by a job into metrics and progress."""
+"""The metrics tail: turn what a job writes into metrics and progress.
+
+That is JSON lines, or if it reports no metrics in them, TensorBoard's event files.
+"""
 
 import json
 import os
 from contextlib import suppress
 from math import isfinite
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -12,12 +16,18 @@ from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import opened
+from forge_worker.job_io.tensorboard.event_files import EventFiles
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
 PERIOD_S = 1.0
 READ_BYTES = 1 << 20
 LINE_BYTES = 64 << 10
+# Finding event files means walking through the job's folders.
+EVENTS_S = 10.0
+# The job's own lines; an event file is its number plus one.
+OWN = 0
+PROGRESS = {"step", "total", "progress"}
 
 log = structlog.get_logger(__name__)
 
@@ -36,24 +46,33 @@ class MetricsTail(Loop):
         self._gateway = gateway
         self._cursors = attempt.cursors
         self._file = str(attempt.folders.metrics)
-        # Lines sent, but not yet recorded here as sent, get the same numbers again.
-        self._place = self._cursors["metrics_place"]
+        self._events = EventFiles(attempt)
+        self._looked_at = monotonic()
+        # Lines sent, but not yet recorded here as sent, get the same numbers again: their source is
+        # the first to be read.
+        self._source = self._cursors["metrics_source"]
+        self._places: dict[int, int] = {}
         self._number = self._cursors["metrics_number"]
+        self._measures = bool(self._cursors["metrics_own"])
         self.skipped = 0
 
     def idle(self) -> bool:
+        if not self._measures and monotonic() - self._looked_at >= EVENTS_S:
+            return False
         try:
-            return os.lstat(self._file).st_size <= self._place
+            return os.lstat(self._file).st_size <= self._place(OWN)
         except FileNotFoundError:
             return True
 
     def step(self) -> None:
-        """Send the lines written since the last step."""
-        while not self._attempt.lost and (lines := self._read()):
-            self._send(lines)
+        """Send what was written since the last step."""
+        for source in self._sources():
+            while not self._attempt.lost and self._forward(source):
+                pass
 
     def finish(self) -> None:
         """Send the last lines, and report those that were skipped."""
+        self._looked_at = -EVENTS_S
         self.step()
         if self.skipped:
             job_id = self._attempt.fence.job_id
@@ -64,18 +83,41 @@ class MetricsTail(Loop):
                 lines=self.skipped,
             )
 
-    def _read(self) -> list[bytes]:
+    def _sources(self) -> list[int]:
+        now, found = monotonic(), []
+        if not self._measures and (self._source or now - self._looked_at >= EVENTS_S):
+            self._looked_at = now
+            found = [number + 1 for number in self._events.look()]
+        return sorted([OWN, *found], key=lambda source: source != self._source)
+
+    def _forward(self, source: int) -> bool:
+        """Send the next lines of a source, and return whether it may have more."""
+        if source != OWN and self._measures:
+            return False
+        begin = self._place(source)
+        lines, end = self._read(begin) if source == OWN else self._events.read(source - 1, begin)
+        if lines and source != self._source:
+            self._cursors.keep(metrics_source=source)
+            self._source = source
+        if end > begin:
+            self._send(lines, source, end)
+        return end > begin
+
+    def _place(self, source: int) -> int:
+        return self._places.get(source, self._cursors[_cursor(source)])
+
+    def _read(self, place: int) -> tuple[list[bytes], int]:
         file = self._attempt.folders.metrics
         with suppress(OSError), opened(file.parent, file.name) as tail:
-            tail.seek(self._place)
+            tail.seek(place)
             data = tail.read(READ_BYTES)
             whole = data[: data.rfind(b"\n") + 1]
             if not whole and len(data) == READ_BYTES:
                 whole = data
-            return whole.splitlines(keepends=True)
-        return []
+            return whole.splitlines(keepends=True), place + len(whole)
+        return [], place
 
-    def _send(self, raw: list[bytes]) -> None:
+    def _send(self, raw: list[bytes], source: int, end: int) -> None:
         parsed = [parse(line) for line in raw]
         good = [values for values in parsed if values is not None]
         lines = [
@@ -83,9 +125,14 @@ class MetricsTail(Loop):
         ]
         progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
         self.skipped += len(parsed) - self._keep(lines, progress)
-        self._place += sum(map(len, raw))
+        self._places[source] = end
         self._number += len(lines)
-        self._cursors.keep(metrics_place=self._place, metrics_number=self._number)
+        self._measures |= source == OWN and any(map(_measures, good))
+        self._cursors.keep(
+            metrics_number=self._number,
+            metrics_own=int(self._measures),
+            **{_cursor(source): end},
+        )
 
     def _keep(self, lines: list[MetricLine], progress: float | None) -> int:
         """Send lines, and return how many were stored; lines that the database refuses are lost."""
@@ -127,6 +174,16 @@ def progress_of(values: dict[str, Any]) -> float | None:
     if share is None and step is not None and total:
         share = step / total
     return None if share is None else min(max(share, 0.0), 1.0)
+
+
+def _measures(values: dict[str, Any]) -> bool:
+    return any(
+        name not in PROGRESS and _number(value) is not None for name, value in values.items()
+    )
+
+
+def _cursor(source: int) -> str:
+    return "metrics_place" if source == OWN else f"events{source - 1}_place"
 
 
 def _finite(digits: str) -> float | str:

@@ -1,8 +1,8 @@
-"""Add the module `forge_worker.job`, a single file, to the end of each job's PYTHONPATH."""
+"""Add `forge_worker.job` and `integrations`, a few files, to the end of each job's PYTHONPATH."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
@@ -16,7 +16,7 @@ PACKAGE = b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
 
 
 class JobModuleProvision:
-    """Give each job a read-only folder that contains only the module."""
+    """Give each job a read-only folder that contains only these modules."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -33,9 +33,12 @@ class JobModuleProvision:
 
     def _folder(self) -> Path:
         """Return the folder, named by its content so that jobs of an older worker keep theirs."""
-        module = Path(__file__).parents[1].joinpath("job.py").read_bytes()
-        files = {"__init__.py": PACKAGE, "job.py": module}
-        folder = self._root / hashlib.sha256(PACKAGE + module).hexdigest()[:16]
+        ours = Path(__file__).parents[1]
+        modules = [ours / "job.py", *sorted((ours / "integrations").glob("*.py"))]
+        files = {str(path.relative_to(ours)): path.read_bytes() for path in modules}
+        files["__init__.py"] = PACKAGE
+        named = "\0".join(f"{name}\0{sha256(files[name]).hexdigest()}" for name in sorted(files))
+        folder = self._root / sha256(named.encode()).hexdigest()[:16]
         with self._making:
             # A job's process that runs as root may have changed it.
             if not _holds(folder / "forge_worker", files):
@@ -47,11 +50,12 @@ class JobModuleProvision:
         new = self._root / ".new"
         remove_tree(new)
         package = new / "forge_worker"
-        package.mkdir(parents=True)
         for name, content in files.items():
+            (package / name).parent.mkdir(parents=True, exist_ok=True)
             (package / name).write_bytes(content)
             (package / name).chmod(0o444)
-        package.chmod(0o555)
+        for place in {(package / name).parent for name in files}:
+            place.chmod(0o555)
         new.chmod(0o755)
         new.rename(folder)
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 SPEC = {"owner": "ann", "name": "job", "command": ["train", "{x}"], "resources": {"cpus": 1}}
-TRIALS, PARALLEL, DEATHS = 6, 3, 8
-# Of the storage: where the process may die, too.
+TRIALS, PARALLEL, DEATHS = 6, 3, 12
+# Where the process may die: in calls that change the queue, or the study.
+ACTS = ("submit", "cancel")
 STORES = ("_create_new_trial", "set_trial_user_attr", "set_trial_state_values")
 
 
@@ -52,7 +53,7 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  any of the backend's
         found = getattr(self.backend, name)
-        return self.deadly(found) if callable(found) else found
+        return self.deadly(found) if name in ACTS else found
 
     def storing(self, storage: BaseStorage) -> BaseStorage:
         for name in STORES:

@@ -1,0 +1,68 @@
+"""Hugging Face's Trainer: `train(trainer)` instead of `trainer.train()`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
+from transformers.trainer_utils import (  # type: ignore[import-not-found,unused-ignore]
+    get_last_checkpoint,
+)
+
+from forge_worker import job
+from forge_worker.integrations import leaving
+from forge_worker.integrations.pytorch import agreed
+
+
+def train(trainer: Any, **given: Any) -> Any:  # noqa: ANN401 - Trainer's own
+    """Call `trainer.train` with the newest checkpoint, and return what it returns.
+
+    In a job, the checkpoints are in the job's checkpoint folder. `save_strategy` and `save_steps`
+    decide when one is saved; each is committed. If the job is asked to stop, one is saved after the
+    current step, and the process exits with 143.
+
+    Raises:
+        ValueError: the checkpoints could not be resumed from, since they have only the model.
+    """
+    if trainer.args.save_only_model:
+        raise ValueError("save_only_model=True saves nothing to resume from; leave it out")
+    if os.environ.get("FORGE_CHECKPOINT_DIR"):
+        trainer.args.output_dir = str(job.checkpoint_dir())
+    folder = trainer.args.output_dir
+    newest = get_last_checkpoint(folder) if os.path.isdir(folder) else None  # noqa: PTH112 - as theirs
+    trainer.add_callback(ForgeCallback())
+    return trainer.train(resume_from_checkpoint=newest, **given)
+
+
+class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Commits each checkpoint, reports, and stops the training when the job is asked to stop."""
+
+    def __init__(self) -> None:
+        self._leaves = False
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Trainer's own
+        """Survive SIGTERM."""
+        leaving.listen()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Save and stop, on all ranks in the same step."""
+        if agreed(asked=leaving.asked()) and state.global_step < state.max_steps:
+            self._leaves = control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Commit, once all ranks have written their files."""
+        agreed(asked=False)
+        if leaving.commits_here():
+            job.save_now(state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Report what the trainer logs."""
+        if state.is_world_process_zero:
+            values = {k: v for k, v in (logs or {}).items() if k not in ("step", "total")}
+            job.report(step=state.global_step, total=state.max_steps, **values)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - as above
+        """Leave: what the program does after the training would be done too early."""
+        if self._leaves:
+            leaving.leave()

@@ -1,0 +1,93 @@
+"""Lightning: `fit(trainer, model, data)` instead of `trainer.fit(model, data)`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch  # type: ignore[import-not-found,unused-ignore]
+from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]
+
+from forge_worker import job
+from forge_worker.integrations import leaving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT = 2
+
+
+def fit(trainer: Any, model: Any, *data: Any, every_n_epochs: int = 1, **given: Any) -> None:  # noqa: ANN401 - Lightning's own
+    """Call `trainer.fit` with the newest checkpoint in the job's checkpoint folder.
+
+    One is saved and committed after every `every_n_epochs` epochs. If the job is asked to stop, one
+    is saved after the current batch, and the process exits with 143; a plain DataLoader begins the
+    epoch anew then.
+    """
+    trainer.callbacks.append(ForgeCallback(every_n_epochs))
+    found = newest(job.checkpoint_dir())
+    trainer.fit(model, *data, ckpt_path=str(found) if found else None, **given)
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the newest checkpoint in a folder."""
+    return max(_saved(folder), key=_step, default=None)
+
+
+class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
+    """Saves and commits checkpoints, reports, and stops the training when the job is asked to."""
+
+    def __init__(self, every_n_epochs: int = 1) -> None:
+        self._every = every_n_epochs
+        self._leaves = False
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - Lightning's own
+        """Survive SIGTERM; Lightning would end at the next batch, without saving."""
+        leaving.listen()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:  # noqa: ANN401 - as above
+        """Save and stop, on all ranks after the same batch."""
+        if trainer.strategy.reduce_boolean_decision(leaving.asked(), all=False):
+            self._leaves = trainer.should_stop = True
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Report, and save."""
+        if trainer.is_global_zero:
+            metrics = {
+                k: v for k, v in trainer.callback_metrics.items() if k not in ("step", "total")
+            }
+            total = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None
+            job.report(step=trainer.current_epoch + 1, total=total, **metrics)
+        if not self._leaves and (trainer.current_epoch + 1) % self._every == 0:
+            self._save(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - as above
+        """Leave: what the program does after the training would be done too early."""
+        if self._leaves:
+            leaving.leave()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the random numbers, which Lightning does not save."""
+        return {"random": torch.get_rng_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of the random numbers."""
+        torch.set_rng_state(state_dict["random"].cpu())
+
+    def _save(self, trainer: Any) -> None:  # noqa: ANN401 - as above
+        folder, step = job.checkpoint_dir(), trainer.global_step
+        trainer.save_checkpoint(str(folder / f"step-{step}.ckpt"))
+        trainer.strategy.barrier()
+        if leaving.commits_here():
+            job.save_now(step)
+            for old in sorted(_saved(folder), key=_step)[:-KEPT]:
+                old.unlink()
+
+
+def _saved(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if re.fullmatch(r"step-\d+\.ckpt", path.name)]
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])

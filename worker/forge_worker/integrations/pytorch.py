@@ -1,0 +1,101 @@
+"""Plain PyTorch: `for step in steps(1000, model, optimizer):`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forge_worker.integrations import steps as loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def steps(
+    total: int,
+    model: Any,  # noqa: ANN401 - torch's
+    optimizer: Any,  # noqa: ANN401 - torch's
+    *,
+    save_every: int = 100,
+    **others: Any,  # noqa: ANN401 - torch's
+) -> Iterator[int]:
+    """Yield the numbers of the steps that are left, of 1 to `total`.
+
+    The state is restored before the first one, and saved with PyTorch's distributed checkpoints,
+    which also serve one process: sharded models (FSDP) are saved in shards, and can be loaded by
+    another number of processes. The state of the process's random numbers is part of it.
+
+    Args:
+        total: the number of steps.
+        model: the module, as it is trained.
+        optimizer: its optimizer.
+        save_every: how many steps lie between two checkpoints.
+        **others: whatever else has `state_dict` and `load_state_dict`, such as a scheduler.
+    """
+    return loop.steps(_Torch(model, optimizer, others), total, save_every)
+
+
+class _Torch(loop.Saver):
+    def __init__(self, model: Any, optimizer: Any, others: dict[str, Any]) -> None:  # noqa: ANN401 - as above
+        self._model, self._optimizer, self._others = model, optimizer, others
+
+    def save(self, folder: Path) -> None:
+        from torch.distributed import checkpoint  # type: ignore[import-not-found,unused-ignore]
+
+        checkpoint.save(self._state(), checkpoint_id=str(folder))
+
+    def load(self, folder: Path) -> None:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint.state_dict import (  # type: ignore[import-not-found,unused-ignore]
+            set_state_dict,
+        )
+
+        state = self._state()
+        checkpoint.load(state, checkpoint_id=str(folder))
+        set_state_dict(
+            self._model,
+            self._optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        for name, other in self._others.items():
+            other.load_state_dict(state["others"][name])
+        torch.set_rng_state(state[_random()])
+
+    def _state(self) -> dict[str, Any]:
+        import torch
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        others = {name: other.state_dict() for name, other in self._others.items()}
+        return {
+            "model": model,
+            "optimizer": optimizer,
+            "others": others,
+            _random(): torch.get_rng_state(),
+        }
+
+    def agreed(self, *, asked: bool) -> bool:
+        return agreed(asked=asked)
+
+
+def agreed(*, asked: bool) -> bool:
+    """Return whether any process of the group is asked to stop."""
+    import torch
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return asked
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    flag = torch.tensor(int(asked), device=device)
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return bool(flag.item())
+
+
+def _random() -> str:
+    # Each process has numbers of its own.
+    from torch import distributed
+
+    started = distributed.is_available() and distributed.is_initialized()
+    return f"random_{distributed.get_rank() if started else 0}"

@@ -1,0 +1,1 @@
+"""TensorBoard's event files: the scalars in them, as lines of metrics."""
