@@ -121,9 +121,9 @@ REASONS: dict[str, str] = {
 }
 
 
-def reason_in_words(reason: str) -> str:
-    """Return what users read for a reason."""
-    return REASONS.get(reason, reason.replace("_", " "))
+def reason_in_words(reason: str | None) -> str:
+    """Return what users read for a reason, empty for none."""
+    return REASONS.get(reason or "", (reason or "").replace("_", " "))
 
 
 # A job without its dependency has no attempt.

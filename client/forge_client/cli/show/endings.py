@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words
+from forge_schema.model.states import reason_in_words
 
 from forge_client.project.environment.active import with_module
 
@@ -12,20 +13,8 @@ from forge_client.project.environment.active import with_module
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
 # These count against the job's retries.
 FAILURES = {"exit_code", "oom", "disk_full", "stalled"}
-WORDS = {
-    "oom": "out of memory",
-    "gpu_fault": "GPU fault",
-    "timeout": "over its time limit",
-    "bundle_corrupt": "damaged bundle",
-    "preflight_failed": "the machines could not reach each other",
-}
 ABSENT = re.compile(r"No module named '?(\w+)")
 TWICE = "failed the same way twice"
-
-
-def reason_in_words(reason: str | None) -> str:
-    """Return the reason for an end in words."""
-    return WORDS.get(reason or "", (reason or "").replace("_", " "))
 
 
 def it_is(word: str) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
+from forge_schema.model.states import reason_in_words
 
-from forge_client.cli.show.endings import reason_in_words, waiting_for
+from forge_client.cli.show.endings import waiting_for
 from forge_client.cli.show.output import ago
 
 
