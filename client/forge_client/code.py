@@ -17,6 +17,7 @@ from forge_client.backend import Backend
 from forge_client.downloads import at_once, corrupt, whole_folder
 from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
+from forge_client.project.environment.locks import DIGEST
 from forge_client.project.environment.settled import WRITTEN
 from forge_client.project.forge_toml import Project
 from forge_client.project.git import UNCOMMITTED
@@ -84,9 +85,8 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         )
         # A folder has no lock before it is submitted.
         skipped = WRITTEN if isinstance(other, Path) else ()
-        for name in sorted({*before, *after}):
-            if name.startswith(skipped):
-                continue
+        names = {name for name in {*before, *after} if not name.startswith(skipped)}
+        for name in sorted(names, key=lambda name: (name.startswith(WRITTEN), name)):
             yield from _difference(name, before.get(name), after.get(name))
 
 
@@ -95,13 +95,19 @@ def _difference(name: str, before: Path | None, after: Path | None) -> Iterator[
     if first == second and before and after:
         return
     try:
-        old, new = first.decode().splitlines(), second.decode().splitlines()
+        old, new = _lines(name, first), _lines(name, second)
     except UnicodeDecodeError:
         yield f"Binary file {name} differs"
         return
     was = f"a/{name}" if before else "/dev/null"
     is_now = f"b/{name}" if after else "/dev/null"
     yield from difflib.unified_diff(old, new, was, is_now, lineterm="")
+
+
+def _lines(name: str, content: bytes) -> list[str]:
+    """Return the lines of a file; those of a lock without the hashes, which bury its versions."""
+    text = content.decode()
+    return (DIGEST.sub("", text) if name.startswith(WRITTEN) else text).splitlines()
 
 
 @contextmanager

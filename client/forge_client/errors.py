@@ -13,6 +13,26 @@ T = TypeVar("T")
 # Seconds; beyond that, whoever waits had better know.
 OUTAGE_S = 600.0
 
+# What pydantic says, and what to write instead.
+PLAINLY = {
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
+    "Input should be a valid integer": "write a whole number",
+    "Input should be a valid integer, got a number with a fractional part": "write a whole number",
+    "Input should be a valid number, unable to parse string as a number": "write a number",
+    "Input should be a valid number": "write a number",
+    "Input should be a valid string": 'write a text, as in "name"',
+    "Input should be a valid boolean": "write true or false",
+    "Input should be a valid boolean, unable to interpret input": "write true or false",
+    "Input should be a valid list": 'write a list, as in ["a", "b"]',
+    "Input should be a valid dictionary": "write a table, as in { name = value }",
+}
+
+
+def plainly(said: str) -> str:
+    """Return pydantic's message in our words, and without its prefix."""
+    said = said.removeprefix("Value error, ")
+    return PLAINLY.get(said, said)
+
 
 class ClientError(ForgeError):
     """A `ForgeError` with the command's `exit_code`, by default the one of its `code`."""

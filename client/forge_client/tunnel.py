@@ -139,8 +139,8 @@ def forwarded(
     Raises:
         ClientError: a port of this machine is in use, or the job is not reached.
     """
-    for local in ports:
-        _require_free(local)
+    for local, port in ports.items():
+        _require_free(local, port)
     led = [f"{LOOPBACK}:{local}:localhost:{port}" for local, port in ports.items()]
     words = ["-F", "none", "-N", *(word for one in led for word in ("-L", one))]
     words += ["-o", "ExitOnForwardFailure=yes"]
@@ -179,12 +179,14 @@ def free_port() -> int:
         return port
 
 
-def _require_free(port: int) -> None:
+def _require_free(local: int, port: int) -> None:
     try:
-        socket.create_server((LOOPBACK, port)).close()
+        socket.create_server((LOOPBACK, local)).close()
     except OSError as error:
+        # A process of `forge up` listens on this machine itself.
+        own = f"if the job runs here as a process, {LOOPBACK}:{local} is the job; else "
         raise ClientError(
-            f"port {port} of this machine cannot be used: {error.strerror}",
-            hint="choose another for it, as in 9999:8888",
+            f"port {local} of this machine cannot be used: {error.strerror}",
+            hint=f"{own if local == port else ''}choose another for it, as in 9999:{port}",
             code="option_invalid",
         ) from error

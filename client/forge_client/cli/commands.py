@@ -9,6 +9,7 @@ from typer.main import get_command, get_group
 
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.show import narration
+from forge_client.errors import plainly
 
 PANELS = {
     "Every day": {
@@ -98,10 +99,6 @@ ELSEWHERE = {
     **dict.fromkeys(("audit", "history"), "events"),
     **dict.fromkeys(("check", "health"), "doctor"),
 }
-PLAINLY = {
-    "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
-    "Input should be a valid number, unable to parse string as a number": "write a number",
-}
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
@@ -135,8 +132,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            said = error.message.removeprefix("Value error, ")
-            error.message = PLAINLY.get(said, said)
+            error.message = plainly(error.message)
             raise
 
 
@@ -146,7 +142,16 @@ def _loaded(name: str) -> Any:  # noqa: ANN401 - as above
     found = getattr(import_module(f"forge_client.cli.{module}"), attribute)
     command: Any = get_group(found) if isinstance(found, typer.Typer) else _alone(name, found)
     command.name, command.rich_help_panel = name, panel
+    _reflow(command)
     return command
+
+
+def _reflow(command: Any) -> None:  # noqa: ANN401 - as above
+    """Join the lines of each paragraph of the help, so that they break where the terminal ends."""
+    paragraphs = (command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for verb in getattr(command, "commands", {}).values():
+        _reflow(verb)
 
 
 def _alone(name: str, function: Any) -> Any:  # noqa: ANN401 - as above

@@ -10,10 +10,10 @@ from typing import Any, Self
 from forge_schema.model.quantities import Size
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, plainly
 from forge_client.project import FILE
 from forge_client.project.image_tar import DIGEST
-from forge_client.project.request import TABLES, Request, plain
+from forge_client.project.request import TABLES, Request
 
 
 class ProjectConnection(BaseModel):
@@ -82,7 +82,7 @@ def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
     if first["type"] == "extra_forbidden":
         what, hint = f"unknown key {key!r}", _suggestion(keys)
     else:
-        what, hint = f"{key}: {plain(first)}", "correct the value"
+        what, hint = f"{key}: {plainly(first['msg'])}", "correct the value"
     return _wrong(path, f"line {line}, column {column}: {what}", hint)
 
 

@@ -17,7 +17,7 @@ from pydantic import (
     ValidationError,
 )
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, plainly
 
 NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
 
@@ -328,7 +328,7 @@ def refused(first: Mapping[str, Any]) -> ClientError:
     field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
         return _unknown(field)
-    said = ": ".join(filter(None, [field, plain(first)]))
+    said = ": ".join(filter(None, [field, plainly(first["msg"])]))
     return ClientError(
         in_own_words(said),
         hint="`forge submit --help` lists the options",
@@ -350,8 +350,3 @@ def in_own_words(said: str) -> str:
     for theirs, ours in SHORTER.items():
         said = said.replace(theirs, ours)
     return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)
-
-
-def plain(error: Mapping[str, Any]) -> str:
-    """Return pydantic's message without its prefix."""
-    return str(error["msg"]).removeprefix("Value error, ")

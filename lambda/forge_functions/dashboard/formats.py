@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
-from forge_schema.model.states import in_words
+from forge_schema.model.states import in_words, reason_in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup
 
@@ -115,6 +115,11 @@ def brief(value: object) -> str:
     return str(cell(value))
 
 
+def reason(name: str) -> str:
+    """Format the reason for an end."""
+    return t(reason_in_words(name))
+
+
 def coded(text: str) -> Markup:
     """Format a sentence with commands between backticks."""
     forms = (Markup("{}"), Markup("<code>{}</code>"))
@@ -136,4 +141,5 @@ FILTERS = {
     "roughly": roughly,
     "exact": exact,
     "word": in_words,
+    "reason": reason,
 }

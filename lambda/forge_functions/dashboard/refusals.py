@@ -16,6 +16,8 @@ from forge_functions.errors import Refused
 
 # Hints for people, in place of those for programs.
 HINTS = {"invalid": "Check your input.", "not_found": "The address may be wrong or outdated."}
+# How the message begins if a part of the path, such as a job's number, cannot be read.
+IN_PATH = "path."
 TITLES = {
     HTTPStatus.FORBIDDEN: "Your role does not allow this",
     HTTPStatus.NOT_FOUND: "Not found",
@@ -46,10 +48,14 @@ def _shown(request: Request, answer: Response) -> Response:
     """Render an error as a page, or as a piece of one for an action sent by a script."""
     words.reads(words.language(request), None)
     problem = Problem.model_validate_json(bytes(answer.body))
+    status = HTTPStatus(answer.status_code)
+    if problem.message.startswith(IN_PATH):
+        status = HTTPStatus.NOT_FOUND
+        said = words.t("There is no page with this address.")
+        problem = problem.model_copy(update={"code": "not_found", "message": said})
     if problem.hint.startswith("/openapi.json"):
         problem = problem.model_copy(update={"hint": words.t(HINTS.get(problem.code, ""))})
     name = "refusal.html" if "hx-request" in request.headers else "error.html"
-    status = HTTPStatus(answer.status_code)
     shown = whole(
         request,
         getattr(request.state, "visitor", None),

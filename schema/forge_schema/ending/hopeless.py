@@ -25,6 +25,8 @@ NEVER_LOADED = re.compile(
     r"(ModuleNotFound|Import|Syntax|Indentation|Tab)Error: |\S*python\S*: No module named "
 )
 NO_SCRIPT = re.compile(r"\S*python\S*: can't (open file|find '__main__' module)")
+# pip's words, through a worker, for a package that is in none of its indexes.
+NO_PACKAGE = re.compile(r"installing .+: ERROR: .+ \(from versions: none\)")
 SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
 
 
@@ -37,6 +39,6 @@ def hopeless(end: End) -> bool:
         return not lines[0].startswith(UNPREPARED)
     if end.exit_code in USAGE_CODES and any(map(USAGE.match, lines)):
         return True
-    by_code = {1: (NEVER_LOADED, NO_SCRIPT), 2: (USAGE_ERROR, NO_SCRIPT, SHELL_SYNTAX)}
+    by_code = {1: (NEVER_LOADED, NO_SCRIPT, NO_PACKAGE), 2: (USAGE_ERROR, NO_SCRIPT, SHELL_SYNTAX)}
     # The job may have survived a traceback that is followed by more output.
     return any(words.match(lines[-1]) for words in by_code.get(end.exit_code or 0, ()))

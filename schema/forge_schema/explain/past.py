@@ -79,7 +79,7 @@ def end(database: Database, status: Row) -> End:
         resumes=resumes,
         retry=_retry(status, resumes)
         if retryable
-        else "only a failed job can be retried: submit it to run it again",
+        else f"only a failed job can be retried; `forge rerun {status['job_id']}` submits it again",
     )
 
 

@@ -111,6 +111,21 @@ class Reason(StrEnum):
         return BUDGETS[self]
 
 
+# Reasons whose names do not say it.
+REASONS: dict[str, str] = {
+    Reason.OOM: "out of memory",
+    Reason.GPU_FAULT: "GPU fault",
+    Reason.TIMEOUT: "over its time limit",
+    Reason.BUNDLE_CORRUPT: "damaged bundle",
+    Reason.PREFLIGHT_FAILED: "the machines could not reach each other",
+}
+
+
+def reason_in_words(reason: str) -> str:
+    """Return what users read for a reason."""
+    return REASONS.get(reason, reason.replace("_", " "))
+
+
 # A job without its dependency has no attempt.
 ATTEMPT_REASONS = tuple(reason for reason in Reason if reason is not Reason.DEPENDENCY_FAILED)
 

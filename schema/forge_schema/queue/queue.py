@@ -316,8 +316,9 @@ class Queue:
         if row is None or row["became"] != "retried":
             state = self._job_exists(job_id)
             raise NotRetryable(
-                f"job {job_id} is {in_words(state)}; only a failed job can be retried",
-                hint="submit it to run it again",
+                f"job {job_id} {'has' if state is State.SUCCEEDED else 'is'} {in_words(state)};"
+                " only a failed job can be retried",
+                hint=f"`forge rerun {job_id}` submits it again",
             )
 
     def _job_exists(self, job_id: int) -> State:

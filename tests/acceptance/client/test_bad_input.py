@@ -49,7 +49,25 @@ def test_a_file_in_place_of_the_folder(forge: Command, project: Path) -> None:
 
 
 def test_no_command(forge: Command, project: Path) -> None:
-    told(forge("submit", project), 2, "no command given", "-- python train.py")
+    done = forge("submit", project)
+    told(done, 2, "no command given", "-- python train.py")
+    assert "packages:" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["train.py", "--lr", "1"], "did you mean -- python train.py --lr 1"),
+        (["python train.py"], "write the words separately, -- python train.py"),
+        (["./train.py"], ""),
+    ],
+)
+def test_a_command_that_is_no_program_is_told(
+    forge: Command, project: Path, command: list[str], advice: str
+) -> None:
+    done = forge("submit", project, "--dry-run", "--", *command)
+    said = " ".join(done.stderr.split())
+    assert (done.returncode, advice in said, "--" in said) == (0, True, bool(advice)), said
 
 
 @pytest.mark.parametrize("command", [[], [""], ["  "]])

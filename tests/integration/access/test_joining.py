@@ -7,6 +7,7 @@ import hashlib
 import io
 import zipfile
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,12 +15,11 @@ import pytest
 from forge_functions.joining.package import package
 from forge_schema.access.join_line import UrlUnusable, join_line
 from forge_schema.access.worker_tokens import NameTaken
+from forge_worker.commands.join import image_advice
 from support.ports import free_port
 from support.workers.pasted import paste
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import httpx
     from support.http.api import Api
 
@@ -104,6 +104,13 @@ def test_the_package_is_a_whole_wheel_and_always_the_same(api: Api) -> None:
 def test_a_url_that_a_shell_could_misread_is_refused(url: str) -> None:
     with pytest.raises(UrlUnusable):
         join_line(url, "fgj_1", "d")
+
+
+def test_a_machine_without_a_default_image_is_told_to_have_one() -> None:
+    file = Path("/etc/worker.env")
+    assert "=python:3.11-slim to /etc/worker.env" in image_advice({}, file)
+    assert image_advice({"FORGE_DEFAULT_IMAGE": "i"}, file) == ""
+    assert image_advice({"FORGE_ALLOW_PROCESSES": "True"}, file) == ""
 
 
 def test_a_line_that_cannot_work_says_what_to_do(api: Api, tmp_path: Path) -> None:

@@ -22,9 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forge_client.backend import Backend
+    from forge_schema.model.job import JobDetail
     from support.queue.rig import Rig
 
 WHO = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
+POETRY = """
+[[package]]
+name = "wanted"
+version = "{}"
+groups = ["main"]
+files = [{{file = "w.whl", hash = "sha256:00"}}]
+"""
 SPEC = {"name": "x", "owner": "ann", "command": ["ls"]}
 
 
@@ -88,6 +96,21 @@ def test_the_code_of_a_job_comes_back_and_is_submitted_again(
         fetch(backend, backend.job(rig.submit(owner="ann")), tmp_path / "none")
     with refusal("object_missing"):
         backend.fetch_code(job.id, "0" * 64, tmp_path / "none")
+
+
+def test_the_diff_of_two_jobs_ends_with_the_versions_of_their_packages(
+    client: Client, project: Path
+) -> None:
+    def submitted(version: str) -> JobDetail:
+        (project / "poetry.lock").write_text(POETRY.format(version), encoding="utf-8")
+        (project / "train.py").write_text(f"print({version})\n", encoding="utf-8")
+        return client.submit(project, ["python", "train.py"]).status()
+
+    lines = list(differences(client.backend, submitted("1"), submitted("2")))
+    assert [line for line in lines if line[0] == "+"] == [
+        *("+++ b/poetry.lock", '+version = "2"', "+++ b/train.py", "+print(2)"),
+        *("+++ b/.forge-lock.txt", "+wanted==2"),
+    ]
 
 
 def test_a_commit_between_two_submits_with_one_key_changes_nothing(

@@ -162,6 +162,11 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     job = rig.submit(owner="ann", name=EVIL, env={"A": EVIL}, labels={"zone": EVIL}, gpus=1)
     waiting = ann.page(f"/jobs/{job}")
     assert "Why it waits" in waiting
+    assert "None so far. Files" in waiting
+    asked = waiting.partition('id="asked"')[2]
+    assert "1 GPU, " in asked
+    assert "every 30 s" in asked
+    assert not re.search("vram_mb|gpu_model", asked)
     assert "alert(1)</script>" not in waiting
     cpu = rig.submit(owner="ann", max_failures=1, bundle_digest="0" * 64)
     rig.clock.advance(60)
@@ -262,7 +267,7 @@ def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
 ) -> None:
     monkeypatch.setattr(job_story, "RUNS_SHOWN", 2)
     rig = api.rig
-    job = rig.submit(owner="ann", max_preemptions=5, sweep='lr "big" *')
+    job = rig.submit(owner="ann", max_preemptions=5, sweep='lr "big" *', experiment="e 1")
     for number in range(3):
         grant = rig.worker("w1", price_per_hour=3.0).claim_one()
         keys = AttemptKeys(job, grant.attempt, grant.fence.token)
@@ -278,6 +283,8 @@ def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
     assert "a checkpoint that has been deleted" in told
     assert "checkpoint 2.0" in told
     (link,) = re.findall(r'href="(/jobs\?q=sweep[^"]*)"', told)
+    assert f'href="/jobs/{job}"' in ann.page(html.unescape(link))
+    (link,) = re.findall(r'href="(/runs\?q=experiment[^"]*)"', told)
     assert f'href="/jobs/{job}"' in ann.page(html.unescape(link))
 
 
@@ -304,7 +311,12 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
     for _ in range(2):
         assert ann.act(f"/jobs/{job}/preempt").headers["location"] == f"/jobs/{job}"
     assert rig.actions(job).count("asked to preempt") == 1
-    rig.finish(grant, Reason.EXIT_CODE, exit_code=1)
+    rig.finish(grant, Reason.EXIT_CODE, exit_code=139)
+    failed = ann.page(f"/jobs/{job}")
+    assert failed.count("exit code 139") == 2
+    assert "exit_code" not in failed
+    assert ">exit code 139<" in ann.page("/jobs?part=rows")
+    assert "None. Files that a job writes to $FORGE_OUTPUT_DIR" in failed
     assert ann.act(f"/jobs/{job}/retry").status_code == 303
     assert rig.state(job) is State.READY
     assert ann.act(f"/jobs/{job}/retry").status_code == 409

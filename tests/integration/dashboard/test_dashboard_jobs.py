@@ -307,13 +307,21 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     for lr, digest in zip((0.1, 0.2), digests, strict=True):
         Uploads(api.rig.database).add("ann", digest)
         found = {"source": "uv.lock", "packages": 4, "lock": digest}
-        given = {"parameters": {"lr": lr, "seed": 7}, "environment": found}
+        given = {
+            "command": ["python", "train.py", "--name", f"lr {lr}"],
+            "parameters": {"lr": lr, "seed": 7},
+            "environment": found,
+        }
         api.rig.submit(owner="ann", name=EVIL, bundle_digest=digest, **given)
     shown = ann.page("/compare?job=1&job=2")
     rows = re.findall(
         r'class="mono">([^<]+)</th><td class="num">([^<]+)</td><td[^>]*>([^<]+)', shown
     )
     assert rows == [("lr", "0.1", "0.2"), ("lock", "aaaaaaaa", "bbbbbbbb")]
+    lines = re.findall(r'class="line(?: other)?">([^<]+)', shown)
+    assert [html.unescape(line) for line in lines] == [
+        f"python train.py --name 'lr {lr}'" for lr in (0.1, 0.2)
+    ]
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
     alone = ann.page("/compare?job=1")

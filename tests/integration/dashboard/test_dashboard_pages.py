@@ -203,6 +203,7 @@ def test_the_overview_begins_with_a_first_job_and_then_names_failures(api: Api) 
     api.rig.finish(api.rig.worker().claim_one(), Reason.TIMEOUT)
     failed = root.page("/").partition("Failed in the last day")[2]
     assert f'<a href="/jobs/{job}">sample</a>' in failed
+    assert "over its time limit" in failed
     assert root.http.get(f"/find?q={job}").headers["location"] == f"/jobs/{job}"
     assert root.http.get("/find?q=sam*").headers["location"] == "/jobs?q=sam%2A"
     for guest in (root, bob):
@@ -248,6 +249,10 @@ def test_errors_are_pages_for_people_and_json_for_programs(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "Not found" in root.http.get("/none").text
+    lettered = root.http.get("/jobs/abc")
+    assert lettered.status_code == 404
+    assert "There is no page with this address." in lettered.text
+    problem(root.http.get("/jobs/abc", headers={"Accept": "*/*"}), 422, "invalid")
     problem(root.http.get("/none", headers={"Accept": "*/*"}), 404, "not_found")
     problem(root.http.get("/api/none"), 404, "not_found")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MISSING = "ModuleNotFoundError: No module named 'numpy'"
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1\n    import numpy\n'
+INSTALLING = "installing requirements.txt ended with exit code 1: "
 HOPELESS = [
     (127, "pyton: not found"),
     (127, None),
@@ -36,12 +37,14 @@ HOPELESS = [
     ),
     (2, "train.py: error: the following arguments are required: --data"),
     (4, "ERROR: usage: pytest [options]\nERROR: usage: pytest [options]\npytest: error: x"),
+    (1, f"{INSTALLING}ERROR: Could not find … tqqqdm (from versions: none); the job's log has all"),
     (2, 'sh: 1: Syntax error: "fi" unexpected'),
 ]
 RETRIED = [
     (1, "RuntimeError: CUDA error: an illegal memory access was encountered"),
     (1, f"{MISSING}\n{TRACEBACK}{MISSING}\nno numpy, going on without\nConnectionError: refused"),
     (3, MISSING),
+    (1, f"{INSTALLING}the network failed, or …; ERROR: Could not find … (from versions: none)"),
     (1, None),
     (137, "killed by SIGKILL"),
     (126, "cannot prepare the job: [Errno 28] No space left on device"),

@@ -217,7 +217,9 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     assert {point["result"]["experiment"] for point in shown["points"]} == {"bench"}
     found = forge("ps", "experiment:ben*", "-o", "json")
     assert {job["experiment"] for job in json.loads(found.stdout)} == {"bench"}
-    table = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch").stdout.split("\n")
+    compared = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch")
+    assert "ms of each job; with --metric: seconds, gpu_seconds" in compared.stderr
+    table = compared.stdout.split("\n")
     assert [line.split() for line in table[1:3]] == [
         ["batch=1", "2", "2", "2", "0", "1.000"],
         ["batch=4", "2", "8", "8", "0", "4.000"],
@@ -228,7 +230,10 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     sweep = waits.stdout.strip()
     assert sweep.startswith("bench-")
     assert sweep != answer["sweep"]
-    gone = forge("cancel", "--sweep", sweep)
+    assert f"'sweep:{sweep[:-1]}*' finds" in forge("ps", f"sweep:{sweep[:-1]}").stderr
+    gone = forge("cancel", "--sweep", sweep[:-1])
+    assert (gone.returncode, "4 jobs to cancel" in gone.stderr) == (2, True)
+    gone = forge("cancel", "--sweep", sweep[:-1], "--yes")
     assert gone.returncode == 0, gone.stderr
     assert "4 cancelled, 0 asked to stop" in gone.stderr
     assert forge("cancel").returncode == 2

@@ -102,9 +102,11 @@ def test_what_cannot_be_installed_is_the_users_to_correct(process: Bed) -> None:
     process.worker()
     folder = project(process.root / "p", "absent", "1.0")
     (folder / "more.txt").write_text("absent==9\n", encoding="utf-8")
+    (folder / "unknown.txt").write_text("--no-index\ntqqqdm\n", encoding="utf-8")
     (folder / "net.txt").write_text("--index-url http://127.0.0.1:1/simple\nabsent\n")
     asked = {
         "requirements.txt": "No matching distribution found for absent==9",
+        "unknown.txt": "the requirement tqqqdm (from versions: none)",
         "net.txt": "the network failed, or a package index could not be reached",
         "none.txt": "the project's none.txt cannot be read: No such file",
     }

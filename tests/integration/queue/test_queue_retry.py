@@ -56,12 +56,14 @@ def test_what_did_not_fail_is_not_retried(rig: Rig) -> None:
     worker.claim_one()
     rig.queue.cancel(cancelled)
     scheduled = rig.submit(delay_s=60)
-    states = {done: "succeeded", running: "running", ready: "queued", scheduled: "queued"}
-    for job_id, state in {**states, cancelled: "cancelled"}.items():
+    states = {done: "has succeeded", running: "is running", ready: "is queued"}
+    states |= {scheduled: "is queued", cancelled: "is cancelled"}
+    for job_id, state in states.items():
         before = rig.places(job_id)
-        with pytest.raises(NotRetryable, match=f"job {job_id} is {state}") as refused:
+        with pytest.raises(NotRetryable, match=f"job {job_id} {state};") as refused:
             rig.queue.retry(job_id)
         assert (refused.value.code, rig.places(job_id)) == ("not_retryable", before)
+        assert f"`forge rerun {job_id}`" in refused.value.hint
 
 
 def test_of_two_retries_at_once_one_is_granted(rig: Rig) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from support.http.issuer import Issuer
 
 FIELD = re.compile(r'name="(port|state|challenge)" value="([^"]+)"')
-CODE = re.compile(r"<code>([0-9a-f-]{40,})</code>")
+CODE = re.compile(r'<pre id="code">([0-9a-f-]{40,})</pre>')
 TOKEN = re.compile(r'"X-CSRF-Token": "([0-9a-f]{64})"')
 
 

@@ -49,6 +49,9 @@ def test_a_noun_without_a_verb_shows_what_is_named(noun: str) -> None:
     assert done.exit_code == 0, done.output
     assert f"is now `forge {noun} show …`" in done.stderr
     assert f" {noun} show " in done.stdout
+    wrong = CliRunner().invoke(app, [noun, "results", "x"])
+    assert (wrong.exit_code, "has no command 'results'" in wrong.output) == (2, True)
+    assert "show" in wrong.output
 
 
 def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:
@@ -58,6 +61,15 @@ def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:
     boxes = [at for at, line in enumerate(lines) if line.startswith(("╭", "╰"))]
     assert max(end - begin for begin, end in zip(boxes[::2], boxes[1::2], strict=True)) <= 20
     assert [line for line in lines if "Checkpoints ─" in line]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("up", "back to the queue. Jobs and results are"), ("worker add", "Until it has connected,")],
+)
+def test_the_help_breaks_its_lines_where_the_terminal_ends(words: str, said: str) -> None:
+    done = CliRunner().invoke(app, [*words.split(), "-h"], env={"COLUMNS": "400"})
+    assert said in done.output
 
 
 def test_a_mistyped_command_is_named_right() -> None:

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from forge_client.errors import ClientError
+from forge_client.tunnel import LOOPBACK, forwarded
 from forge_client.up.detached import Plan, detached, holder, locked, stop
 from forge_client.up.server import HOST, Server
 from forge_client.up.stop_signals import StopSignals
@@ -123,3 +125,11 @@ def test_a_hang_up_stops_it_unless_it_runs_under_nohup(
             assert asked.urgency == urgency
     finally:
         signal.signal(signal.SIGHUP, restored)
+
+
+def test_a_port_that_is_the_jobs_own_is_told() -> None:
+    with socket.create_server((LOOPBACK, 0)) as job:
+        port = job.getsockname()[1]
+        with pytest.raises(ClientError) as refused, forwarded(Mock(), 1, {port: port}):
+            pass
+    assert f"{LOOPBACK}:{port} is the job" in refused.value.hint

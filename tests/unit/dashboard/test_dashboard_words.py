@@ -14,7 +14,15 @@ import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.marks import MARKS
 from forge_functions.dashboard.page import THEMES, environment
-from forge_schema.model.states import Phase, Reason, Role, StateWord, WorkerKind, WorkerStatus
+from forge_schema.model.states import (
+    Phase,
+    Reason,
+    Role,
+    StateWord,
+    WorkerKind,
+    WorkerStatus,
+    reason_in_words,
+)
 from forge_schema.read.report_definitions import REPORTS
 from jinja2 import nodes
 
@@ -30,7 +38,7 @@ ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
 COUNTED = re.compile(r"\{(count|nodes|limit|used)\}( more)? (?!is|was|has)[a-z]+s\b")
 # The functions that translate, and how many of their arguments are texts.
 SAYS = {"t": 1, "n": 2, "forms": 2}
-ENUMS = (StateWord, Reason, Role, Phase, WorkerStatus, WorkerKind)
+ENUMS = (StateWord, Role, Phase, WorkerStatus, WorkerKind)
 
 
 class Text(HTMLParser):
@@ -91,7 +99,8 @@ def protocol() -> set[str]:
     """Return the protocol values that pages translate."""
     enums = {word.value for enum in ENUMS for word in enum}
     abouts = {report.about for report in REPORTS.values()}
-    return enums | abouts | set(MARKS) | set(THEMES)
+    reasons = {reason_in_words(reason) for reason in Reason}
+    return enums | reasons | abouts | set(MARKS) | set(THEMES)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -20,7 +20,10 @@ ABSENT = "ModuleNotFoundError: No module named 'sklearn.svm'"
         ({"image": "i"}, "scikit-learn is not in the image: name it in a requirements.txt"),
         ({"requirements": "a.txt"}, "scikit-learn is not in a.txt: add it there"),
         ({"environment": {"source": "poetry.lock"}}, "`poetry add scikit-learn`"),
-        ({"environment": {"source": "the active environment e"}}, "not in active environment e"),
+        (
+            {"environment": {"source": "the active environment e"}},
+            "is not in the active environment e",
+        ),
     ],
 )
 def test_the_package_and_the_place_for_it_are_named(

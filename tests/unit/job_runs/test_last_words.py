@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.attempt.redact import Redactor
 from forge_worker.job_runs.last_words import BYTES, LINES, WIDTH, last_words
+from forge_worker.prepare.pip_install import INSTALLED
 from forge_worker.runners.runner import Exit
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ FIRST_LINES = {
     "\x1b[31mred\x1b[0m\x07\r\n": "red",
     "step 1\nforge: no checkpoint is stored\n": "step 1",
     "forge: pyton: not found\n": "pyton: not found",
+    f" + six==1.16.0\nforge: {INSTALLED}\nforge: pyton: not found\n": "pyton: not found",
+    f" + six==1.16.0\nforge: {INSTALLED}\n": "no output",
     "-----\nmpirun noticed this\n-----\n": "mpirun noticed this",
     "-----\n": "-----",
     "x" * 1000: "x" * WIDTH,

@@ -9,6 +9,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.environment import active, locks
 from forge_client.project.environment.active import active_environment
+from forge_client.project.environment.locks import Lock
 from forge_client.project.environment.uv import NotLocked, Uv
 from forge_client.project.request import Request
 from forge_client.project.submission import settled
@@ -127,6 +128,23 @@ def test_without_uv_a_list_is_sent_as_it_is(
     assert "not locked: uv is not installed here: pip install uv" in whole.said[0]
 
 
+def test_packages_for_other_systems_are_not_counted() -> None:
+    lines = (
+        *("# python 3.11", "a==1", "b==1 ; sys_platform == 'win32' --hash=x"),
+        *("c==1 ; os_name == 'nt' or python_version < '3.12'", "d==1 ; sys_platform != 'win32'"),
+        "e==1 ; python_version >= '3.11' and platform_system == 'Darwin'",
+    )
+    assert Lock("\n".join(lines)).packages == 3
+
+
+def test_names_that_no_index_has_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_words: object, **_given: object) -> str:
+        raise NotLocked("uv: Because tqqqdm was not found in the package registry and you require")
+
+    monkeypatch.setattr(Uv, "says", refuses)
+    assert sent(project(tmp_path, requirements_txt="tqqqdm\n")).absent == ("tqqqdm",)
+
+
 def test_an_image_may_have_what_a_list_names(tmp_path: Path) -> None:
     folder = project(tmp_path, requirements_txt="numpy\n")
     assert sent(folder, image="i").requests[0].requirements == "requirements.txt"
@@ -206,8 +224,9 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
 ) -> None:
     packages = environment(tmp_path, monkeypatch)
     install(packages, "pip")
-    install(packages, "forge_queue", needs="typer numpy;extra=='examples'")
-    install(packages, "typer", INSTALLER="pip")
+    install(packages, "forge_queue", needs="typer[all] numpy;extra=='examples'")
+    install(packages, "typer", INSTALLER="pip", needs="shell;extra=='all' other;extra=='no'")
+    install(packages, "shell")
     folder = project(tmp_path, main_py="")
     assert sent(folder).requests[0].requirements is None
     assert "the folder has no list of packages" in sent(folder).said[0]

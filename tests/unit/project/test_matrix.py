@@ -55,7 +55,7 @@ def test_a_key_for_each_point_whatever_else_there_is() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["batch=1"], "{p}, which the matrix does not have"),
+        (["batch=1"], "{p}, which is no parameter"),
         (["batch=1,1.0,1", "p=x"], "has 1 twice"),
         (["batch=1", "batch=2", "p=x"], "names batch twice"),
         (["batch", "p=x"], "is not a parameter"),

@@ -113,12 +113,12 @@ def test_an_unknown_key_is_named_with_its_place_and_a_suggestion(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('name = "x"\npriority = "high"\n', "line 2, column 1: priority: "),
+        ('name = "x"\npriority = "high"\n', "line 2, column 1: priority: write a whole number"),
         ("\n[resources]\nmemory = 'much'\n", "line 3, column 1: resources.memory: 'much' is not"),
         ("[resources]\nmemory = 512\n", "512 is not a size; write 512MiB"),
         ("timeout = 'soon'\n", "line 1, column 1: timeout: 'soon' is not a duration"),
-        ("[labels]\nzone = 3\n", "line 2, column 1: labels.zone: "),
-        ("command = 3\n", "line 1, column 1: command: "),
+        ("[labels]\nzone = 3\n", "line 2, column 1: labels.zone: write a text"),
+        ("command = 3\n", "line 1, column 1: command: write a list"),
         ("name = \n", "line 1, column 8"),
         ("name = 'x'\nname = 'y'\n", "line 2, column 11"),
     ],

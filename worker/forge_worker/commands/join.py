@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -88,6 +88,8 @@ def _join(url: str, wheel: bytes, token: str) -> None:
             _service(place, wheel, fresh=fresh)
         else:
             _background(place, fresh=fresh)
+        if advice := image_advice(_read(place.settings), place.settings):
+            say(advice)
 
 
 def here() -> Place:
@@ -114,13 +116,29 @@ def _check(place: Place) -> None:
             f"this Python cannot make virtual environments; install its venv module (Debian:"
             f" apt install {minor}-venv), {AGAIN}"
         )
-    allowed = {**_read(place.settings), **_given()}.get("FORGE_ALLOW_PROCESSES", "")
+    allowed = _allows_processes({**_read(place.settings), **_given()})
     engine = os.environ.get("DOCKER_HOST") or Path("/var/run/docker.sock").exists()
-    if not engine and allowed.lower() not in {"1", "true", "yes", "on"}:
+    if not engine and not allowed:
         raise CannotJoin(
             f"there is no container engine here. Install Docker, {AGAIN}; or, if every job is"
             f" trusted, let jobs run as plain processes: export FORGE_ALLOW_PROCESSES=true, {AGAIN}"
         )
+
+
+def _allows_processes(settings: Mapping[str, str]) -> bool:
+    return settings.get("FORGE_ALLOW_PROCESSES", "").lower() in {"1", "true", "yes", "on"}
+
+
+def image_advice(settings: Mapping[str, str], place: Path) -> str:
+    """Return what to do so that jobs which name no image run here; "" if they do."""
+    # A profile may name an image.
+    named = settings.get("FORGE_DEFAULT_IMAGE") or settings.get("FORGE_PROFILE")
+    if named or _allows_processes(settings):
+        return ""
+    return (
+        "only jobs that name an image (--image) run here; for all others, add"
+        f" FORGE_DEFAULT_IMAGE=python:3.11-slim to {place} and restart the worker"
+    )
 
 
 def _exchange(place: Place, url: str, token: str) -> bool:

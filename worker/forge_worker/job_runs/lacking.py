@@ -58,6 +58,6 @@ def _not_installed(package: str, spec: Mapping[str, Any]) -> str:
         has = "the image" if spec.get("image") else "the worker's Python"
         return f"{package} is not in {has}: name it in a requirements.txt and submit again"
     if source.startswith("the active"):
-        return f"{package} is not in {source[4:]}: install it there and submit again"
+        return f"{package} is not in {source}: install it there and submit again"
     how = ADDING.get(PurePosixPath(source).name, "add it there").format(package)
     return f"{package} is not in {source}: {how} and submit again"

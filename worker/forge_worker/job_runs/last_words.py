@@ -9,6 +9,7 @@ from pathlib import Path
 from signal import Signals
 
 from forge_worker.attempt.redact import Redactor
+from forge_worker.prepare.pip_install import INSTALLED
 from forge_worker.runners.runner import Exit
 
 LINES, WIDTH, BYTES = 10, 300, 32 << 10
@@ -47,6 +48,7 @@ def _tail(log: Path, redactor: Redactor) -> str:
 
 def _lines(text: str, below: set[str]) -> list[str]:
     """Return the job's last lines that are not blank; if there are none, the worker's last note."""
+    _, _, text = text.rpartition(f"{NOTE}{INSTALLED}\n")
     shown = (_shown(line, below) for line in text.split("\n"))
     lines = [line[:WIDTH] for line in shown if line]
     own = [line for line in lines if not line.startswith(NOTE)]

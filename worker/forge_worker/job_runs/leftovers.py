@@ -255,7 +255,8 @@ def clear(
 
 def _give_back(fence: Fence, gateway: Gateway) -> None:
     try:
-        gateway.finish([End(fence, Reason.WORKER_LOST, detail="the agent was restarted")])
+        detail = "the worker was restarted, and the job could not be taken over"
+        gateway.finish([End(fence, Reason.WORKER_LOST, detail=detail)])
     except ForgeError as error:
         # The lease expires by itself; this costs only time.
         log.warning("lease_not_returned", job=fence.job_id, error=error.message)

@@ -31,6 +31,8 @@ LIMIT_S = 3600.0
 WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
+# Written behind the output of the installation, which is not the job's own.
+INSTALLED = "the requirements are installed"
 RUNNER = "__pip-runner__.py"
 # Its words: Python, the environment, pip, the list, the version of Python that it requires, uv, and
 # options for venv and for the installation.
@@ -60,6 +62,7 @@ OPERATORS = (
     *("PIP_DEFAULT_TIMEOUT", "PIP_RETRIES", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "no_proxy"),
 )
+NO_VERSIONS, OTHER_PYTHON = "(from versions: none)", "that require a different python version"
 UNREACHED = re.compile(
     r"NewConnectionError|Failed to establish a new connection|Could not fetch URL|ProxyError"
     r"|Name or service not known|Temporary failure in name resolution|Network is unreachable"
@@ -147,6 +150,7 @@ def install(
         ended = _run(_with(start, seen, "--no-deps" if wanted.locked else ""), attempt, runner)
     if ended.code != 0:
         raise _failure(wanted.path, ended, _tail(attempt, began))
+    attempt.note(INSTALLED)
 
 
 @contextmanager
@@ -256,7 +260,9 @@ def _failure(path: str, ended: Exit, said: str) -> ForgeError:
     if ended.code is None:
         return StartFailed(f"the installation of {path} was lost: {ended.detail}")
     errors = [line.strip() for line in said.splitlines() if line.startswith("ERROR:")]
-    why = (errors or said.strip().splitlines() or ["no output"])[-1]
+    # With versions for another Python, another worker may be able to.
+    unknown = [] if OTHER_PYTHON in said else [one for one in errors if NO_VERSIONS in one]
+    why = (unknown or errors or said.strip().splitlines() or ["no output"])[-1]
     if ended.oom_killed:
         why = "it ran out of the job's memory"
     elif UNREACHED.search(said):

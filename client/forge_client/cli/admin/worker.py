@@ -71,6 +71,11 @@ def add(
     narration.say(f"paste this line on the machine that becomes {name}, within {within}:")
     output.show_one(made.model_dump(), form, lambda: print(made.line))  # noqa: T201 - the data
     narration.say(f"it works once; then `forge worker list` shows {name}", "dim")
+    narration.say(
+        "in Docker, jobs that name no image need one there: `export"
+        " FORGE_DEFAULT_IMAGE=python:3.11-slim` before the line",
+        "dim",
+    )
     if urlsplit(made.url).hostname in LOOPBACK:
         narration.say(
             "the server's address is this machine's own, so the line works only here; give"

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted
 
 from forge_client.cli.options.job_names import JobId
@@ -55,8 +56,15 @@ def diff(
     """Compare the code of a job with that of another one, or with a folder."""
     with backend_of(context) as backend:
         second = Path(other) if Path(other).exists() else backend.job(backend.job_id(other))
-        for line in differences(backend, backend.job(job), second):
-            print(line)  # noqa: T201 - the data
+        lines = list(differences(backend, backend.job(job), second))
+    for line in lines:
+        print(line)  # noqa: T201 - the data
+    if not lines:
+        narration.say(f"no difference between the code of job {job} and {_told(second)}")
+
+
+def _told(second: JobDetail | Path) -> str:
+    return f"the folder {second}" if isinstance(second, Path) else f"that of job {second.job_id}"
 
 
 def rerun(

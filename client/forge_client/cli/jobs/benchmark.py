@@ -12,10 +12,10 @@ from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import counts_in_words
 
-from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import JobCommand, command_of, environment
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.sweep_names import MOST_JOBS, SHOWN, whole_name
 from forge_client.cli.options.values import labels
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.plans import search
@@ -24,7 +24,6 @@ from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
-from forge_client.errors import ClientError
 from forge_client.findings import all_points
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
@@ -35,7 +34,6 @@ app = typer.Typer(
 )
 app.command("run", cls=JobCommand)(search.run)
 app.command("resume")(search.resume)
-MOST_JOBS, SHOWN = 1000, 5
 SweepName = Annotated[
     str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
 ]
@@ -149,27 +147,6 @@ LIST_COLUMNS: list[Column] = [
 ]
 
 
-def whole_name(backend: Backend, name: str, owner: str | None) -> str:
-    """Return the name of the sweep that a name, or the start of one, means.
-
-    Raises:
-        ClientError: it could mean several sweeps.
-    """
-    if "*" in name or ":" in name or " " in name:
-        return name
-    jobs = backend.jobs(f"sweep:{name}*", owner=owner or backend.me().owner, count=MOST_JOBS)
-    found = list(dict.fromkeys(job.sweep or "" for job in jobs))
-    if name in found or not found:
-        return name
-    if len(found) > 1:
-        raise ClientError(
-            f"{name!r} could be the sweep {names_text(found, SHOWN, last='or')}",
-            hint="write more of its name; `forge sweep list` lists them",
-            code="job_ambiguous",
-        )
-    return found[0]
-
-
 @app.command("show")
 def sweep(
     context: typer.Context,
@@ -255,6 +232,8 @@ def compare(
         ("RATIO", lambda g: "" if g.ratio is None else f"{g.ratio:.3f}"),
     ]
     rows = [vars(group) for group in comparison.groups]
+    others = names_text(comparison.others, SHOWN)
+    narration.say(f"{metric} of each job; with --metric: {others}", "dim")
     output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
     if comparison.without:
         narration.say(

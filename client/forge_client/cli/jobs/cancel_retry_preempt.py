@@ -20,6 +20,7 @@ from forge_client.cli.options.selection import (
     selected,
 )
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.show import narration
 from forge_client.cli.show.endings import it_is, waiting_for
 from forge_client.errors import ClientError
@@ -35,7 +36,10 @@ def cancel(
     context: typer.Context,
     jobs: Selection = None,
     sweep: Annotated[
-        str | None, typer.Option(help="Cancel all unfinished jobs of this sweep.")
+        str | None,
+        typer.Option(
+            help="Cancel all unfinished jobs of this sweep; the start of its name will do."
+        ),
     ] = None,
     yes: YesOption = False,
 ) -> None:
@@ -48,8 +52,7 @@ def cancel(
         )
     with backend_of(context) as backend:
         if sweep is not None:
-            done = backend.findings.cancel_sweep(sweep)
-            narration.say(f"{sweep}: {_cancelled(done.cancelled, done.running)}")
+            _cancel_sweep(backend, sweep, yes=yes)
         if is_query(jobs or ()):
             _cancel_selected(backend, jobs or (), yes=yes)
         else:
@@ -86,6 +89,15 @@ def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> No
     counts = in_batches(backend.cancel_all, found)
     over = f", {counts['over']} had already ended" if counts["over"] else ""
     narration.say(f"{_cancelled(counts['cancelled'], counts['running'])}{over}")
+
+
+def _cancel_sweep(backend: Backend, start: str, *, yes: bool) -> None:
+    sweep = whole_name(backend, start, None)
+    if sweep != start:
+        found = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED_STATES)
+        confirm(found, "cancel", yes=yes)
+    done = backend.findings.cancel_sweep(sweep)
+    narration.say(f"{sweep}: {_cancelled(done.cancelled, done.running)}")
 
 
 def _cancelled(at_once: int, running: int) -> str:

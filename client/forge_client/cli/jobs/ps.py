@@ -1,6 +1,8 @@
 """`forge ps`: a list of jobs, once or live."""
 
+import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_METRICS = 2
+# A term that names something as a whole.
+EXACT = re.compile(r"(name|sweep|experiment):[^*?]+")
 COLUMNS: list[Column] = [
     ("ID", lambda j: j.job_id),
     ("NAME", lambda j: j.name),
@@ -89,9 +93,14 @@ def ps(
             if rows or form is not Format.TABLE:
                 output.show(rows, _columns(rows), form, DROP)
             elif query or state or owner or before:
-                narration.say("no job matches")
+                narration.say(f"no job matches{_wider(query or ())}")
             else:
                 narration.say("no jobs yet; `forge submit . -- python train.py` submits one")
+
+
+def _wider(query: Sequence[str]) -> str:
+    whole = (word for word in query if EXACT.fullmatch(word))
+    return next((f"; '{word}*' finds names that begin with it" for word in whole), "")
 
 
 def _columns(rows: list[ListedJob]) -> list[Column]:

@@ -20,6 +20,7 @@ from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.submitted import (
     tell,
     tell_alone,
+    tell_command,
     tell_environment,
     tell_images,
     tell_job,
@@ -33,7 +34,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.image_tar import ImageTar
-from forge_client.project.request import Request
+from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
     configured,
@@ -197,11 +198,14 @@ def prepared(
     base = Request() if config else project.request()
     request = base.changed({**_changes(options), "command": command_of(context)})
     (request,), images = with_images([request], bar=narration.transfer)
+    tell_command(request, listing)
     settings = settings_of(context, project)
     most = _limit(limit) or project.limit or LIMIT
     if config:
         spec, shown = _unsent(config, request), {}
     else:
+        if not request.command:
+            raise no_command()
         whole = settled([request], listing)
         tell_environment(whole)
         spec = specs(whole.requests, owner=settings.job_owner, folder=folder)[0]

@@ -83,7 +83,7 @@ def meant(
     Raises:
         ClientError: there is no such job, or nobody to ask.
     """
-    ids = [backend.job_id(handle) for handle in handles]
+    ids = [_meant(backend, handle, act) for handle in handles]
     doubtful = {
         job: each for each, job in zip(handles, ids, strict=True) if not EXACT.fullmatch(each)
     }
@@ -96,6 +96,16 @@ def meant(
     if guessed:
         confirm(guessed, act, yes=yes)
     return ids
+
+
+def _meant(backend: Backend, handle: str, act: str) -> int:
+    try:
+        return backend.job_id(handle)
+    except ClientError as error:
+        if error.code == "job_ambiguous":
+            sweep = " or, if they are a sweep's, with --sweep" if act == "cancel" else ""
+            error.hint = f"write an id, or {act} all of them with 'name:{handle.strip()}*'{sweep}"
+        raise
 
 
 def confirm(jobs: Sequence[JobStatus], act: str, *, yes: bool) -> None:

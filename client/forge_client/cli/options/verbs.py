@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from forge_schema.model.quantities import names_text
 from typer.core import TyperGroup
 
 from forge_client.cli.show import narration
@@ -15,6 +16,9 @@ class ShowByDefault(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
         """Put `show` before the words of an earlier version."""
         if args and args[0] not in {*self.commands, *HELP}:
+            if args[1:] and not args[1].startswith("-"):
+                verbs = names_text(list(self.commands), len(self.commands), last="or")
+                ctx.fail(f"`forge {self.name}` has no command {args[0]!r}: write {verbs}")
             if not args[0].startswith("-"):
                 narration.say(f"`forge {self.name} …` is now `forge {self.name} show …`", "dim")
             args = ["show", *args]

@@ -35,10 +35,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups in order, and the number of jobs without the metric."""
+    """The groups in order, the number of jobs without the metric, and the other metrics."""
 
     groups: list[Group]
     without: int
+    others: list[str]
 
 
 def compare(
@@ -84,7 +85,8 @@ def compare(
         )
         for place, values in found.items()
     ]
-    return Comparison(groups, without)
+    numbers = (*MEASURED, *_numbers([point for points in sweeps.values() for point in points]))
+    return Comparison(groups, without, [name for name in numbers if name != metric])
 
 
 def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:
@@ -92,14 +94,19 @@ def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None
     for name in by:
         if points and name not in parameters:
             raise _unknown(f"no job has a parameter {name}", parameters)
-    numbers = dict.fromkeys(
+    numbers = _numbers(points)
+    if numbers and metric not in MEASURED and all(value_of(one, metric) is None for one in points):
+        raise _unknown(f"no job reports a number named {metric}", (*numbers, *MEASURED))
+
+
+def _numbers(points: Sequence[SweepPoint]) -> dict[str, None]:
+    """Return the paths of the numbers in the results."""
+    return dict.fromkeys(
         path
         for point in points
         for path in _paths(point.result)
         if value_of(point, path) is not None
     )
-    if numbers and metric not in MEASURED and all(value_of(one, metric) is None for one in points):
-        raise _unknown(f"no job reports a number named {metric}", (*numbers, *MEASURED))
 
 
 def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401 - any JSON value

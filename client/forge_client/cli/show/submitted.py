@@ -1,17 +1,19 @@
 """Submits a folder's jobs, and reports the upload, their resources and matching workers."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show import narration
 from forge_client.cli.show.resources import resources
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
+from forge_client.project.environment.notebook import is_notebook
 from forge_client.project.environment.settled import Settled
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
@@ -88,10 +90,37 @@ def tell_left_out(listing: Listing) -> None:
         narration.say(said, style="yellow")
 
 
+def tell_command(request: Request, listing: Listing) -> None:
+    """Warn of a command that names no program: a file of the project, or a whole line as a word."""
+    program, *words = request.command or [""]
+    if " " in program.strip() and not words:
+        narration.say(
+            f"{program!r} is one word, the name of a program: write the words separately,"
+            f" -- {program}",
+            style="yellow",
+        )
+    # A launcher and a notebook's runner take the file.
+    elif request.launcher or is_notebook(request.command):
+        return
+    elif "/" not in program and program in {entry.name for entry in listing.files}:
+        how = f"python {program}" if program.endswith(".py") else f"./{program}"
+        rest = shlex.join([*how.split(), *words])
+        narration.say(
+            f"{program} is a file of the project, not a program: did you mean -- {rest}",
+            style="yellow",
+        )
+
+
 def tell_environment(whole: Settled) -> None:
     """Say which packages the jobs install, and why these."""
     for said in whole.said:
         narration.say(f"packages: {said}")
+    if whole.absent:
+        narration.say(
+            f"no index has {names_text(whole.absent, SHOWN)}: unless a worker's index does, the job"
+            " will fail; check the name",
+            style="yellow",
+        )
 
 
 def tell(stored: Uploaded) -> None:
@@ -116,6 +145,7 @@ def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
         narration.say("--share has no effect: each job gets its own container")
 
 
+SHOWN = 5
 # Messages for the outlooks in `explain` of a job that no worker takes.
 NOBODY = {
     "no_worker": "no online worker can run it",

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
-from forge_client.project.environment.names import AN_EXTRA, canonical, name_of
+from forge_client.project.environment.names import AN_EXTRA, canonical, extras_of, name_of
 
 FORGE = "forge-queue"
 # What any environment has, and what this command itself needs: no sign of a project.
@@ -86,19 +86,22 @@ def _is_asked_for(name: str, one: Distribution) -> bool:
 
 def _closure(names: Iterable[str], found: Mapping[str, Distribution]) -> set[str]:
     """Return packages with all that they require, as far as it is installed."""
-    closed: set[str] = set()
-    rest = list(names)
+    closed: set[tuple[str, str]] = set()
+    rest = [(name, "") for name in names]
     while rest:
-        if (name := rest.pop()) in closed:
-            continue
-        closed.add(name)
-        rest += [needed for needed in _needs(name, found[name]) if needed in found]
-    return closed
+        if (wanted := rest.pop()) not in closed and wanted[0] in found:
+            closed.add(wanted)
+            rest += _needs(*wanted, found[wanted[0]])
+    return {name for name, _ in closed}
 
 
-def _needs(name: str, one: Distribution) -> list[str]:
-    left_out = OF_THE_USER if name == FORGE else AN_EXTRA
-    return [name_of(line) for line in one.requires or [] if not left_out.search(line)]
+def _needs(name: str, extra: str, one: Distribution) -> Iterator[tuple[str, str]]:
+    """Yield what a package requires, or one of its extras: names, each with every extra of it."""
+    for line in one.requires or []:
+        asked = AN_EXTRA.search(line)
+        wanted = not OF_THE_USER.search(line) if name == FORGE else (asked or ("", ""))[1] == extra
+        if wanted:
+            yield from ((name_of(line), each) for each in ("", *extras_of(line)))
 
 
 def _pin(name: str, one: Distribution) -> str | None:

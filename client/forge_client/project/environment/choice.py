@@ -5,7 +5,7 @@ A lock in the project comes before a list, and a list before the submitter's act
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forge_schema.model.job import Environment
@@ -26,7 +26,7 @@ from forge_client.project.environment.sources import (
     source_of,
     wrong,
 )
-from forge_client.project.environment.uv import NotLocked
+from forge_client.project.environment.uv import ABSENT, NotLocked
 from forge_client.project.listing import Listing
 
 ACTIVE = "active"
@@ -52,13 +52,14 @@ class Wanted:
 class Chosen:
     """A job's packages: a file of the project, or else the text of a list, and a line for people.
 
-    Without either, the job installs nothing.
+    Without either, the job installs nothing. No index has those that are `absent`.
     """
 
     said: str
     file: str = ""
     text: str = ""
     environment: Environment | None = None
+    absent: tuple[str, ...] = ()
 
 
 def choose(listing: Listing, wanted: Wanted) -> Chosen:
@@ -78,7 +79,8 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
     try:
         made = _lock(listing.root, source, wanted, more, python)
     except NotLocked as error:
-        return _unlocked(source, called, f"{why}; not locked: {error}", more, python)
+        chosen = _unlocked(source, called, f"{why}; not locked: {error}", more, python)
+        return replace(chosen, absent=tuple(dict.fromkeys(ABSENT.findall(str(error)))))
     environment = Environment(
         source=called, reason=why, packages=made.packages, lock=made.digest, python=python
     )

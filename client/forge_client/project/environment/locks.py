@@ -44,6 +44,10 @@ LOCAL = re.compile(
     re.MULTILINE,
 )
 CONTINUED = re.compile(r"\\\n\s*")
+# No worker runs there. A marker with `or` may hold on Linux all the same.
+ELSEWHERE = re.compile(
+    r";(?!.*\bor\b).*(sys_platform|platform_system|os_name) == .(win32|darwin|Windows|Darwin|nt)\b"
+)
 DIGEST = re.compile(r"\s+--hash=\S+")
 
 
@@ -56,8 +60,9 @@ class Lock:
 
     @property
     def packages(self) -> int:
-        """The number of its packages; one with versions for two Pythons counts twice."""
-        return sum(_is_package(line) for line in self.text.splitlines())
+        """The number of its packages on Linux; one with versions for two Pythons counts twice."""
+        lines = filter(_is_package, self.text.splitlines())
+        return sum(not ELSEWHERE.search(line) for line in lines)
 
     @property
     def digest(self) -> str:

@@ -3,7 +3,8 @@
 import re
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-AN_EXTRA = re.compile(r";.*\bextra\s*==")
+EXTRAS = re.compile(r"\s*[\w.-]+\s*\[([^\]]*)\]")
+AN_EXTRA = re.compile(r";.*\bextra\s*==\s*[\"']([\w.-]+)")
 
 
 def canonical(name: str) -> str:
@@ -15,3 +16,9 @@ def name_of(requirement: str) -> str:
     """Return the canonical name in a requirement such as `NumPy>=2`; "" without one."""
     match = NAME.match(requirement.strip())
     return canonical(match[0]) if match else ""
+
+
+def extras_of(requirement: str) -> list[str]:
+    """Return the extras in a requirement such as `psycopg[binary,pool]>=3`."""
+    match = EXTRAS.match(requirement)
+    return [one.strip() for one in match[1].split(",")] if match else []

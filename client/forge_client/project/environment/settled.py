@@ -24,13 +24,15 @@ TEST = "test"
 class Settled:
     """Jobs that name what they install, and the files of their project with the lists of it.
 
-    `said` tells people what was chosen, and `environments` by the path of a list.
+    `said` tells people what was chosen, and `environments` by the path of a list. No index has the
+    packages that are `absent`.
     """
 
     requests: list[Request]
     listing: Listing
     said: tuple[str, ...] = ()
     environments: Mapping[str, Environment] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
 
     def shown(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a job that show people its environment."""
@@ -56,7 +58,9 @@ def settle(
     # A folder that `forge code` fetched has those of its job.
     theirs = tuple(one for one in listing.entries if not one.name.startswith(WRITTEN))
     whole = replace(listing, entries=(*theirs, *settling.lists.values()))
-    return Settled(settled, whole, tuple(dict.fromkeys(settling.said)), settling.environments)
+    said = tuple(dict.fromkeys(settling.said))
+    absent = tuple(name for one in settling.chosen.values() for name in one.absent)
+    return Settled(settled, whole, said, settling.environments, tuple(dict.fromkeys(absent)))
 
 
 @dataclass

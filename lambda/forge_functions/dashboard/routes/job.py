@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
@@ -99,9 +100,17 @@ class Told:
         return self.story.spent()
 
     @property
-    def sweep(self) -> str:
-        """The address of the list of the same sweep's jobs."""
-        return address(Filter().having("sweep", self.asked["sweep"]))
+    def sweep(self) -> str | None:
+        """The address of the list of the same sweep's jobs, if it is one of a sweep."""
+        sweep = self.asked["sweep"]
+        return address(Filter().having("sweep", sweep)) if sweep else None
+
+    @property
+    def experiment(self) -> str | None:
+        """The address of the table of the same experiment's runs, if it belongs to one."""
+        name = self.job.experiment
+        query = urlencode({"q": str(Filter().having("experiment", name))}) if name else ""
+        return f"/runs?{query}" if name else None
 
     @cached_property
     def artifacts(self) -> list[Row]:

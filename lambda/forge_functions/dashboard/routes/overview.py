@@ -46,9 +46,10 @@ def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:
 def _chart(now: Overview) -> dict[str, object]:
     minutes = now.throughput
     failed = [minute.failed + minute.dead for minute in minutes]
+    # The bars of the failures are drawn over these.
     ended = [m.succeeded + bad for m, bad in zip(minutes, failed, strict=True)]
     series = [
-        {"label": t("Finished"), "values": ended, "tone": "--chart-3"},
+        {"label": t("Succeeded"), "values": ended, "tone": "--chart-3"},
         {"label": t("Failed"), "values": failed, "tone": "--bad"},
     ]
     return {"x": [minute.at.timestamp() for minute in minutes], "series": series}

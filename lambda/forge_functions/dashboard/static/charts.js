@@ -137,13 +137,14 @@
     return { made, value, note, where, plot: null, shape: "" };
   };
   const describe = (chart, group) => {
-    // The last sample of an ended job is of a process that was exiting.
     const peak = root.dataset.over === "true" && group.source === "sample";
     const highest = (one) => Math.max(...one.max.filter((value) => value !== null));
-    const lasts = group.curves.map(({ one }) => readable(peak ? highest(one) : one.last.at(-1)));
+    const values = group.curves.map(({ one }) => peak ? highest(one) : one.last.at(-1));
+    const lasts = values.map(readable);
+    const span = [Math.min, Math.max].map((end) => readable(end(...values))).join(" – ");
     chart.note.textContent = [peak ? root.dataset.peak : "", several ? "" : root.dataset[group.source]].filter(Boolean).join(", ");
     // Of several jobs, the table below has them, each with its name.
-    chart.value.textContent = several ? "" : lasts.slice(0, 4).join(" · ");
+    chart.value.textContent = several ? "" : lasts.length > 2 ? span : lasts.join(" · ");
     chart.made.setAttribute("aria-label", `${group.key}: ${lasts.join(", ")}`);
   };
   const draw = (group) => {
@@ -162,6 +163,13 @@
     place.replaceChildren();
   };
 
+  // The last sample of an ended job is of a process that was exiting, and shows no memory in use.
+  const alive = (one) => {
+    const rows = one.t.length;
+    if (root.dataset.over !== "true" || one.source !== "sample" || zoom !== null || rows < 3) return one;
+    const cut = (value) => Array.isArray(value) && value.length === rows ? value.slice(0, -1) : value;
+    return Object.fromEntries(Object.entries(one).map(([key, value]) => [key, cut(value)]));
+  };
   const grouped = (answers) => {
     const found = new Map();
     answers.forEach((got, i) => got?.items.forEach((one) => {
@@ -170,7 +178,7 @@
       if (!found.has(name)) found.set(name, { name, key: one.key, source: one.source, curves: [], joins: [] });
       const group = found.get(name);
       const label = several ? jobs[i].label : undefined;
-      group.curves.push({ one, label, place: several ? i : group.curves.length, since: Date.parse(got.since) / 1000 });
+      group.curves.push({ one: alive(one), label, place: several ? i : group.curves.length, since: Date.parse(got.since) / 1000 });
       if (!several && one.source === "metric") {
         group.old = got.superseded.find((old) => old.key === one.key);
         group.joins = got.joins;

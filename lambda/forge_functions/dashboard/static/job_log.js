@@ -162,11 +162,12 @@
     last = got.last;
     over = got.over && !got.more;
     told.textContent = over ? told.dataset.over : "";
+    lines.classList.toggle("over", over);
     if (!lines.querySelector(".log-line, .log-mark")) {
       const empty = document.createElement("span");
       empty.id = "log-empty";
       empty.className = "note";
-      empty.textContent = words.empty;
+      empty.textContent = over ? words.silent : words.empty;
       lines.append(empty);
     }
     trim();

@@ -55,6 +55,11 @@ def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> N
         "--yes",
     )
     assert rig.count("ready") == 8
+    asked = forge("cancel", "res").stderr
+    assert (
+        "cancel all of them with 'name:res*' or, if they are a sweep's, with --sweep"
+        in " ".join(asked.split())
+    )
     done = forge("cancel", "name:res*", "--yes")
     assert (done.returncode, "7 cancelled, 0 asked to stop" in done.stderr) == (0, True), (
         done.stderr

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.states import Phase
+from psycopg.types.json import Jsonb
 from support.client.command import command
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> Non
     grant = rig.worker("gpu-1").claim_one()
     rig.queue.report(grant.fence, Phase.RUNNING)
     rig.records.add_metrics(grant.fence, [MetricLine(0, 3.0, {"step": 3, "loss": 0.25})])
+    through = Jsonb({"program": "port", "ports": [8888]})
+    rig.database.one("enter", actor="ann", job_id=job, rank=0, detail=through)
     rig.clock.advance(42)
     store_url = (tmp_path / "store").as_uri()
     forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store_url)
@@ -28,5 +31,6 @@ def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> Non
         "1 gpu-1 running 42 s",
     ):  # fmt: skip
         assert said in lines, lines
+    assert [line for line in lines if line.endswith("ann entered with port 8888")]
     listed = " ".join(forge("ps").stdout.splitlines()[1].split())
     assert f"{job} long running running 42 s loss=0.25 1 gpu-1" in listed

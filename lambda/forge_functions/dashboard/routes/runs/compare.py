@@ -1,5 +1,6 @@
 """Several jobs side by side: what they were given, what came of it, and their curves together."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,7 +48,7 @@ class Compared:
             job,
             story.ran_s(story.runs()),
             story.spent(),
-            dict(_flat(story.asked())),
+            _settings(story.asked()),
             dict(_flat(service.findings.result(job_id).values or {})),
             {last.key: last.value for last in service.findings.last_metrics(job_id)},
         )
@@ -132,6 +133,10 @@ def compare(
     told = Comparison([Compared.read(shared, who, one) for one in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS)
+
+
+def _settings(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(_flat({**asked, "command": shlex.join(asked["command"])}))
 
 
 def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
