@@ -1,23 +1,26 @@
 """W&B and MLflow, the real libraries: all attempts of a job log to one run, whenever they die.
 
-As in test_integrations.py, FORGE_TEST_TORCH_BIN names the environment. W&B runs offline, since its
-server is not free; MLflow keeps its runs in a file of SQLite.
+FORGE_TEST_TORCH_BIN names an environment that has them; `make test-launchers` makes one. W&B runs
+offline, and MLflow keeps its runs in a file of SQLite.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from forge_schema.model.results import is_link
+from forge_worker.integrations import tracked
 
 WORKER = Path(__file__).parents[3] / "worker"
 BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
 NAME = "forge-0a1b2c3d-7"
 
-pytestmark = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
+real = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
 
 MLFLOW = """
 import os, signal, mlflow
@@ -72,6 +75,7 @@ def attempt(folder: Path, program: str, **given: str) -> subprocess.CompletedPro
     )
 
 
+@real
 def test_attempts_that_die_leave_one_run_of_mlflow(tmp_path: Path) -> None:
     for at in ("create", "log"):
         died = attempt(tmp_path, MLFLOW, AT=at)
@@ -84,6 +88,7 @@ def test_attempts_that_die_leave_one_run_of_mlflow(tmp_path: Path) -> None:
     assert not (tmp_path / "metrics").exists()
 
 
+@real
 def test_rank_0_alone_logs_to_the_run_of_wandb(tmp_path: Path) -> None:
     for _ in range(2):
         done = attempt(tmp_path, WANDB)
@@ -97,3 +102,30 @@ def test_rank_0_alone_logs_to_the_run_of_wandb(tmp_path: Path) -> None:
     assert sorted(tmp_path.glob("wandb/offline-run-*")) == kept
     assert kept
     assert all(path.name.endswith(NAME) for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("url", "reported"),
+    [
+        ("https://ann:secret@track.example:8080/#/runs/1", "https://track.example:8080/#/runs/1"),
+        ("http://localhost:5000/#/runs/1", "http://localhost:5000/#/runs/1"),
+        ("sqlite:///mlflow.db/#/runs/1", None),
+        (None, None),
+    ],
+)
+def test_link_has_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None, reported: str | None
+) -> None:
+    file = tmp_path / "metrics"
+    monkeypatch.setenv("FORGE_METRICS_FILE", str(file))
+    tracked.link("mlflow", url)
+    assert (json.loads(file.read_text())["mlflow"] if file.exists() else None) == reported
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, None, "", "javascript:alert(1)", "https:", "https://a b", 'https://a"b', "https://a\n"],
+)
+def test_only_addresses_of_pages_are_links(value: object) -> None:
+    assert is_link("https://wandb.ai/ann/digits/runs/1?x=1#y")
+    assert not is_link(value)
