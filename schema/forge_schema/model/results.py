@@ -50,6 +50,14 @@ class LastMetric(Record):
     at: datetime
 
 
+def is_link(value: object) -> bool:
+    """Return whether a metric is the address of a page, such as a tracker's, and no number."""
+    return (
+        isinstance(value, str)
+        and re.fullmatch(r"https?://[^\s\"'<>\\]{1,2000}", value, re.ASCII) is not None
+    )
+
+
 class JobTest(Record):
     """The result of one test, numbered from 0 in the order of the report."""
 

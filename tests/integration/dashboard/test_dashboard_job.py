@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from support.http.api import Api
 
 EVIL = "<script>alert(1)</script>"
+PAGE = "https://wandb.ai/ann/digits/runs/1"
 
 
 @pytest.fixture
@@ -172,7 +173,13 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     grant = rig.worker("w1").claim_one()
     rig.clock.advance(5)
     rig.queue.report(grant.fence, Phase.RUNNING, progress=0.25)
-    rig.records.add_metrics(grant.fence, [MetricLine(0, 1.0, {"loss": 0.5})])
+    measured: dict[str, Any] = {
+        "loss": 0.5,
+        "wandb": PAGE,
+        "bad": "javascript:alert(1)",
+        EVIL: PAGE,
+    }
+    rig.records.add_metrics(grant.fence, [MetricLine(0, 1.0, measured)])
     keys = AttemptKeys(cpu, 1, grant.fence.token)
     rig.clock.advance(10)
     rig.records.add_checkpoint(grant.fence, Checkpoint(0, keys.checkpoint_manifest(0), 2, 2048))
@@ -180,6 +187,9 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert "waiting 1 min, preparing 5 s, running 10 s" in running
     assert "25" in running
     assert "Preempt" in running
+    assert f'<dt>wandb</dt><dd><a href="{PAGE}" rel="noopener noreferrer">wandb.ai</a>' in running
+    assert not {"javascript:alert(1)", EVIL} & set(re.findall('(?:href="|<dt>)([^"<]*)', running))
+    assert "alert(1)</script>" not in running
     stats = dict(re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)", running))
     assert [stats[name].strip() for name in ("Left", "loss", "Ran for")] == [
         "about 30 s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -244,9 +245,10 @@ def test_job_sees_its_own_variables_and_no_secret_of_the_agents(
     places = {"FORGE_CHECKPOINT_DIR", "FORGE_OUTPUT_DIR", "FORGE_PREEMPT_FILE"}
     places |= {"FORGE_METRICS_FILE", "FORGE_CHECKPOINT_FILE"}
     places |= {"FORGE_RESULT_FILE", "FORGE_JUNIT_FILE"}
-    words = {"FORGE_JOB_ID", "FORGE_ATTEMPT", "FORGE_DEVICE", "FORGE_BATCH_SIZE_HINT"}
+    words = {"FORGE_JOB_ID", "FORGE_ATTEMPT", "FORGE_DEVICE", "FORGE_BATCH_SIZE_HINT", "FORGE_RUN"}
     assert ours == places | words
     assert (seen["FORGE_JOB_ID"], seen["FORGE_ATTEMPT"]) == (str(job), "1")
+    assert re.fullmatch(f"forge-[0-9a-f]{{8}}-{job}", seen["FORGE_RUN"])
     assert (seen["FORGE_DEVICE"], seen["LR"]) == ("cpu", "0.1")
     assert not [name for name in seen if name.startswith("AWS_")]
     assert HUSH not in seen.values()

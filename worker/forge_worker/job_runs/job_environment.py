@@ -42,8 +42,12 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         labels=labels(attempt, host),
     )
     device = host.accelerator if slot.gpu_uuids else "cpu"
-    hint = {"FORGE_BATCH_SIZE_HINT": str(slot.batch_size)}
-    told = {**variables(attempt, spec, runner, device), **hint}
+    own = {
+        "FORGE_BATCH_SIZE_HINT": str(slot.batch_size),
+        # Ids of jobs overlap between queues; a tracker may serve several.
+        "FORGE_RUN": f"forge-{host.queue_id[:8]}-{attempt.fence.job_id}",
+    }
+    told = {**variables(attempt, spec, runner, device), **own}
     return replace(spec, env={**grant.spec["env"], **told})
 
 

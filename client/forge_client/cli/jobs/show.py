@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail
 from forge_schema.model.quantities import counted, duration_text, size_text
+from forge_schema.model.results import is_link
 from forge_schema.model.stored import Artifact
 
 from forge_client.cli.options.job_names import LAST, JobId
@@ -67,8 +68,10 @@ def show(context: typer.Context, job: JobId = LAST, form: FormatOption = Format.
         "job": detail, "metrics": metrics, "result": result, "artifacts": artifacts,
         "attempts": attempts, "events": events,
     }  # fmt: skip
+    hidden = {"step", "total", *(key for key, value in metrics.items() if is_link(value))}
     left = [
-        ("metrics", inline({k: v for k, v in metrics.items() if k not in {"step", "total"}})),
+        ("metrics", inline({k: v for k, v in metrics.items() if k not in hidden})),
+        *((key, value) for key, value in metrics.items() if is_link(value)),
         ("result", inline(result)),
         ("artifacts", _artifacts(job, artifacts)),
     ]

@@ -12,6 +12,7 @@ from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobDetail
+from forge_schema.model.results import is_link
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
@@ -71,11 +72,20 @@ class Told:
         done = self.job.progress if self.job.state == "running" else None
         return self.ran_s * (1 - done) / done if done else None
 
+    @cached_property
+    def metrics(self) -> list[Row]:
+        """Its last metrics."""
+        return Jobs(self.shared.database).last_metrics(self.job.job_id)
+
+    @property
+    def links(self) -> list[Row]:
+        """The addresses of its trackers' pages."""
+        return [row for row in self.metrics if is_link(row["value"])]
+
     @property
     def metric(self) -> Row | None:
         """Its last value of the metric that says most: a loss, or else the first by name."""
-        rows = Jobs(self.shared.database).last_metrics(self.job.job_id)
-        rows = [row for row in rows if isinstance(row["value"], float | int)]
+        rows = [row for row in self.metrics if isinstance(row["value"], float | int)]
         told = [row for row in rows if row["key"] not in COUNTERS]
         return min(told, key=lambda row: ("loss" not in row["key"], row["key"]), default=None)
 

@@ -1,0 +1,131 @@
+"""W&B and MLflow, the real libraries: all attempts of a job log to one run, whenever they die.
+
+FORGE_TEST_TORCH_BIN names an environment that has them; `make test-launchers` makes one. W&B runs
+offline, and MLflow keeps its runs in a file of SQLite.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from forge_schema.model.results import is_link
+from forge_worker.integrations import tracked
+
+WORKER = Path(__file__).parents[3] / "worker"
+BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
+NAME = "forge-0a1b2c3d-7"
+
+real = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
+
+MLFLOW = """
+import os, signal, mlflow
+from forge_worker.integrations.mlflow import start_run
+from mlflow import MlflowClient
+
+class Dies(MlflowClient):
+    def create_run(self, *given, **named):
+        super().create_run(*given, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+if os.environ["AT"] == "create":
+    mlflow.tracking.fluent.MlflowClient = Dies
+with start_run() as run:
+    mlflow.log_metric("loss", 0.5, step=1)
+    if os.environ["AT"] == "log":
+        os.kill(os.getpid(), signal.SIGKILL)
+found = MlflowClient().search_runs([run.info.experiment_id])
+experiment = mlflow.get_experiment(run.info.experiment_id)
+history = MlflowClient().get_metric_history(run.info.run_id, "loss")
+print([(one.info.run_name, one.info.status, one.data.params) for one in found],
+      experiment.name, len(history))
+"""
+WANDB = """
+from forge_worker.integrations.wandb import init
+run = init(project="digits")
+print(run.id, run.name, run.group, run.resumed, dict(run.config), run.disabled)
+run.log({"loss": 0.5})
+run.finish()
+"""
+
+
+def attempt(folder: Path, program: str, **given: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as an attempt of one job."""
+    told = {
+        "FORGE_RUN": NAME,
+        "FORGE_EXPERIMENT": "digits",
+        "FORGE_PARAMETERS": '{"lr": 0.1}',
+        "FORGE_METRICS_FILE": str(folder / "metrics"),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "HOME": str(folder),
+        "PYTHONPATH": str(WORKER),
+    }
+    return subprocess.run(
+        [f"{BIN}/python", "-W", "ignore", "-c", program],
+        cwd=folder,
+        env={**os.environ, **told, **given},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@real
+def test_attempts_that_die_leave_one_run_of_mlflow(tmp_path: Path) -> None:
+    for at in ("create", "log"):
+        died = attempt(tmp_path, MLFLOW, AT=at)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    done = attempt(tmp_path, MLFLOW, AT="")
+    assert done.stdout.splitlines()[-1:] == [
+        f"[('{NAME}', 'FINISHED', {{'lr': '0.1'}})] digits 2"
+    ], done.stderr
+    # A file has no page.
+    assert not (tmp_path / "metrics").exists()
+
+
+@real
+def test_rank_0_alone_logs_to_the_run_of_wandb(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = attempt(tmp_path, WANDB)
+        assert done.stdout.startswith(f"{NAME} {NAME} digits "), done.stderr
+        assert done.stdout.endswith("{'lr': 0.1} False\n")
+        # Offline, a run has no page.
+        assert not (tmp_path / "metrics").exists()
+    kept = sorted(tmp_path.glob("wandb/offline-run-*"))
+    other = attempt(tmp_path, WANDB, RANK="1")
+    assert other.stdout.endswith(" True\n"), other.stderr
+    assert sorted(tmp_path.glob("wandb/offline-run-*")) == kept
+    assert kept
+    assert all(path.name.endswith(NAME) for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("url", "reported"),
+    [
+        ("https://ann:secret@track.example:8080/#/runs/1", "https://track.example:8080/#/runs/1"),
+        ("http://localhost:5000/#/runs/1", "http://localhost:5000/#/runs/1"),
+        ("sqlite:///mlflow.db/#/runs/1", None),
+        (None, None),
+    ],
+)
+def test_link_has_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None, reported: str | None
+) -> None:
+    file = tmp_path / "metrics"
+    monkeypatch.setenv("FORGE_METRICS_FILE", str(file))
+    tracked.link("mlflow", url)
+    assert (json.loads(file.read_text())["mlflow"] if file.exists() else None) == reported
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, None, "", "javascript:alert(1)", "https:", "https://a b", 'https://a"b', "https://a\n"],
+)
+def test_only_addresses_of_pages_are_links(value: object) -> None:
+    assert is_link("https://wandb.ai/ann/digits/runs/1?x=1#y")
+    assert not is_link(value)
