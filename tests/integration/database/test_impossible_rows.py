@@ -256,6 +256,17 @@ IMPOSSIBLE = {
         "values_object",
         "a result that is no object",
     ): "INSERT INTO result VALUES (1, 1, 1, '[]', now())",
+    (
+        "notification_kind",
+        "a notification by fax",
+    ): "INSERT INTO notification (owner, name, kind, target, events, created_at)"
+    " VALUES ('ann', 'n', 'fax', 'x', '{}', now())",
+    (
+        "delivery_state",
+        "a message in a state that is none",
+    ): "INSERT INTO delivery (notification_id, event, subject, at, state, next_at)"
+    " VALUES (1, 'failed', 1, now(), 'lost', now())",
+    ("one_notifier", "a second notifier"): "INSERT INTO notifier (id) VALUES (2)",
     ("number_not_negative", "a test before the first"): TEST.format(-1, 0),
     ("seconds_not_negative", "a test that ended before it began"): TEST.format(0, -1),
     ("source_whole", "half a checkpoint to start from"): "UPDATE job SET source_job_id = 1",

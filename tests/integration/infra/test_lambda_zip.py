@@ -121,7 +121,8 @@ def test_whatever_our_code_imports_is_in_it(code: Path) -> None:
         for package in ("forge_functions", "forge_schema")
         for path in (code / package).rglob("*.py")
         for name in imported(ast.parse(path.read_text(encoding="utf-8")))
-        if not there(code, name)
+        # A process of its own reads Parquet, and a page says so where it cannot.
+        if not there(code, name) and name.partition(".")[0] != "pyarrow"
     }
     assert not lacking
 
