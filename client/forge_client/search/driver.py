@@ -7,11 +7,11 @@ told yet is told.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 from time import sleep
 from typing import Any
 
 from forge_schema.model.job import JobStatus
+from forge_schema.model.results import number_of, value_at
 from forge_schema.model.states import State
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -116,8 +116,8 @@ class Driver:
             more = len(lines) == PAGE
             for line in lines:
                 self._read[job_id] = (line.token, line.number)
-                value: Any = line.values.get(self._plan.metric)
-                if line.step is None or int(line.step) <= last or not _is_number(value):
+                value = number_of(line.values.get(self._plan.metric))
+                if line.step is None or int(line.step) <= last or value is None:
                     continue
                 last = int(line.step)
                 trial.report(value, last)
@@ -154,13 +154,12 @@ class Driver:
 
     def _value(self, job_id: int) -> float | None:
         """Return the metric in the job's result, else the last that it reported."""
-        found: Any = self._backend.findings.result(job_id).values
-        for key in self._plan.metric.split("."):
-            found = found.get(key) if isinstance(found, dict) else None
-        if not _is_number(found):
-            last = self._backend.findings.last_metrics(job_id)
-            found = next((one.value for one in last if one.key == self._plan.metric), None)
-        return float(found) if _is_number(found) else None
+        findings, metric = self._backend.findings, self._plan.metric
+        found = number_of(value_at(findings.result(job_id).values, metric))
+        if found is not None:
+            return found
+        last = findings.last_metrics(job_id)
+        return number_of(next((one.value for one in last if one.key == metric), None))
 
     def _keep_within_budget(self, trials: list[FrozenTrial], running: list[FrozenTrial]) -> None:
         """Once the budget is used up, stop the jobs that run; no others begin."""
@@ -202,11 +201,6 @@ class Driver:
             sum(one.held_s for one in attempts),
             sum(one.cost or 0.0 for one in attempts),
         )
-
-
-def _is_number(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and isfinite(value)  # type: ignore[arg-type]
 
 
 def best(search: Search) -> dict[str, Any] | None:

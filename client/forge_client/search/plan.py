@@ -1,9 +1,10 @@
 """What a search was asked for; it is kept with the study, so that another process can go on."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
+from math import prod
 from typing import Any, Self
 
+from forge_schema.model.results import number_of
 from pydantic import BaseModel, ConfigDict
 
 from forge_client.errors import ClientError
@@ -48,7 +49,7 @@ class Range(BaseModel):
         }
         if dots != ".." or set(options) - {"log", "step"}:
             raise ValueError("it is not LOW..HIGH")
-        if not (_number(low) and _number(high) and low < high):  # type: ignore[operator]
+        if number_of(low) is None or number_of(high) is None or not low < high:  # type: ignore[operator]
             raise ValueError("LOW must be a number below HIGH")
         found = cls(low=low, high=high, **options)  # type: ignore[arg-type]
         if found.log and (found.low <= 0 or found.step is not None):
@@ -165,10 +166,6 @@ def choices(matrix: Matrix) -> dict[str, list[Scalar]]:
     if TRIAL in matrix:
         raise _wrong(f"{TRIAL!r} cannot be a parameter", "it is the number of the trial")
     return {name: [one.value for one in values] for name, values in matrix.items()}
-
-
-def _number(value: Scalar) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _wrong(message: str, hint: str) -> ClientError:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from math import isfinite
 from typing import Any, Literal
 
 from pydantic import Field
@@ -191,12 +192,7 @@ class Run(Record):
     def _of(self, table: str, key: str) -> Any:  # noqa: ANN401 - as above
         if table == "metrics":
             return self._measured(key)
-        found: Any = (self.parameters if table == "parameters" else self.result) or {}
-        if key in found:
-            return found[key]
-        for part in key.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        return found
+        return value_at(self.parameters if table == "parameters" else self.result, key)
 
     def _measured(self, key: str) -> float | None:
         if measured := self.metrics.get(key):
@@ -218,6 +214,20 @@ class Experiment(Record):
     experiment: str
     job_id: int
     submitted_at: datetime
+
+
+def value_at(values: object, path: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return what `a.b` names in an object: its own key of that name, else `b` in its `a`."""
+    keys = [path] if isinstance(values, Mapping) and path in values else path.split(".")
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
+
+
+def number_of(value: object) -> float | None:
+    """Return a JSON value as a number; None if it is none, or not finite."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and isfinite(value) else None  # type: ignore[arg-type]
 
 
 def lower_is_better(key: str) -> bool:
@@ -242,6 +252,13 @@ def _rank(value: object) -> tuple[int, Any]:
 def columns_of(runs: Iterable[Run], table: str) -> list[str]:
     """Return the keys that any run has in its parameters, metrics or result."""
     return list(dict.fromkeys(key for run in runs for key in getattr(run, table) or {}))
+
+
+def measured(runs: list[Run]) -> list[str]:
+    """Return the metrics of runs that are no parameters, those with the shortest names first."""
+    given = columns_of(runs, "parameters")
+    keys = [key for key in columns_of(runs, "metrics") if key not in given]
+    return sorted(keys, key=lambda key: (len(key), key))
 
 
 def differing(runs: list[Run]) -> list[str]:

@@ -44,6 +44,10 @@ class Caller:
         """The owner whose jobs the caller sees; None for all owners."""
         return None if self.admin else self.owner
 
+    def sees(self, owner: str | None) -> bool:
+        """Tell whether the caller sees an owner's jobs; None is whatever the caller sees."""
+        return self.admin or owner in {None, self.owner}
+
     def may(self, role: Role) -> bool:
         """Tell whether the caller has this role or a higher one."""
         return RANK[self.role] >= RANK[role]

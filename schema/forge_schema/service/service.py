@@ -115,8 +115,7 @@ class Service(Scheduling):
         wanted: Filter | None = parse(query).seen_by(self.caller.owner)
         if states is not None and wanted is not None:
             wanted = wanted.within(job_states(states))
-        hidden = self.caller.scope is not None and owner not in {None, self.caller.owner}
-        if wanted is None or hidden:
+        if wanted is None or not self.caller.sees(owner):
             return []
         whose = self.caller.scope or owner
         rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)

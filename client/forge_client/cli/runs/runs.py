@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 from forge_schema.model.quantities import counted
-from forge_schema.model.results import FIELDS, Run, columns_of, differing
+from forge_schema.model.results import FIELDS, Run, columns_of, differing, measured
 
 from forge_client.cli.options.selection import Query
 from forge_client.cli.options.session import settings_of
@@ -116,13 +116,10 @@ WRITTEN: dict[str, tuple[str, Callable[[Run], object]]] = {
 
 def _columns(found: list[Run]) -> list[str]:
     """Return the columns that tell runs apart: of metrics, the last and the best value."""
-    given = columns_of(found, "parameters")
-    keys = [key for key in columns_of(found, "metrics") if key not in given]
-    measured = sorted(keys, key=lambda key: (len(key), key))[:METRICS]
     return [
         *("job_id", "name", "state"),
         *differing(found),
-        *(column for key in measured for column in (key, f"{key}.best")),
+        *(column for key in measured(found)[:METRICS] for column in (key, f"{key}.best")),
         *columns_of(found, "result")[:RESULTS],
         *("seconds", "cost", "revision"),
     ]

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from statistics import fmean, median, stdev
 from typing import Any
 
-from forge_schema.model.results import SweepPoint
+from forge_schema.model.results import SweepPoint, number_of, value_at
 
 from forge_client.errors import ClientError
 
@@ -127,19 +126,8 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
 
 def value_of(point: SweepPoint, metric: str) -> float | None:
     """Return the metric of a point; None if it has none."""
-    value: Any = getattr(point, metric) if metric in MEASURED else point.result
-    if metric not in MEASURED:
-        for key in _path(value, metric):
-            value = value.get(key) if isinstance(value, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return None
-    return float(value)
-
-
-def _path(result: Any, metric: str) -> list[str]:  # noqa: ANN401 - any JSON value
-    # A key that contains dots itself takes precedence over a path with these dots.
-    whole = isinstance(result, Mapping) and metric in result
-    return [metric] if whole else metric.split(".")
+    own = metric in MEASURED
+    return number_of(getattr(point, metric) if own else value_at(point.result, metric))
 
 
 def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str, Any]:

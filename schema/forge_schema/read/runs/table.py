@@ -45,7 +45,7 @@ def runs(
     found = [Run.model_validate(rows[job_id]) for job_id in ids if job_id in rows]
     if how.sort is not None:
         found = in_order(found, how.sort, descending=how.descending)[: how.count]
-    return found if how.curve is None else _with_curves(database, found, how.curve)
+    return found if how.curve is None else outlined(database, found, how.curve)
 
 
 def experiments(database: Database, owner: str | None) -> list[Experiment]:
@@ -54,7 +54,8 @@ def experiments(database: Database, owner: str | None) -> list[Experiment]:
     return [Experiment.model_validate(row) for row in rows]
 
 
-def _with_curves(database: Database, found: list[Run], key: str) -> list[Run]:
+def outlined(database: Database, found: list[Run], key: str) -> list[Run]:
+    """Return runs with the outline of a metric."""
     ids = [run.job_id for run in found]
     rows = database.rows("run_curves", again=True, job_ids=ids, key=key, points=POINTS)
     curves = {row["job_id"]: _outline(row) for row in rows}

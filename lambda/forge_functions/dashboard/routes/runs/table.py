@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
-from forge_schema.model.results import Experiment, Run, columns_of, differing, flat
+from forge_schema.model.results import Experiment, Run, columns_of, differing, flat, measured
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.jobs import Listed
@@ -40,15 +40,10 @@ class Table(Listed):
         """The runs; none if the filter is invalid."""
         if self.fault:
             return []
-        found = self._read(None)
-        self.drawn = next(iter(self._measured(found)), None)
-        return self._read(self.drawn) if found and self.drawn else found
-
-    def _read(self, curve: str | None) -> list[Run]:
         findings = self.shared.service(self.who).findings
-        return findings.runs(
-            self.text, sort=self.sort, descending=self.down, count=self.most, curve=curve
-        )
+        found = findings.runs(self.text, sort=self.sort, descending=self.down, count=self.most)
+        self.drawn = next(iter(measured(found)), None)
+        return findings.outlined(found, self.drawn) if self.drawn else found
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -58,7 +53,7 @@ class Table(Listed):
     @cached_property
     def metrics(self) -> list[str]:
         """The metrics with the shortest names."""
-        return self._measured(self.runs)
+        return measured(self.runs)[:METRICS]
 
     @cached_property
     def results(self) -> list[str]:
@@ -103,19 +98,11 @@ class Table(Listed):
     def outline(run: Run) -> str:
         """Return the points of a run's small curve."""
         values = run.curve or []
-        least, extent = (
-            min(values, default=0.0),
-            max(values, default=0.0) - min(values, default=0.0),
-        )
+        least = min(values, default=0.0)
+        extent = max(values, default=0.0) - least
         across = WIDTH / max(len(values) - 1, 1)
         heights = [HEIGHT - 1 - (v - least) / (extent or 1) * (HEIGHT - 2) for v in values]
         return " ".join(f"{n * across:.1f},{y:.1f}" for n, y in enumerate(heights))
-
-    @staticmethod
-    def _measured(runs: list[Run]) -> list[str]:
-        given = columns_of(runs, "parameters")
-        keys = [key for key in columns_of(runs, "metrics") if key not in given]
-        return sorted(keys, key=lambda key: (len(key), key))[:METRICS]
 
 
 @router.get("")
