@@ -65,7 +65,6 @@ def address(shared: Services, begun: Begun, back: str) -> str:
     Raises:
         Refused: 503 if the issuer does not answer.
     """
-    digest = hashlib.sha256(begun.verifier.encode()).digest()
     said = {
         "response_type": "code",
         "client_id": shared.settings.oidc_client_id,
@@ -73,11 +72,17 @@ def address(shared: Services, begun: Begun, back: str) -> str:
         "scope": SCOPES,
         "state": begun.state,
         "nonce": begun.nonce,
-        "code_challenge": urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge": challenge_of(begun.verifier),
         "code_challenge_method": "S256",
     }
     at = shared.issuer.sign_on.endpoint("authorization_endpoint")
     return f"{at}{'&' if '?' in at else '?'}{urlencode(said)}"
+
+
+def challenge_of(verifier: str) -> str:
+    """Return the challenge of a verifier (PKCE, S256)."""
+    digest = hashlib.sha256(verifier.encode("utf-8", "replace")).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> Person | None:

@@ -1,14 +1,13 @@
 """Codes that `forge login` exchanges for a session of its own, once and within five minutes."""
 
-import hashlib
 import hmac
 import re
-from base64 import urlsafe_b64encode
 
 from forge_schema.access.sessions import Sessions
 from forge_schema.database.pool import Row
 
 from forge_functions.auth import short_token
+from forge_functions.auth.sign_on import challenge_of
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.services import Services
 
@@ -38,12 +37,6 @@ def use(shared: Services, code: str, verifier: str) -> Row | None:
     once = {"key_id": found["id"], "nonce": said[3], "sent": sent, "window": LASTS_S}
     row = shared.database.one("use_nonce", **once)
     return found if row and row["fresh"] and row["taken"] else None
-
-
-def challenge_of(verifier: str) -> str:
-    """Return the challenge of a verifier (PKCE, S256)."""
-    digest = hashlib.sha256(verifier.encode("utf-8", "replace")).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _seal(shared: Services, session: str, sent: int, version: str, challenge: str) -> str:
