@@ -34,19 +34,24 @@ def server_url(text: str) -> str:
     Raises:
         ValueError: it is not one. The message does not quote it, because it may hold a password.
     """
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or re.search(r"\s", text):
+    if not is_http(text) or re.search(r"\s", text):
         raise ValueError("write a server's URL as https://forge.example or http://host:8900")
+    parts = urlsplit(text)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(
             "a server's URL has no user, question mark or #;"
             " the key or the token is a setting of its own"
         )
     return text.rstrip("/")
+
+
+def is_http(text: str) -> bool:
+    """Tell whether a text is a URL of http or https with a host."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def in_the_clear(url: str) -> bool:

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.http_client import is_http
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.notifications import (
@@ -223,13 +224,9 @@ def _check_target(wanted: NotificationRequest) -> None:
     if wanted.kind is NotificationKind.EMAIL:
         _check_address(wanted.target)
         return
-    try:
-        parts = urlsplit(wanted.target)
-        valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        valid = False
+    url = wanted.target
     # Nothing that could break a line of the request.
-    if not valid or "@" in urlsplit(wanted.target).netloc or not _is_plain(wanted.target):
+    if not is_http(url) or "@" in urlsplit(url).netloc or not _is_plain(url):
         raise NotificationInvalid(
             "the target of a webhook is a URL without a user",
             hint="write it as https://hooks.example/path",

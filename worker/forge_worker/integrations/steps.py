@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from forge_worker import job
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 KEPT = 2
 
 
-class Saver:
+class Saver(ABC):
     """Saves and loads the state in a folder; of several processes, all call each method."""
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the state into the folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, folder: Path) -> None:
         """Read the state from the folder."""
-        raise NotImplementedError
 
     def agreed(self, *, asked: bool) -> bool:
         """Return whether any process is asked to stop; waits for all of them."""

@@ -16,7 +16,7 @@ from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import opened
-from forge_worker.job_io.tensorboard.event_files import EventFiles
+from forge_worker.job_io.tensorboard.event_files import PROGRESS, EventFiles
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
@@ -27,7 +27,6 @@ LINE_BYTES = 64 << 10
 EVENTS_S = 10.0
 # The job's own lines; an event file is its number plus one.
 OWN = 0
-PROGRESS = {"step", "total", "progress"}
 
 log = structlog.get_logger(__name__)
 

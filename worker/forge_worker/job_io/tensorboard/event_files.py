@@ -22,7 +22,7 @@ LOOKED_AT = 20_000
 BATCH = 500
 RECORDS = 20_000
 # They mean progress in a line of metrics.
-RESERVED = ("step", "total", "progress")
+PROGRESS = {"step", "total", "progress"}
 
 
 class EventFiles:
@@ -76,7 +76,7 @@ class EventFiles:
         """Return a tag, after the name of its folder if that is not the first file's."""
         folder = self._found[number][1][:-1]
         first = self._found.get(0)
-        alone = first is not None and first[1][:-1] == folder and tag not in RESERVED
+        alone = first is not None and first[1][:-1] == folder and tag not in PROGRESS
         return tag if alone else f"{folder[-1] if folder else 'tensorboard'}/{tag}"
 
     def _new(self) -> Iterator[tuple[Path, Parts, stat_result]]:
