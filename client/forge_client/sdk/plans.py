@@ -8,6 +8,7 @@ from forge_schema.model.job import Schedule, Template
 from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 
 from forge_client.backend import Backend
+from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import Sender, packed, requests
@@ -141,7 +142,14 @@ class Plans:
             ClientError: the target, an event or the query is invalid.
         """
         targets = {"webhook": webhook, "slack": slack, "email": email}
-        ((kind, target),) = [one for one in targets.items() if one[1] is not None]
+        given = [(kind, target) for kind, target in targets.items() if target is not None]
+        if len(given) != 1:
+            raise ClientError(
+                "a notification has exactly one target",
+                hint="give one of webhook, slack and email",
+                code="option_invalid",
+            )
+        ((kind, target),) = given
         wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
         chosen = {} if events is None else {"events": list(events)}
         return self.backend.notifications.keep(name, {**wanted, **chosen})
