@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from support.cloud.instance import ROLE_ID
 from support.http.server import server_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
@@ -76,13 +78,17 @@ def offered(tmp_path: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A function's variables, with a database that refuses connections, and the tests' own log."""
     monkeypatch.setenv("FORGE_DATABASE_URL", NOWHERE)
     monkeypatch.setenv("FORGE_STORE_URL", tmp_path.as_uri())
     monkeypatch.setenv("FORGE_SERVER_SECRET", "0123456789abcdef" * 4)
     monkeypatch.setenv("FORGE_ENROL_ROLE", ROLE_ID)
     monkeypatch.setattr("forge_functions.handlers.lambda_handler.configure_log", lambda *_: None)
+    yield
+    # A handler makes this thread's loop, which the next test to set another would leave unclosed.
+    asyncio.get_event_loop().close()
+    asyncio.set_event_loop(None)
 
 
 def handler_of(function: str) -> Any:  # noqa: ANN401  whatever the module has
