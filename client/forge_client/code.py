@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import zstandard
-from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
+from forge_schema.model.bundles import MOST_LIST_BYTES, name_fault, segments_in
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
@@ -21,6 +21,9 @@ from forge_client.project.environment.locks import DIGEST
 from forge_client.project.environment.settled import WRITTEN
 from forge_client.project.forge_toml import Project
 from forge_client.project.git import UNCOMMITTED
+
+# Pythons before 3.11.4 have no filters, as Debian's.
+FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
@@ -138,9 +141,23 @@ def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:
                 ) as data,
                 tarfile.open(mode="r|", fileobj=data) as tar,
             ):
-                tar.extractall(folder, filter="data")
+                tar.extractall(folder, _sound(tar), **FILTER)  # noqa: S202 - only sound ones
         except (tarfile.TarError, zstandard.ZstdError) as error:
             raise corrupt(f"the code of job {job_id}") from error
+
+
+def _sound(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the entries of a bundle, none of which leads out of its folder, owns or links.
+
+    Raises:
+        tarfile.ReadError: there is one that no bundle has.
+    """
+    for entry in tar:
+        if not (entry.isreg() or entry.isdir()) or name_fault(entry.name):
+            raise tarfile.ReadError(f"{entry.name!r} is no file of a bundle")
+        entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, "", ""
+        entry.mode = (entry.mode | 0o600) & 0o755
+        yield entry
 
 
 def _fetched(backend: Backend, job_id: int, digest: str, folder: Path) -> Sequence[Path]:
