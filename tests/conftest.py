@@ -20,6 +20,7 @@ from support.database import postgres
 from support.services import require
 from support.waiting import Eventually
 from support.waiting import eventually as wait_until
+from support.warm import process as warm
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -137,10 +138,23 @@ def _one_first(workerinput: dict[str, Any]) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all test processes of this run."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep no lock of an earlier run."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_programs(shared: Path) -> None:
+    """Fork our programs from the same processes as the other test processes do."""
+    warm.share(shared)
 
 
 @pytest.fixture
