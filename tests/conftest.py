@@ -164,19 +164,24 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
+def postgres_server(shared: Path) -> Iterator[postgres.Server]:
     """The server of this test process: embedded, or that of $FORGE_TEST_POSTGRES_BIN."""
     chosen = os.environ.get("FORGE_TEST_POSTGRES_BIN")
-    with postgres.running(Path(chosen) if chosen else None) as server:
+    binaries = Path(chosen) if chosen else None
+    data = postgres.kept(shared / "postgres.tar", binaries, _make_template)
+    with postgres.running(binaries, data) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
-def template_database(postgres_server: postgres.Server) -> str:
-    """Name of a migrated database, made once and copied for each test."""
-    from forge_schema.database.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
+def _make_template(server: postgres.Server) -> None:
+    from forge_schema.database.migrate import upgrade  # noqa: PLC0415  one process does so
 
-    upgrade(postgres_server.create_template(TEMPLATE))
+    upgrade(server.create_template(TEMPLATE))
+
+
+@pytest.fixture(scope="session")
+def template_database() -> str:
+    """Name of a migrated database, made once for all test processes and copied for each test."""
     return TEMPLATE
 
 
