@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from forge_client.project.bundle import pack
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import Checkpoint, MetricLine
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
+from forge_schema.storage import keys
 from support.http.guest import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import httpx
     from support.http.api import Api
@@ -327,3 +330,43 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     alone = ann.page("/compare?job=1")
     assert "Different" not in alone
     assert "forge diff" not in alone
+    assert "cannot be read" in shown
+
+
+def with_code(api: Api, folder: Path, owner: str = "ann", **files: bytes | str) -> int:
+    """Submit a job with code, and return its id."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    bundle = pack(folder, folder.with_suffix(".tar.zst"), limit_bytes=1 << 30)
+    api.services.store.put_file(keys.bundle(bundle.digest), bundle.path)
+    Uploads(api.rig.database).add(owner, bundle.digest)
+    return api.rig.submit(owner=owner, bundle_digest=bundle.digest)
+
+
+def test_the_comparison_shows_how_code_differs(api: Api, ann: Guest, tmp_path: Path) -> None:
+    evil, large = f"{EVIL}.py", bytes(300_000)
+    before = {"train.py": "import net\nlr = 0.1\n", "weights": b"\xff", "data": large, "same": ""}
+    after = {
+        "train.py": "import net\nlr = 0.2\n",
+        "weights": b"\xfe",
+        "data": large[1:],
+        "same": "",
+    }
+    first = with_code(api, tmp_path / "a", **before)
+    second = with_code(api, tmp_path / "b", **after, **{evil: EVIL})
+    shown = ann.page(f"/compare?job={first}&job={second}")
+    assert EVIL not in shown
+    code = shown[shown.index('id="code"') :]
+    said = html.unescape(re.sub("<[^>]+>", "", code))
+    assert (
+        "--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n import net\n-lr = 0.1\n+lr = 0.2" in said
+    )
+    assert f"+++ b/{evil}\n@@ -0,0 +1 @@\n+{EVIL}" in said
+    assert "Binary file weights differs" in said
+    assert re.search(r"data\s+It is too large to be compared here", said)
+    assert "same" not in re.findall(r"<summary[^>]*>([^<]+)", code)
+    # Code is shown only to those who see both jobs.
+    his = with_code(api, tmp_path / "c", "bob", notes="his")
+    assert ann.http.get(f"/compare?job={first}&job={his}").status_code == 404
