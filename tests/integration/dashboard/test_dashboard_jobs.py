@@ -305,6 +305,18 @@ def test_runs_are_sorted_by_any_column_and_saved(api: Api, ann: Guest) -> None:
     ]
 
 
+def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
+    worker = api.rig.worker()
+    for loss in (0.5, 0.25):
+        api.rig.submit(owner="ann")
+        grant = worker.claim_one()
+        lines = [MetricLine(n, n, {"acc": 0.9, "loss": loss / (n + 1), EVIL: 1}) for n in (0, 1)]
+        assert api.rig.records.add_metrics(grant.fence, lines)
+    api.rig.finish(grant)
+    shown = re.findall(r'class="note mono">([^<]+)', ann.page("/jobs?part=rows"))
+    assert shown == ["loss 0.25"]
+
+
 def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     digests = ("a" * 64, "b" * 64)
     for lr, digest in zip((0.1, 0.2), digests, strict=True):
@@ -327,10 +339,10 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     ]
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
+    assert "cannot be read" in shown
     alone = ann.page("/compare?job=1")
     assert "Different" not in alone
     assert "forge diff" not in alone
-    assert "cannot be read" in shown
 
 
 def with_code(api: Api, folder: Path, owner: str = "ann", **files: bytes | str) -> int:
