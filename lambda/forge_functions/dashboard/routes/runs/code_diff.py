@@ -119,9 +119,9 @@ def compared(before: Mapping[str, Held], after: Mapping[str, Held]) -> CodeDiff:
 def _changed(
     name: str, before: Held | None, after: Held | None, room: int, late: Callable[[], bool]
 ) -> Changed:
-    old, new = (one and one.content for one in (before, after))
-    if any(one is not None and one.content is None for one in (before, after)):
+    if any(one and one.content is None for one in (before, after)):
         return Changed(name, [], cut=True)
+    old, new = (one.content if one else None for one in (before, after))
     try:
         lines = [*islice(differences(name, old, new, late=late), room + 1)]
     except TooDifferent:
