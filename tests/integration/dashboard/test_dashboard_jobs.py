@@ -20,7 +20,7 @@ from forge_schema.storage import keys
 from support.http.guest import Guest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import httpx
@@ -345,12 +345,12 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     assert "forge diff" not in alone
 
 
-def with_code(api: Api, folder: Path, owner: str = "ann", **files: bytes | str) -> int:
+def with_code(api: Api, folder: Path, files: Mapping[str, bytes], owner: str = "ann") -> int:
     """Submit a job with code, and return its id."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.write_bytes(content)
     bundle = pack(folder, folder.with_suffix(".tar.zst"), limit_bytes=1 << 30)
     api.services.store.put_file(keys.bundle(bundle.digest), bundle.path)
     Uploads(api.rig.database).add(owner, bundle.digest)
@@ -359,15 +359,10 @@ def with_code(api: Api, folder: Path, owner: str = "ann", **files: bytes | str) 
 
 def test_the_comparison_shows_how_code_differs(api: Api, ann: Guest, tmp_path: Path) -> None:
     evil, large = f"{EVIL}.py", bytes(300_000)
-    before = {"train.py": "import net\nlr = 0.1\n", "weights": b"\xff", "data": large, "same": ""}
-    after = {
-        "train.py": "import net\nlr = 0.2\n",
-        "weights": b"\xfe",
-        "data": large[1:],
-        "same": "",
-    }
-    first = with_code(api, tmp_path / "a", **before)
-    second = with_code(api, tmp_path / "b", **after, **{evil: EVIL})
+    files = {"train.py": b"import net\nlr = 0.1\n", "weights": b"\xff", "data": large, "same": b""}
+    first = with_code(api, tmp_path / "a", files)
+    files |= {"train.py": b"import net\nlr = 0.2\n", "weights": b"\xfe", "data": large[1:]}
+    second = with_code(api, tmp_path / "b", files | {evil: EVIL.encode()})
     shown = ann.page(f"/compare?job={first}&job={second}")
     assert EVIL not in shown
     code = shown[shown.index('id="code"') :]
@@ -380,5 +375,5 @@ def test_the_comparison_shows_how_code_differs(api: Api, ann: Guest, tmp_path: P
     assert re.search(r"data\s+It is too large to be compared here", said)
     assert "same" not in re.findall(r"<summary[^>]*>([^<]+)", code)
     # Code is shown only to those who see both jobs.
-    his = with_code(api, tmp_path / "c", "bob", notes="his")
+    his = with_code(api, tmp_path / "c", files, "bob")
     assert ann.http.get(f"/compare?job={first}&job={his}").status_code == 404

@@ -68,7 +68,7 @@ class Listed:
         return [] if self.fault else self.page.jobs
 
     @cached_property
-    def metrics(self) -> dict[int, tuple[str, float]]:
+    def newest(self) -> dict[int, tuple[str, float]]:
         """The last value of the metric that says most, of those that run."""
         running = [job["job_id"] for job in self.jobs if job["state"] == State.RUNNING]
         last = Jobs(self.shared.database).last_numbers(running) if running else {}
