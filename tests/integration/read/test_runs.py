@@ -47,6 +47,17 @@ def ran(rig: Rig, lr: float, losses: list[float], **more: Any) -> int:  # noqa: 
     return job
 
 
+def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:
+    rig.submit()
+    for losses, reason in (([9, 8, 7, 6], Reason.PREEMPTED), ([5, 4], Reason.SUCCEEDED)):
+        grant = rig.worker().claim_one()
+        lines = [MetricLine(n, n, {"step": n, "loss": loss}) for n, loss in enumerate(losses)]
+        assert rig.records.add_metrics(grant.fence, lines)
+        rig.finish(grant, reason)
+    (listed,) = rig.jobs.jobs()
+    assert listed["metrics"] == {"loss": 4}
+
+
 @pytest.fixture
 def three(rig: Rig) -> list[int]:
     """Three runs of one experiment, and a job of another."""
