@@ -79,6 +79,7 @@ def run(
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
     name: o.NameOption = None,
+    experiment: o.ExperimentOption = None,
     gpu: o.GpuOption = None,
     cpus: o.CpusOption = None,
     memory: o.MemoryOption = None,
@@ -104,8 +105,8 @@ def run(
     require_extra("optuna", "search", "search")
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        "name": name or project.name or called(folder), "gpus": gpu, "cpus": cpus,
-        "memory": memory, "image": image, "labels": labels(label or []),
+        "name": name or project.name or called(folder), "experiment": experiment,
+        "gpus": gpu, "cpus": cpus, "memory": memory, "image": image, "labels": labels(label or []),
         "env": environment(env or []), "secrets": secret,
         "requirements": o.requirements(requirements, no_install=no_install),
         "timeout": timeout, "queue": queue, "priority": priority, "command": command_of(context),
