@@ -10,6 +10,7 @@ from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
@@ -141,7 +142,9 @@ def run(
 
 def resume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's whole name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
+    ],
     storage: StorageOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -153,7 +156,7 @@ def resume(
 
         from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
 
-        _drive(backend, Search.known(kept, name), form)
+        _drive(backend, Search.known(kept, whole_name(backend, name, settings.job_owner)), form)
 
 
 def _storage(settings: Settings, url: str | None) -> "BaseStorage":

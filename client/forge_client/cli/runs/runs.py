@@ -9,7 +9,7 @@ import typer
 from forge_schema.model.quantities import counted
 from forge_schema.model.results import FIELDS, Run, columns_of, differing, measured
 
-from forge_client.cli.options.selection import Query
+from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.runs.export import export
 from forge_client.cli.show import narration, output
@@ -69,6 +69,9 @@ def runs(
         read = backend.findings.runs
         text = " ".join(query or ())
         found = read(text, owner=owner, sort=sort, descending=descending, count=most)
+        nothing = "no jobs yet"
+        if not found and (query or owner):
+            nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
         shown = columns.split(",") if columns else _columns(found)
         drawn = metric or _first_measured(found, shown)
         if drawn and found and form is Format.TABLE and not (by or to):
@@ -85,7 +88,7 @@ def runs(
             found, [_column(one) for one in [*shown, *(["curve"] * bool(drawn))]], form, DROP
         )
     else:
-        narration.say("no job matches" if query or owner else "no jobs yet")
+        narration.say(nothing)
 
 
 def sparkline(values: list[float]) -> str:

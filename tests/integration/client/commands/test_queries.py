@@ -69,6 +69,22 @@ def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> N
     assert (again.returncode, again.stderr) == (0, "no unfinished job matches; nothing to cancel\n")
 
 
+@pytest.mark.parametrize("act", [("ps",), ("runs",), ("cancel", "-y")], ids=lambda act: act[0])
+def test_a_query_that_finds_nothing_says_what_the_start_of_the_name_would(
+    act: tuple[str, ...], forge: Command, rig: Rig
+) -> None:
+    rig.submit_many(3, name="tiny-1", owner="ann", sweep="tiny-1a2b", experiment="tiny-x")
+    rig.submit(name="other", owner="ann", sweep="tiny-3c4d")
+    for query, said in (
+        ("sweep:tiny", "'sweep:tiny*' would match 4 jobs"),
+        ("name:tiny sweep:tiny", "'name:tiny* sweep:tiny*' would match 3 jobs"),
+        ("experiment:tiny,no", "'experiment:tiny*,no*' would match 3 jobs"),
+    ):
+        assert f"job matches; {said}" in " ".join(forge(*act, *query.split()).stderr.split())
+    for query in ("sweep:huge", "sweep:iny*", "nowhere", "sweep:tiny state:running"):
+        assert "would match" not in forge(*act, *query.split()).stderr
+
+
 def test_only_failed_jobs_are_retried(forge: Command, rig: Rig) -> None:
     dead, over = rig.submit_many(2, name="x", owner="ann", max_failures=0)
     for grant, reason in zip(rig.worker().claim(2), ("exit_code", "succeeded"), strict=True):
