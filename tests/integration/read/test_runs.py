@@ -105,7 +105,7 @@ def test_the_view_has_a_row_for_each_run(rig: Rig, three: list[int]) -> None:
 def test_runs_are_shown_and_exported(rig: Rig, tmp_path: Path, three: list[int]) -> None:
     forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL="file:///nowhere")
     table = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
-    shown = "lr loss loss.best accuracy TIME COST REVISION CURVE"
+    shown = "lr loss loss.best result.accuracy TIME COST REVISION CURVE"
     assert [one for one in shown.split() if one not in table[0].split()] == []
     assert "▁" in table[1]
     assert [int(line.split()[0]) for line in table[1:]] == three

@@ -123,7 +123,7 @@ def _columns(found: list[Run]) -> list[str]:
         *("job_id", "name", "state"),
         *differing(found),
         *(column for key in measured(found)[:METRICS] for column in (key, f"{key}.best")),
-        *columns_of(found, "result")[:RESULTS],
+        *(f"result.{key}" for key in columns_of(found, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
     ]
 
