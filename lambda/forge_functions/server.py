@@ -88,6 +88,9 @@ ROUTERS = (
 EXIT_USAGE = 2
 # Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10
+# How long a connection may rest between requests: longer than clients and proxies keep one, or a
+# request can meet the server's end of it. httpx keeps them for 5 s, most load balancers for 60.
+KEEP_ALIVE_S = 75
 BACKLOG = 2048
 # Where TLS is ours; a proxy that has it may say so itself.
 HSTS = [("Strict-Transport-Security", "max-age=31536000")]
@@ -183,6 +186,7 @@ def serve(settings: Settings) -> None:
         access_log=False,
         server_header=False,
         headers=HSTS if settings.tls_cert else None,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
         http=GuardedProtocol,
         ws_max_size=MOST_BYTES,
