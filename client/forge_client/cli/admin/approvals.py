@@ -78,7 +78,8 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
     for at in range(0, len(jobs), PAGE):
         for name, count in backend.admin.approve(jobs[at : at + PAGE]).items():
             counts[name] += count
-    narration.say(f"{counts['approved']} approved")
+    if counts["approved"]:
+        narration.say(f"{counts['approved']} approved")
     if counts["unasked"]:
         were = "was" if counts["unasked"] == 1 else "were"
         narration.say(f"{counts['unasked']} {were} not waiting for approval", style="yellow")

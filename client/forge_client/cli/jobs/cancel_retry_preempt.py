@@ -97,6 +97,9 @@ def _cancel_sweep(backend: Backend, start: str, *, yes: bool) -> None:
     sweep = whole_name(backend, start, None)
     if sweep != start:
         found = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED_STATES)
+        if not found:
+            narration.say(f"{sweep} has no unfinished job; nothing to cancel")
+            return
         confirm(found, "cancel", yes=yes)
     done = backend.findings.cancel_sweep(sweep)
     narration.say(f"{sweep}: {_cancelled(done.cancelled, done.running)}")

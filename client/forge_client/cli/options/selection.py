@@ -11,7 +11,7 @@ from forge_schema.job_filter import parse
 from forge_schema.model.admin import AwaitingApproval
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import State
+from forge_schema.model.states import State, StateWord
 
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
@@ -85,8 +85,13 @@ def wider(
     states: Sequence[str] | None = None,
     before: int | None = None,
 ) -> str:
-    """Return a hint for a query that no job matches, if names that begin as it says would."""
+    """Return a hint for a query that no job matches, if names that begin as it says would.
+
+    A word that is a state is one, if no job has it in its name.
+    """
     said = parse(" ".join(words))
+    if state := next((word for word in said.words if word in set(StateWord)), None):
+        return f"; for the state, write state:{state}"
     begun = said
     for key in NAMED:
         names = (name if name.endswith("*") else f"{name}*" for name in said.values(key))

@@ -18,6 +18,7 @@ from forge_client.cli.show.submitted import uploaded
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
 from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import from_options, from_toml, sweep_name
 from forge_client.project.submission import called
@@ -181,7 +182,14 @@ def _drive(backend: Backend, search: "Search", form: Format) -> None:
 
     sweep = search.plan.sweep
     narration.say(f"search {sweep}; if this process ends: `forge sweep resume {sweep}`")
-    Driver(backend, search, narration.say).run()
+    try:
+        Driver(backend, search, narration.say).run()
+    except KeyboardInterrupt:
+        narration.say(
+            f"the jobs that run continue; `forge sweep resume {sweep}` resumes the search,"
+            f" `forge cancel --sweep {sweep}` ends its jobs"
+        )
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     found = best(search)
     states: dict[str, int] = {}
     for trial in search.trials():

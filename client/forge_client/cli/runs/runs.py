@@ -72,6 +72,8 @@ def runs(
         nothing = "no jobs yet"
         if not found and (query or owner):
             nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
+        if sort and found and all(run.value(sort) is None for run in found):
+            narration.say(f"none of these runs has a value of {sort!r} to sort by", "yellow")
         shown = columns.split(",") if columns else _columns(found)
         drawn = metric or _first_measured(found, shown)
         if drawn and found and form is Format.TABLE and not (by or to):
