@@ -1,7 +1,7 @@
 """A job: its status, request, attempts and events."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -263,6 +263,15 @@ class Event(Record):
     worker_id: int | None
     token: int | None = Field(repr=False)
     detail: dict[str, Any] | None
+
+
+def happened(action: str, detail: Mapping[str, Any] | None) -> str:
+    """Return what happened in words: an event's action, and what a reader needs of its detail."""
+    said = detail or {}
+    if action == "agent replaced":
+        return f"the agent of {said['worker']} was replaced; the job ran on"
+    words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
+    return " ".join([action, *(["with", *words] if words else [])])
 
 
 class Template(Record):

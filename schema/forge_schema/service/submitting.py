@@ -184,11 +184,7 @@ class Submitting(Verbs):
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             fields = _merged(kept["spec"], fields)
-        job = checked(JobSpec, fields, place)
-        if is_handle(job.name):
-            message = f"{job.name!r} cannot be a name, since commands would take it for another job"
-            raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
-        return job
+        return _checked_job(fields, place)
 
     def _templates(self, owner: str | None) -> Templates:
         whose = self.caller.acting_for(owner, "read or write the job configs")
@@ -204,7 +200,15 @@ def _check_config(config: Fields) -> None:
             "type": "not_in_config",
         }
         raise JobInvalid(place, [fault])
-    checked(JobSpec, {**SAMPLE, **config}, place)
+    _checked_job({**SAMPLE, **config}, place)
+
+
+def _checked_job(fields: Fields, place: tuple[str | int, ...]) -> JobSpec:
+    job = checked(JobSpec, fields, place)
+    if is_handle(job.name):
+        message = f"{job.name!r} cannot be a name, since commands would take it for another job"
+        raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
+    return job
 
 
 def checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:

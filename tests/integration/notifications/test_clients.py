@@ -79,4 +79,4 @@ def test_what_is_wrong_is_said(client: Client) -> None:
 
 
 def test_the_word_that_others_use_leads_to_ours() -> None:
-    assert commands.ELSEWHERE["notify"] == "notification list"
+    assert commands.COMMANDS["notify"] == "notification list"

@@ -130,7 +130,7 @@ def test_runs_are_shown_and_exported(
     table = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
     # One request is the whole answer, and draws of the columns shown the first that is a metric.
     assert asked == [("*",)]
-    shown = "lr loss loss.best accuracy TIME COST REVISION CURVE"
+    shown = "lr loss loss.best result.accuracy TIME COST REVISION CURVE"
     assert [one for one in shown.split() if one not in table[0].split()] == []
     assert "▁" in table[1]
     assert [int(line.split()[0]) for line in table[1:]] == three

@@ -10,6 +10,7 @@ from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
@@ -17,6 +18,7 @@ from forge_client.cli.show.submitted import uploaded
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
 from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import from_options, from_toml, sweep_name
 from forge_client.project.submission import called
@@ -142,7 +144,9 @@ def run(
 
 def resume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's whole name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
+    ],
     storage: StorageOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -154,7 +158,7 @@ def resume(
 
         from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
 
-        _drive(backend, Search.known(kept, name), form)
+        _drive(backend, Search.known(kept, whole_name(backend, name, settings.job_owner)), form)
 
 
 def _storage(settings: Settings, url: str | None) -> "BaseStorage":
@@ -179,7 +183,14 @@ def _drive(backend: Backend, search: "Search", form: Format) -> None:
 
     sweep = search.plan.sweep
     narration.say(f"search {sweep}; if this process ends: `forge sweep resume {sweep}`")
-    Driver(backend, search, narration.say).run()
+    try:
+        Driver(backend, search, narration.say).run()
+    except KeyboardInterrupt:
+        narration.say(
+            f"the jobs that run continue; `forge sweep resume {sweep}` resumes the search,"
+            f" `forge cancel --sweep {sweep}` ends its jobs"
+        )
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     found = best(search)
     states: dict[str, int] = {}
     for trial in search.trials():

@@ -17,7 +17,7 @@ from forge_schema.model.results import (
     measured,
 )
 
-from forge_client.cli.options.selection import Query
+from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.runs.export import export
 from forge_client.cli.show import narration, output
@@ -83,6 +83,11 @@ def runs(
             curve=() if by or to or form is not Format.TABLE else wanted,
             count=MOST if by or to else count,
         )
+        nothing = "no jobs yet"
+        if not found and (query or owner):
+            nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
+        if sort and found and all(run.value(sort) is None for run in found):
+            narration.say(f"none of these runs has a value of {sort!r} to sort by", "yellow")
     if to:
         export(found, to)
         narration.say(f"{counted(len(found), 'run')} in {to}")
@@ -93,7 +98,7 @@ def runs(
         shown = [*(named or _columns(found)), *curve]
         output.show(found, [_column(one) for one in shown], form, DROP)
     else:
-        narration.say("no job matches" if query or owner else "no jobs yet")
+        narration.say(nothing)
 
 
 def sparkline(values: list[float]) -> str:
@@ -128,7 +133,7 @@ def _columns(found: list[Run]) -> list[str]:
         *("job_id", "name", "state"),
         *differing(found),
         *(column for key in measured(found)[:METRICS] for column in (key, f"{key}.best")),
-        *columns_of(found, "result")[:RESULTS],
+        *(f"result.{key}" for key in columns_of(found, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
     ]
 
