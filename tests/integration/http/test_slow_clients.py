@@ -138,9 +138,6 @@ def test_connections_leave_descriptors_for_the_rest() -> None:
 
 
 def test_connection_may_rest_longer_than_clients_and_proxies_keep_it() -> None:
-    given = server.Settings(
-        database_url="postgresql://none", store_url="file:///none", server_secret="0" * 64
-    )
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -148,9 +145,10 @@ def test_connection_may_rest_longer_than_clients_and_proxies_keep_it() -> None:
         await send({"type": "http.response.start", "status": 204})
         await send({"type": "http.response.body"})
 
-    said = server.config_of(app, given)
-    options = {"http": said.http, "timeout_keep_alive": said.timeout_keep_alive, "lifespan": "off"}
-    with listening(app, **options) as url, connect(url, HALF + END) as resting:
+    said = server_settings("postgresql://none", "file:///none")
+    config = server.config_of(app, server.Settings.model_validate(said.model_dump()))
+    options = {"http": config.http, "timeout_keep_alive": config.timeout_keep_alive}
+    with listening(app, lifespan="off", **options) as url, connect(url, HALF + END) as resting:
         assert resting.recv(1 << 16).startswith(b"HTTP/1.1 204")
         pass_time(loops[0], 61)
         resting.sendall(HALF + END)
