@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import zstandard
-from forge_schema.model.bundles import MOST_LIST_BYTES, list_digest
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 
 from forge_client.backend import Backend, Progress
@@ -36,6 +34,9 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
     Raises:
         ClientError: the object is corrupt.
     """
+    # Most commands read no log, and most of the others no code.
+    import zstandard  # noqa: PLC0415
+
     if chunk.bytes > LARGEST_CHUNK:
         raise corrupt(f"the log chunk {chunk.key}")
     try:
@@ -76,6 +77,8 @@ def verified_code(path: Path, digest: str) -> Iterator[Path]:
     Raises:
         ClientError: the digest is wrong.
     """
+    from forge_schema.model.bundles import MOST_LIST_BYTES, list_digest  # noqa: PLC0415 - as above
+
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     try:
         yield partial

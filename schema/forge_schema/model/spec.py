@@ -19,7 +19,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import SHOWN, Environment, Git
+from forge_schema.model.job import SHARES, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
@@ -168,7 +168,6 @@ OF_GPUS: JsonDict = {
 
 # Stored along with a share, for older workers that do not know shares.
 INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
-SHARES = "shares"
 
 
 class Resources(KnownFields, BaseModel):
@@ -489,12 +488,3 @@ class JobSpec(KnownFields, BaseModel):
         # A commit between two submits of the same files changes nothing.
         content = {name: value for name, value in content.items() if name not in SHOWN}
         return hashlib.sha256(SORTED.encode(content).encode()).hexdigest()
-
-
-def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return a stored payload with each share replaced by what is lent; None keeps the share."""
-    resources = dict(payload.get("resources", {}))
-    shares = resources.pop(SHARES, None)
-    if shares is None:
-        return dict(payload)
-    return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}

@@ -15,9 +15,9 @@ HEAVY = ("forge_client.cli.jobs", "forge_client.client", "httpx")
 # What no everyday command needs through a server, though each is installed.
 EXPENSIVE = {
     *("asyncio", "boto3", "click", "psycopg", "pydantic_settings", "pygments"),
-    *("rich", "sqlmodel", "structlog"),
+    *("rich", "sqlmodel", "structlog", "yaml"),
 }
-READS_FOLDERS = {"pathspec", "platformdirs", "tarfile", "yaml"}
+READS_FOLDERS = {"pathspec", "platformdirs", "tarfile"}
 LOADED = f"import sys, forge_client.main; print([m for m in {HEAVY} if m in sys.modules])"
 
 
