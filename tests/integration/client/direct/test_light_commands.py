@@ -7,10 +7,16 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_client.cli.options import session
+from forge_client.connection import connect
+from forge_client.main import app
+from typer.testing import CliRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from forge_client.backend import Backend
+    from forge_client.settings import Settings
     from support.queue.rig import Rig
 
 # Each is installed here, and takes as long to import as the rest of a command or longer.
@@ -46,3 +52,21 @@ def test_a_command_loads_only_what_it_needs(
     loaded = done.stderr.splitlines()[-1].split()
     assert not EXPENSIVE & {name.partition(".")[0] for name in loaded}
     assert len(loaded) < most
+
+
+@pytest.mark.parametrize("job", ["@last", "nothing"])
+def test_a_name_is_looked_up_on_the_connection_of_the_command(
+    job: str, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Settings] = []
+
+    def counted(settings: Settings) -> Backend:
+        made.append(settings)
+        return connect(settings)
+
+    monkeypatch.setattr(session, "connect", counted)
+    rig.submit()
+    env = {"FORGE_DATABASE_URL": rig.url, "FORGE_STORE_URL": tmp_path.as_uri()}
+    done = CliRunner().invoke(app, ["show", job], env={**env, "FORGE_OWNER": "ann"})
+    assert (done.exit_code == 0) is (job == "@last"), done.output
+    assert len(made) == 1
