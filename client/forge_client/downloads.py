@@ -58,16 +58,10 @@ def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
     Raises:
         ClientError: the digest is wrong.
     """
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
+    with _renamed(path) as partial:
         yield partial
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != sha256:
+        if _sha256(partial) != sha256:
             raise corrupt(what)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -79,17 +73,26 @@ def verified_code(path: Path, digest: str) -> Iterator[Path]:
     """
     from forge_schema.model.bundles import MOST_LIST_BYTES, list_digest  # noqa: PLC0415 - as above
 
+    with _renamed(path) as partial:
+        yield partial
+        listed = partial.stat().st_size <= MOST_LIST_BYTES and list_digest(partial.read_bytes())
+        if digest not in {_sha256(partial), listed}:
+            raise corrupt("the code")
+
+
+@contextmanager
+def _renamed(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     try:
         yield partial
-        with partial.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        listed = partial.stat().st_size <= MOST_LIST_BYTES and list_digest(partial.read_bytes())
-        if digest not in {found, listed}:
-            raise corrupt("the code")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -238,5 +241,4 @@ def _download(
 def _same(path: Path, artifact: Artifact) -> bool:
     if not path.is_file() or path.stat().st_size != artifact.bytes:
         return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == artifact.sha256
+    return _sha256(path) == artifact.sha256

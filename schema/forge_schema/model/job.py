@@ -36,6 +36,8 @@ SHOWN = frozenset({"git", "environment", "experiment"})
 SHARES = "shares"
 # Parts of a request are built with it: those who only read jobs need none.
 IN_A_REQUEST = ConfigDict(defer_build=True)
+# `7`, `@last`, `@2`: how people name jobs without a name.
+HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
@@ -339,6 +341,11 @@ def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) ->
     if shares is None:
         return dict(payload)
     return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}
+
+
+def is_handle(name: str) -> bool:
+    """Tell whether commands take a name for an id, or for one of the newest jobs."""
+    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None
 
 
 def job_states(words: Sequence[str]) -> list[State]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
-from forge_schema.model.job import Template
+from forge_schema.model.job import Template, is_handle
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.storage import Store, keys
@@ -200,7 +200,7 @@ class Submitting(Verbs):
         return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
 
     def _whole(self, said: Fields, place: tuple[str | int, ...]) -> JobSpec:
-        from forge_schema.model.spec import JobSpec, is_handle
+        from forge_schema.model.spec import JobSpec
 
         fields = {"owner": self.caller.owner, **said}
         if fields["owner"] != self.caller.owner and not self.caller.admin:
