@@ -5,8 +5,7 @@ from datetime import datetime
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
-from forge_schema.model.job import job_unknown
-from forge_schema.model.spec import with_shares
+from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Place
 from forge_schema.read import job_pages

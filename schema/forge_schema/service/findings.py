@@ -16,7 +16,6 @@ from forge_schema.model.results import (
     SweepCancelled,
     SweepPoint,
 )
-from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import Role, Verdict
 from forge_schema.read import series as curves
 from forge_schema.read.benchmarks import Benchmarks
@@ -136,6 +135,9 @@ class Findings(Verbs):
 
     def set_parallel(self, name: str, parallel: int, *, owner: str | None = None) -> dict[str, int]:
         """Change how many jobs of a sweep may run at once, as `Benchmarks.set_parallel`."""
+        # It is beside the model of a job, which takes a while to import.
+        from forge_schema.model.spec import MOST_PARALLEL  # noqa: PLC0415
+
         self.caller.require(Role.SUBMITTER)
         if not 1 <= parallel <= MOST_PARALLEL:
             raise ForgeError(
