@@ -42,6 +42,9 @@ def started(parts: Parts) -> Handle:
 
 def taken_up(parts: Parts, adopted: Handle) -> Handle:
     """Continue a job that an earlier agent started."""
+    for loop in (parts.logs, parts.checkpoints):
+        # Their last steps may have been long ago.
+        loop.wake()
     parts.logs.share()
     parts.disk.share()
     parts.stopped_for = kept_stop(parts.attempt.folders.root)
