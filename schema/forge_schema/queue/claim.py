@@ -225,4 +225,5 @@ def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
         parts=row["parts"] or [],
         rank=row.get("rank", 0),
         nodes=row.get("nodes", 1),
+        resumes=row.get("resumes", True),
     )
