@@ -37,6 +37,7 @@ def started(parts: Parts) -> Handle:
     parts.attempt.while_wanted()
     handle = parts.runner.start(spec)
     parts.services.health.started()
+    note_warm(parts.attempt.grant, spec, parts.services)
     return handle
 
 
@@ -80,7 +81,6 @@ def _prepare(parts: Parts) -> RunSpec:
     record_of(attempt, parts.slot, runner.kind, spec.name).write()
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
-    note_warm(attempt.grant, spec, services)
     parts.patiently(parts.checkpoints.restore)
     if name := attempt.grant.spec.get("checkpoint_dir"):
         inside = runner.paths(spec).checkpoint_dir
@@ -106,5 +106,7 @@ def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
     )
     # An older server does not name the parts.
     found = zip(grant.parts, places, strict=False)
-    services.warm.note({part: place for part, place in found if part is not None})
-    services.gateway.prefer(services.warm.newest())
+    # It is a hint, and the job may be running.
+    with suppress(OSError):
+        services.warm.note({part: place for part, place in found if part is not None})
+        services.gateway.prefer(services.warm.newest())
