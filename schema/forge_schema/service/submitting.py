@@ -200,8 +200,6 @@ class Submitting(Verbs):
         return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
 
     def _whole(self, said: Fields, place: tuple[str | int, ...]) -> JobSpec:
-        from forge_schema.model.spec import JobSpec
-
         fields = {"owner": self.caller.owner, **said}
         if fields["owner"] != self.caller.owner and not self.caller.admin:
             raise Forbidden("only an admin may submit jobs of another owner")
@@ -221,8 +219,6 @@ class Submitting(Verbs):
 
 
 def _check_config(config: Fields) -> None:
-    from forge_schema.model.spec import JobSpec
-
     place = ("spec",)
     if taken := [name for name in OWN if name in config]:
         fault = {
@@ -235,6 +231,8 @@ def _check_config(config: Fields) -> None:
 
 
 def _checked_job(fields: Fields, place: tuple[str | int, ...]) -> JobSpec:
+    from forge_schema.model.spec import JobSpec
+
     job = checked(JobSpec, fields, place)
     if is_handle(job.name):
         message = f"{job.name!r} cannot be a name, since commands would take it for another job"
