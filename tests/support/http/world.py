@@ -162,14 +162,15 @@ class World:
         )
         return "ops"
 
-    def delivery(self) -> str:
+    def delivery(self, state: str = "waiting") -> str:
         """Return a delivery of ann's."""
         self.notification()
         row = self.api.rig.row(
             "INSERT INTO delivery (notification_id, event, subject, at, state, next_at)"
             " SELECT id, 'failed', coalesce((SELECT max(subject) FROM delivery), 0) + 1,"
-            " forge_now(), 'waiting', forge_now() FROM notification WHERE name = 'ops'"
-            " RETURNING id::text AS id"
+            " forge_now(), %s, forge_now() FROM notification WHERE name = 'ops'"
+            " RETURNING id::text AS id",
+            state,
         )
         return str(row["id"])
 
