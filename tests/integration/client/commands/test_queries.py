@@ -159,7 +159,7 @@ def test_what_cannot_be_meant_is_refused(forge: Command) -> None:
 def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig: Rig) -> None:
     job = rig.submit(name="x", owner="ann", sweep="rates-1a2b")
     assert "none of these runs has a value of 'los'" in forge("runs", "--sort", "los").stderr
-    assert f"job {job} brought no list of packages" in forge("code", job, "--packages").stderr
+    assert f"job {job} brought no list of packages" in forge("code", str(job), "--packages").stderr
     rig.queue.cancel(job)
     assert "nothing to cancel" in forge("cancel", "--sweep", "rates", "--yes").stderr
     rig.admin.limit_owner("ann", OwnerSettings(approve_cost=1))
