@@ -32,8 +32,9 @@ def standby(primary: str) -> Iterator[Postgres]:
             os.chown(data, user.pw_uid, user.pw_gid)
             let_pass(user, data)
         source = f"host={_socket(primary)} user={SUPERUSER}"
-        copy = [programs / "pg_basebackup", "-D", data, "-d", source, "-R", "-X", "stream"]
-        wheel.Call([*copy, "-c", "fast", "--no-sync"], data, user).finish(data, 600)
+        copy: list[str | Path] = [programs / "pg_basebackup", "-D", data, "-d", source]
+        copy += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
+        wheel.Call(copy, data, user).finish(data, 600)
         # The primary's socket lies in its data, and its lock was copied.
         (data / f"{SOCKET}.lock").unlink(missing_ok=True)
         server = Postgres(data)

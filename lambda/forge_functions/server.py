@@ -17,6 +17,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.shell import MOST_BYTES
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
+from starlette.types import ASGIApp
 
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
@@ -176,7 +177,22 @@ def serve(settings: Settings) -> None:
     services: Services = app.state.services
     services.database  # noqa: B018 - opens it, or fails at once
     services.store  # noqa: B018 - as above
-    config = uvicorn.Config(
+    config = config_of(app, settings)
+    config.load()
+    if settings.in_the_clear:
+        log.warning(
+            "tls_missing",
+            note="tokens cross the network unencrypted; give --tls-cert, or use a proxy with TLS",
+        )
+    with listening_on(settings.host, settings.port) as listening:
+        Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
+        run(Server(config, services), listening)
+    services.close()
+
+
+def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """Return the way in which the server serves its app."""
+    return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
@@ -195,16 +211,6 @@ def serve(settings: Settings) -> None:
         ws_ping_timeout=None,
         limit_concurrency=most_connections(),
     )
-    config.load()
-    if settings.in_the_clear:
-        log.warning(
-            "tls_missing",
-            note="tokens cross the network unencrypted; give --tls-cert, or use a proxy with TLS",
-        )
-    with listening_on(settings.host, settings.port) as listening:
-        Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
-        run(Server(config, services), listening)
-    services.close()
 
 
 def run(server: Server, listening: socket.socket) -> None:

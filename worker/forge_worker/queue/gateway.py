@@ -195,13 +195,20 @@ class SqlGateway:
             ended, grants = self.queue.finish_and_claim(
                 ends, self._lanes, free, count=count, warm=warm, **ask._asdict()
             )
-            return ended, self._looked(free, ask, grants) if count else grants
+            if not count:
+                return ended, grants
+            return ended, self._looked(free, ask, grants, again=bool(ends))
 
-    def _looked(self, free: Capacity, ask: Ask, grants: list[Grant]) -> list[Grant]:
-        """Record whether the worker sleeps; return what it was granted, by now."""
+    def _looked(self, free: Capacity, ask: Ask, grants: list[Grant], *, again: bool) -> list[Grant]:
+        """Record whether the worker sleeps, unless it looks `again` soon, as after a job's end.
+
+        Return what it was granted, by now.
+        """
         offers = self._in_gangs and not grants
         if offers:
             self._unanswered.offers()
+        if again and not grants:
+            return grants
         taken = self._sleepers.looked(
             self._database,
             self.worker_id,

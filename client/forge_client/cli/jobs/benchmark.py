@@ -13,10 +13,9 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import JobCommand, command_of, environment
+from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.sweep_names import MOST_JOBS, SHOWN, whole_name
-from forge_client.cli.options.values import labels
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
@@ -87,14 +86,10 @@ def benchmark(
     """
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        "name": name or project.name or called(folder), "experiment": experiment,
-        "gpus": gpu, "cpus": cpus, "memory": memory, "image": image, "labels": labels(label or []),
-        "env": environment(env or []), "secrets": secret,
-        "requirements": o.requirements(requirements, no_install=no_install),
-        "timeout": timeout, "queue": queue, "priority": priority,
-        "share": share, "command": command_of(context),
+        **o.changes(locals()),
+        "name": name or project.name or called(folder),
+        "command": command_of(context),
         "parallel": parallel or project.parallel,
-        "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
     made = sweep_name(sweep or base.name or "job", key)

@@ -8,10 +8,9 @@ from forge_schema.model.spec import MOST_PARALLEL
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import command_of, environment
+from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.sweep_names import whole_name
-from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
 from forge_client.cli.show.submitted import uploaded
@@ -81,6 +80,7 @@ def run(
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
     name: o.NameOption = None,
+    experiment: o.ExperimentOption = None,
     gpu: o.GpuOption = None,
     cpus: o.CpusOption = None,
     memory: o.MemoryOption = None,
@@ -106,11 +106,9 @@ def run(
     require_extra("optuna", "search", "search")
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        "name": name or project.name or called(folder), "gpus": gpu, "cpus": cpus,
-        "memory": memory, "image": image, "labels": labels(label or []),
-        "env": environment(env or []), "secrets": secret,
-        "requirements": o.requirements(requirements, no_install=no_install),
-        "timeout": timeout, "queue": queue, "priority": priority, "command": command_of(context),
+        **o.changes(locals()),
+        "name": name or project.name or called(folder),
+        "command": command_of(context),
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
     settings = settings_of(context, project)
