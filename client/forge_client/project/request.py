@@ -308,6 +308,7 @@ SHORTER = {
     "Input should be less than or equal to": "must be at most",
     "Input should be greater than or equal to": "must be at least",
     "Input should be": "must be",
+    "Value should have at least 1 item after validation, not 0": "must not be empty",
 }
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 
