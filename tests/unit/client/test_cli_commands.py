@@ -115,7 +115,9 @@ def test_the_package_offers_what_it_promises() -> None:
     assert not hasattr(forge_client, "nothing")
 
 
-@pytest.mark.parametrize(("word", "meant"), [("jobs", "ps"), ("kill", "cancel"), ("run", "submit")])
+@pytest.mark.parametrize(
+    ("word", "meant"), [("jobs", "ps"), ("kill", "cancel"), ("notify", "notification list")]
+)
 def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: str) -> None:
     done = CliRunner().invoke(app, [word, "7"])
     assert done.exit_code == 2

@@ -20,7 +20,7 @@ from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
-from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
 from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
 from forge_client.findings import all_points
@@ -131,7 +131,7 @@ def list_sweeps(
         }
         for name, group in grouped.items()
     ]
-    output.show(rows, LIST_COLUMNS, form)
+    output.show(rows, LIST_COLUMNS, form, ("SUBMITTED",))
 
 
 LIST_COLUMNS: list[Column] = [
@@ -163,7 +163,7 @@ def sweep(
 
 
 def _print(states: dict[str, int], points: list[SweepPoint]) -> None:
-    output.show(points, _columns(points), Format.TABLE)
+    output.show(points, _columns(points), Format.TABLE, ("SECONDS",))
     narration.say(", ".join(f"{count} {word}" for word, count in counts_in_words(states).items()))
 
 
@@ -184,7 +184,7 @@ def _parameter(name: str) -> Callable[[SweepPoint], str]:
 
 
 def _found(name: str) -> Callable[[SweepPoint], str]:
-    return lambda point: inline((point.result or {}).get(name))
+    return lambda point: brief((point.result or {}).get(name))
 
 
 @app.command()

@@ -48,6 +48,8 @@ EVENTS: list[Column] = [
     ("WHO", lambda e: e.actor),
     ("WHAT", lambda e: happened(e.action, e.detail)),
 ]
+# What a narrow terminal does without, of any of them.
+DROP = ("ACCEPTED", "WAITED", "HELD")
 # Part of the line of resources.
 SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
 # How much of a bundle's digest is shown: enough to compare two jobs.
@@ -180,4 +182,4 @@ def _print(
     for rows, titles in ((job.members, MEMBERS), (tried, columns), (events, EVENTS)):
         if rows:
             output.blank()
-            output.show(rows, titles, Format.TABLE)
+            output.show(rows, titles, Format.TABLE, DROP)

@@ -21,7 +21,7 @@ from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.runs.export import export
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
 from forge_client.cli.show.standing import ran
 from forge_client.connection import connect
 
@@ -141,7 +141,7 @@ def _columns(found: list[Run]) -> list[str]:
 def _column(name: str) -> Column:
     if name in WRITTEN:
         return WRITTEN[name]
-    return name.upper() if name in FIELDS else name, lambda run: inline(run.value(name))
+    return name.upper() if name in FIELDS else name, lambda run: brief(run.value(name))
 
 
 def _groups(found: list[Run], by: str) -> list[dict[str, object]]:
