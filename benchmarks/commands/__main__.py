@@ -5,6 +5,7 @@ checkout, whose commands run in turn with these.
 """
 
 import argparse
+import json
 import os
 import resource
 import statistics
@@ -58,7 +59,13 @@ def running(folder: Path) -> Iterator[Mapping[str, Mapping[str, str]]]:
         key = forge("key", "create", "--owner", "ann", "--role", "admin", env=env)
         server = {**env, "FORGE_URL": "http://127.0.0.1:8976", "FORGE_API_KEY": key}
         forge("submit", "--wait", str(folder / "project"), "--", "true", env=server)
-        yield {"through a server": server, "direct access": env}
+        up = json.loads((folder / "up" / "connection.json").read_text())
+        direct = {
+            **env,
+            "FORGE_DATABASE_URL": up["database_url"],
+            "FORGE_STORE_URL": up["store_url"],
+        }
+        yield {"through a server": server, "direct access": direct}
     finally:
         forge("down", env=env)
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from forge_client.direct.backend import DirectAdmin, DirectBackend, DirectFindings
+    from forge_client.direct.admin import DirectAdmin
+    from forge_client.direct.backend import DirectBackend
+    from forge_client.direct.findings import DirectFindings
     from forge_client.http.admin import HttpAdmin
     from forge_client.http.backend import HttpBackend
     from forge_client.http.findings import HttpFindings

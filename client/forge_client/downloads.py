@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import zstandard
-from forge_schema.model.bundles import MOST_LIST_BYTES, list_digest
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 
 from forge_client.backend import Backend, Progress
@@ -36,6 +34,9 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
     Raises:
         ClientError: the object is corrupt.
     """
+    # Most commands read no log, and most of the others no code.
+    import zstandard  # noqa: PLC0415
+
     if chunk.bytes > LARGEST_CHUNK:
         raise corrupt(f"the log chunk {chunk.key}")
     try:
@@ -57,16 +58,10 @@ def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
     Raises:
         ClientError: the digest is wrong.
     """
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
+    with _renamed(path) as partial:
         yield partial
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != sha256:
+        if _sha256(partial) != sha256:
             raise corrupt(what)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -76,17 +71,28 @@ def verified_code(path: Path, digest: str) -> Iterator[Path]:
     Raises:
         ClientError: the digest is wrong.
     """
+    from forge_schema.model.bundles import MOST_LIST_BYTES, list_digest  # noqa: PLC0415 - as above
+
+    with _renamed(path) as partial:
+        yield partial
+        listed = partial.stat().st_size <= MOST_LIST_BYTES and list_digest(partial.read_bytes())
+        if digest not in {_sha256(partial), listed}:
+            raise corrupt("the code")
+
+
+@contextmanager
+def _renamed(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     try:
         yield partial
-        with partial.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        listed = partial.stat().st_size <= MOST_LIST_BYTES and list_digest(partial.read_bytes())
-        if digest not in {found, listed}:
-            raise corrupt("the code")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -235,5 +241,4 @@ def _download(
 def _same(path: Path, artifact: Artifact) -> bool:
     if not path.is_file() or path.stat().st_size != artifact.bytes:
         return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == artifact.sha256
+    return _sha256(path) == artifact.sha256

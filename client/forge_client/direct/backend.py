@@ -1,97 +1,43 @@
-"""The backend that accesses the database and the store directly, without a server."""
+"""The backend that accesses the database and the store directly, without a server.
+
+What only some commands need is imported by the methods that use it: the others start sooner.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from forge_schema.database.pool import Database
-from forge_schema.model.admin import Invitation
-from forge_schema.model.bundles import Segment, SegmentList
-from forge_schema.model.notifications import KeptNotification
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
-from forge_schema.read.audit import Audit
-from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Caller
-from forge_schema.service.findings import Findings
-from forge_schema.service.notifications import Notifying
 from forge_schema.service.service import Service
 from forge_schema.storage import Store, keys, open_store
 
 from forge_client.backend import Progress
-from forge_client.checks import Check
-from forge_client.direct.checks import checks
 from forge_client.direct.database_url import checked_url
-from forge_client.direct.package import package_digest
 from forge_client.direct.translation import raising_client_errors, translated
 from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
 from forge_client.errors import ClientError
-from forge_client.project.bundle import Bundle
-from forge_client.project.image_tar import ImageTar
 from forge_client.settings import Connection
+
+if TYPE_CHECKING:
+    from forge_schema.model.bundles import Segment
+
+    from forge_client.checks import Check
+    from forge_client.direct.admin import DirectAdmin
+    from forge_client.direct.findings import DirectFindings
+    from forge_client.direct.notifications import DirectNotifications
+    from forge_client.project.bundle import Bundle
+    from forge_client.project.image_tar import ImageTar
 
 # What it would print about an outage, commands say themselves.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-
-
-@raising_client_errors
-class DirectAdmin(Admin):
-    """Admin operations, directly on the database. `server_url` is that of a `forge up`."""
-
-    server_url: str | None = None
-
-    def invite_worker(
-        self,
-        name: str,
-        *,
-        url: str | None = None,
-        ephemeral: bool = False,
-        labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
-    ) -> Invitation:
-        """Make a worker that waits for its machine, and the line to paste there.
-
-        Raises:
-            ClientError: no server is named, or it does not answer.
-        """
-        url = url or self.server_url
-        if url is None:
-            raise ClientError(
-                "a machine joins through a server, but only a database is configured",
-                hint="name the server as the machine reaches it: --server https://…",
-                code="server_not_named",
-            )
-        digest = package_digest(url)
-        return self.invitation(
-            name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
-        )
-
-
-@raising_client_errors
-class DirectFindings(Findings):
-    """The results, tests and metrics of jobs, read directly from the database."""
-
-
-@raising_client_errors
-class DirectNotifications(Notifying):
-    """Notifications, directly in the database. `server_url` is that of a `forge up`."""
-
-    server_url: str | None = None
-
-    def keep(
-        self,
-        name: str,
-        wanted: Mapping[str, Any],
-        *,
-        server: str | None = None,
-        owner: str | None = None,
-    ) -> KeptNotification:
-        """Store a notification, with links to the dashboard of a `forge up`."""
-        return super().keep(name, wanted, server=server or self.server_url, owner=owner)
 
 
 @raising_client_errors
@@ -127,6 +73,8 @@ class DirectBackend(Service):
     @cached_property
     def admin(self) -> DirectAdmin:
         """The admin operations."""
+        from forge_client.direct.admin import DirectAdmin
+
         admin = DirectAdmin(self.caller, self._connected)
         admin.server_url = self._connection.up_url
         return admin
@@ -134,11 +82,15 @@ class DirectBackend(Service):
     @cached_property
     def findings(self) -> DirectFindings:
         """The results, tests and metrics of jobs."""
+        from forge_client.direct.findings import DirectFindings
+
         return DirectFindings(self.caller, self._connected)
 
     @cached_property
     def notifications(self) -> DirectNotifications:
         """The verbs about notifications."""
+        from forge_client.direct.notifications import DirectNotifications
+
         own = DirectNotifications(self.caller, self._connected)
         own.server_url = self._connection.up_url
         return own
@@ -158,11 +110,14 @@ class DirectBackend(Service):
 
     def missing_bytes(self, bundle: Bundle) -> int:
         """Return the size of a bundle's segments that are not stored; 0 if it is stored."""
+        from forge_schema.model.bundles import SegmentList
+
         missing = self.missing_segments(SegmentList(segments=list(bundle.segments)))
         return sum(one.bytes for one in missing)
 
     def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
         """Store a packed folder, of which only missing segments are sent."""
+        from forge_schema.model.bundles import SegmentList
 
         def put(one: Segment) -> None:
             # As one request: nothing is left behind if this process dies.
@@ -187,6 +142,8 @@ class DirectBackend(Service):
 
     def note_entry(self, job_id: int, program: str) -> None:
         """Record that somebody runs a command inside a job."""
+        from forge_schema.read.audit import Audit
+
         self._visible(job_id)
         Audit(self._database).note(
             self.caller.actor, "entered", {"program": program}, job_id=job_id
@@ -235,6 +192,8 @@ class DirectBackend(Service):
 
     def health(self) -> list[Check]:
         """Check the database, the store and the workers, without raising."""
+        from forge_client.direct.checks import checks
+
         return checks(self._connection, self.workers, self._connected)
 
     def _connected(self) -> Database:

@@ -9,7 +9,6 @@ import psycopg
 from forge_schema.model.errors import JobInvalid
 
 from forge_client.errors import ClientError, as_client_error
-from forge_client.project.request import refused
 
 C = TypeVar("C")
 
@@ -22,6 +21,9 @@ def translated() -> Iterator[None]:
             try:
                 yield
             except JobInvalid as error:
+                # Only the commands that submit have read requests.
+                from forge_client.project.request import refused  # noqa: PLC0415
+
                 raise refused(error.faults[0]) from error
     except psycopg.Error as error:
         first_line = str(error).strip().partition("\n")[0]

@@ -93,6 +93,9 @@ def _suggestion(keys: tuple[str, ...]) -> str:
         return f"write {keys[-1]!r} below [{tables[0]}]"
     if near := get_close_matches(keys[-1], known, n=1):
         return f"did you mean {near[0]!r}?"
+    below = {key: table for table, model in TABLES.items() for key in model.model_fields}
+    if len(keys) == 1 and (near := get_close_matches(keys[0], below, n=1)):
+        return f"did you mean {near[0]!r} below [{below[near[0]]}]?"
     return f"known here: {', '.join(sorted(known))}"
 
 

@@ -55,14 +55,14 @@ def _folder(said: object) -> object:
 
 
 def _jobs(said: object) -> object:
-    """Return ids given as a number, as `7,8`, or in a list, where each may be either."""
+    """Return ids given as a number, as `7,8`, as a `Job`, or in a list, where each may be any."""
     if isinstance(said, list | tuple | set):
         return [job_id for one in said for job_id in _some(one)]
     return _some(said)
 
 
 def _some(said: object) -> list[object]:
-    return list(said.split(",")) if isinstance(said, str) else [said]
+    return list(said.split(",")) if isinstance(said, str) else [getattr(said, "id", said)]
 
 
 _Ids = Annotated[str, Field(pattern=r"^\s*[0-9]+\s*(,\s*[0-9]+\s*)*$")]
@@ -308,6 +308,7 @@ SHORTER = {
     "Input should be less than or equal to": "must be at most",
     "Input should be greater than or equal to": "must be at least",
     "Input should be": "must be",
+    "Value should have at least 1 item after validation, not 0": "must not be empty",
 }
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 

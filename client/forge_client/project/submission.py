@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.bundles import SEGMENT_BYTES
-from forge_schema.model.job import Template
-from forge_schema.model.spec import is_handle
+from forge_schema.model.job import Template, is_handle
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError

@@ -1,6 +1,5 @@
 """A submitted job as a future."""
 
-import asyncio
 import codecs
 import time
 from collections import defaultdict, deque
@@ -138,6 +137,8 @@ class Job:
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait as `result` does, without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - most programs use none of it, and it takes a while
+
         return asyncio.wrap_future(self.future()).__await__()
 
     def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - as above

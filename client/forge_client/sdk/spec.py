@@ -4,7 +4,7 @@ A test compares them with the model that checks the fields when a job is submitt
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 Time: TypeAlias = float | str
 """Seconds, or text such as `90s` or `1h30m`."""
@@ -12,7 +12,16 @@ Time: TypeAlias = float | str
 Amount: TypeAlias = int | str
 """Bytes, or text such as `512MiB`."""
 
-JobIds: TypeAlias = int | str | Sequence[int]
+
+class Submitted(Protocol):
+    """A job with an id, such as `Job`."""
+
+    @property
+    def id(self) -> int:
+        """The job's id."""
+
+
+JobIds: TypeAlias = int | str | Submitted | Sequence[int | Submitted]
 
 
 class CommonSpec(TypedDict, total=False):

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import Any, Self
 
 import psycopg
-import stamina
 from psycopg.abc import RV, PQGen
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
@@ -192,7 +191,10 @@ class Database:
         try:
             own = self._prepare and start.owns_sessions(self.url)
             if not own:
-                start.keep_on_role(self.url)
+                # Few are behind a pooler, and it logs through a large library.
+                from forge_schema.database.pooler import keep_on_role  # noqa: PLC0415
+
+                keep_on_role(self.url)
         except psycopg.Error as error:
             raise explained(error, self.url) from error
         # What is stored on the role has one limit for all.
@@ -259,6 +261,9 @@ class Database:
                     return connection.together(statements)
 
     def _retried(self, name: str, params: Mapping[str, object]) -> list[Row]:
+        # Most processes lose no answer.
+        import stamina  # noqa: PLC0415
+
         for attempt in stamina.retry_context(
             on=_may_pass, attempts=3, timeout=20, wait_initial=0.1, wait_max=2
         ):

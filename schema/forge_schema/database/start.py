@@ -1,18 +1,11 @@
-"""How connections get the settings, so that a pooler neither loses them nor passes them on.
-
-A connection of our own gets them as it starts. Behind a pooler, the session belongs to whoever
-comes next, so they are stored on the role, in this database only.
-"""
+"""How connections get the settings: one of our own as it starts; `pooler` has the other way."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import psycopg
-import structlog
-from psycopg import sql
 
-from forge_schema.database.settings import SETTINGS, options_of
+from forge_schema.database.settings import options_of
 from forge_schema.database.statements import statement
 
 # A dropped connection is noticed within about seven seconds; without these it takes minutes.
@@ -24,25 +17,12 @@ KEEPALIVE: dict[str, Any] = {
     "keepalives_count": 2,
     "tcp_user_timeout": 7000,
 }
-STORED = """
-    SELECT coalesce(bool_or(setconfig @> %s::text[]), false)
-    FROM pg_db_role_setting
-    WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND setrole = (SELECT oid FROM pg_roles WHERE rolname = session_user)
-"""
 IN_FORCE = """
     SELECT bool_and(current_setting(name) = value)
     FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)
 """
 # Unlike the limit that may be stored on the role, so that it tells where the settings came from.
 PROBE_S = 29.0
-MAKING_LOCK = 0x666F726766  # "forgf"
-# How many server connections that started before the settings did are replaced at one start.
-MOST_OLD = 8
-# Others may change the same role at the same time.
-CHANGED_MEANWHILE = (psycopg.errors.InternalError_, psycopg.errors.UniqueViolation)
-
-log = structlog.get_logger(__name__)
 
 
 def owns_sessions(url: str) -> bool:
@@ -53,72 +33,22 @@ def owns_sessions(url: str) -> bool:
         psycopg.ProgrammingError: it does not have Forge's tables.
     """
     try:
-        with _connected(url, options=options_of(url, PROBE_S)) as connection:
-            return _in_force(connection, {"statement_timeout": f"{PROBE_S:.0f}s"})
+        with connected(url, options=options_of(url, PROBE_S)) as connection:
+            return in_force(connection, {"statement_timeout": f"{PROBE_S:.0f}s"})
     except psycopg.OperationalError as error:
         if "options" not in str(error):
             raise
         return False
 
 
-def keep_on_role(url: str) -> None:
-    """Store the settings on the role, in this database, unless they are.
-
-    A pooler's connections to the server keep the settings that they started with. Each older one
-    that is met is ended; the pooler replaces it.
-    """
-    for left in reversed(range(MOST_OLD)):
-        with _connected(url) as connection:
-            try:
-                _store(connection)
-            except CHANGED_MEANWHILE:
-                if not left:
-                    raise
-                continue
-            if _settled(connection):
-                return
-    log.warning("settings_not_in_force", note="the pooler has connections from before: RECONNECT")
-
-
-def _store(connection: psycopg.Connection[Any]) -> None:
-    if _stored(connection):
-        return
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", [MAKING_LOCK])
-        if not _stored(connection):
-            # Not through the URL: a pooler may call the database something else.
-            (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
-            for setting, value in SETTINGS.items():
-                connection.execute(_altered(name, setting, value))
-
-
-def _altered(database: str, setting: str, value: str) -> sql.Composed:
-    # Not CURRENT_USER: settings are those of the role that logs in.
-    return sql.SQL("ALTER ROLE SESSION_USER IN DATABASE {} SET {} = {}").format(
-        sql.Identifier(database), sql.Identifier(setting), sql.Literal(value)
-    )
-
-
-def _stored(connection: psycopg.Connection[Any]) -> bool:
-    stored = [f"{name}={value}" for name, value in SETTINGS.items()]
-    return connection.execute(STORED, [stored]).fetchone() == (True,)
-
-
-def _settled(connection: psycopg.Connection[Any]) -> bool:
-    # In one transaction, so that a pooler does not change the server connection in between.
-    with suppress(psycopg.OperationalError), connection.transaction():
-        if _in_force(connection, SETTINGS):
-            return True
-        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-    return False
-
-
-def _in_force(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> bool:
+def in_force(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> bool:
+    """Tell whether a session has the settings."""
     found = connection.execute(IN_FORCE, [list(settings), list(settings.values())]).fetchone()
     return found == (True,)
 
 
-def _connected(url: str, *, options: str | None = None) -> psycopg.Connection[Any]:
+def connected(url: str, *, options: str | None = None) -> psycopg.Connection[Any]:
+    """Connect to a database that has Forge's tables; raises as `owns_sessions`."""
     connection = psycopg.connect(
         url, autocommit=True, prepare_threshold=None, **KEEPALIVE, options=options
     )

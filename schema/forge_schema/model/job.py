@@ -1,11 +1,11 @@
 """A job: its status, request, attempts and events."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
@@ -32,6 +32,12 @@ from forge_schema.model.states import (
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Fields of a job that are only shown to people. A server of the version before refuses new ones.
 SHOWN = frozenset({"git", "environment", "experiment"})
+# In a stored payload, the resources of which the job gets a share of its worker.
+SHARES = "shares"
+# Parts of a request are built with it: those who only read jobs need none.
+IN_A_REQUEST = ConfigDict(defer_build=True)
+# `7`, `@last`, `@2`: how people name jobs without a name.
+HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
@@ -71,6 +77,8 @@ class Git(KnownFields, BaseModel):
     It is for people: nothing is checked out.
     """
 
+    model_config = IN_A_REQUEST
+
     revision: Annotated[str, Field(pattern="^[0-9a-f]{40,64}$")]
     branch: Word | None = None
     dirty: Flag = False
@@ -84,6 +92,8 @@ class Environment(KnownFields, BaseModel):
     it was not locked. If it was, `packages` is how many the lock has, and `lock` its SHA-256.
     `python` is the version that the project asks for.
     """
+
+    model_config = IN_A_REQUEST
 
     source: Annotated[Text, Field(min_length=1, max_length=500)]
     reason: Annotated[Text, Field(max_length=1000)] | None = None
@@ -265,6 +275,15 @@ class Event(Record):
     detail: dict[str, Any] | None
 
 
+def happened(action: str, detail: Mapping[str, Any] | None) -> str:
+    """Return what happened in words: an event's action, and what a reader needs of its detail."""
+    said = detail or {}
+    if action == "agent replaced":
+        return f"the agent of {said['worker']} was replaced; the job ran on"
+    words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
+    return " ".join([action, *(["with", *words] if words else [])])
+
+
 class Template(Record):
     """A named job config: `spec` holds the fields of a job as the queue takes them."""
 
@@ -322,6 +341,20 @@ def possible_job(job_id: int) -> int:
     if not 0 < job_id <= LARGEST:
         raise job_unknown(job_id)
     return job_id
+
+
+def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return a stored payload with each share replaced by what is lent; None keeps the share."""
+    resources = dict(payload.get("resources", {}))
+    shares = resources.pop(SHARES, None)
+    if shares is None:
+        return dict(payload)
+    return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}
+
+
+def is_handle(name: str) -> bool:
+    """Tell whether commands take a name for an id, or for one of the newest jobs."""
+    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None
 
 
 def job_states(words: Sequence[str]) -> list[State]:

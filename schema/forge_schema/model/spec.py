@@ -19,7 +19,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import SHOWN, Environment, Git
+from forge_schema.model.job import HANDLE, SHARES, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
@@ -84,8 +84,6 @@ RelativePath = Annotated[
     Field(min_length=1, max_length=500, json_schema_extra=BELOW),
     AfterValidator(_relative),
 ]
-# `7`, `@last`, `@2`: how people name jobs without a name.
-HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 SignalName = Annotated[
@@ -168,7 +166,6 @@ OF_GPUS: JsonDict = {
 
 # Stored along with a share, for older workers that do not know shares.
 INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
-SHARES = "shares"
 
 
 class Resources(KnownFields, BaseModel):
@@ -261,11 +258,6 @@ class CheckpointSource(KnownFields, BaseModel):
         if (self.attempt is None) != (self.number is None):
             raise ValueError("give both the attempt and the number of a checkpoint, or neither")
         return self
-
-
-def is_handle(name: str) -> bool:
-    """Tell whether commands take a name for an id, or for one of the newest jobs."""
-    return re.fullmatch(HANDLE, name.strip(), re.ASCII) is not None
 
 
 class JobSpec(KnownFields, BaseModel):
@@ -489,12 +481,3 @@ class JobSpec(KnownFields, BaseModel):
         # A commit between two submits of the same files changes nothing.
         content = {name: value for name, value in content.items() if name not in SHOWN}
         return hashlib.sha256(SORTED.encode(content).encode()).hexdigest()
-
-
-def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return a stored payload with each share replaced by what is lent; None keeps the share."""
-    resources = dict(payload.get("resources", {}))
-    shares = resources.pop(SHARES, None)
-    if shares is None:
-        return dict(payload)
-    return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}

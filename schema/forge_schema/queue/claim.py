@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from forge_schema.database.pool import Database, Row, Statement
+from forge_schema.model.job import with_shares
 from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
-from forge_schema.model.spec import with_shares
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.fair_peeks import fair_peeks
 from forge_schema.queue.lane import Lane

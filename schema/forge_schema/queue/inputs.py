@@ -1,13 +1,17 @@
 """The inputs of new jobs: jobs to wait for, checkpoints to start from, their owners' uploads."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
 from forge_schema.model.lease import array
-from forge_schema.model.spec import CheckpointSource, JobSpec
+
+if TYPE_CHECKING:
+    from forge_schema.model.spec import CheckpointSource, JobSpec
 
 
 def check_needs(database: Database, spec: JobSpec, *, any_owner: bool) -> None:

@@ -1,11 +1,10 @@
 """Submission: any number of jobs by one statement."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from time import time_ns
+from time import sleep, time_ns
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-import stamina
 from psycopg.errors import ForeignKeyViolation
 from psycopg.types.json import Jsonb
 from pydantic_core import to_json
@@ -26,6 +25,7 @@ COLUMNS = (
 )
 # Retention may remove a lane again before it is used.
 TRIES = 5
+PAUSE_S = 0.05
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
 # What the jobs of a group may differ in, as those of a sweep do.
@@ -54,17 +54,14 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
-        for attempt in stamina.retry_context(
-            on=ForeignKeyViolation, attempts=TRIES, wait_initial=0.01, wait_jitter=0.05
-        ):
-            with attempt:
-                try:
-                    ids = self._submit(specs, any_owner=any_owner)
-                except ForeignKeyViolation:
-                    # A lane was removed since it was found, or just now a job that one waits for.
-                    self._lane_ids.clear()
-                    raise
-        return ids
+        for _ in range(TRIES - 1):
+            try:
+                return self._submit(specs, any_owner=any_owner)
+            except ForeignKeyViolation:
+                # A lane was removed since it was found, or just now a job that one waits for.
+                self._lane_ids.clear()
+                sleep(PAUSE_S)
+        return self._submit(specs, any_owner=any_owner)
 
     def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         groups, stem = self._groups(specs), _stem()

@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, with_shares
+from forge_schema.model.job import with_shares
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
 
 RUNS_SHOWN = 100
 EVENTS_SHOWN = 100

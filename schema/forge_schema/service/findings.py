@@ -16,14 +16,12 @@ from forge_schema.model.results import (
     SweepCancelled,
     SweepPoint,
 )
-from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import Role, Verdict
 from forge_schema.read import series as curves
 from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
 from forge_schema.read.runs.table import Sorted
 from forge_schema.read.runs.table import experiments as read_experiments
-from forge_schema.read.runs.table import outlined as with_outlines
 from forge_schema.read.runs.table import runs as read_runs
 from forge_schema.service.caller import Verbs
 
@@ -99,7 +97,7 @@ class Findings(Verbs):
         owner: str | None = None,
         sort: str | None = None,
         descending: bool = False,
-        curve: str | None = None,
+        curve: Sequence[str] = (),
         count: int = PAGE,
     ) -> list[Run]:
         """Return jobs that match a filter as runs, as `read.runs`.
@@ -110,12 +108,8 @@ class Findings(Verbs):
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return []
-        how = Sorted(sort=sort, descending=descending, curve=curve, count=min(count, PAGE))
+        how = Sorted(sort=sort, descending=descending, curve=(*curve,), count=min(count, PAGE))
         return read_runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
-
-    def outlined(self, found: list[Run], curve: str) -> list[Run]:
-        """Return runs that `runs` has returned, with the outline of a metric."""
-        return with_outlines(self._database, found, curve)
 
     def experiments(self, *, owner: str | None = None) -> list[Experiment]:
         """Return the newest experiments of an owner, of all for an admin who names none."""
@@ -141,6 +135,9 @@ class Findings(Verbs):
 
     def set_parallel(self, name: str, parallel: int, *, owner: str | None = None) -> dict[str, int]:
         """Change how many jobs of a sweep may run at once, as `Benchmarks.set_parallel`."""
+        # It is beside the model of a job, which takes a while to import.
+        from forge_schema.model.spec import MOST_PARALLEL  # noqa: PLC0415
+
         self.caller.require(Role.SUBMITTER)
         if not 1 <= parallel <= MOST_PARALLEL:
             raise ForgeError(

@@ -1,17 +1,20 @@
-"""The verbs about schedules."""
+"""The verbs about schedules. They import cron expressions and the model of a job when called."""
 
-from typing import Annotated, Any
+from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
 from forge_schema.model.job import Schedule
-from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Role
-from forge_schema.queue.inputs import Sources, Uploads, check_needs, named, not_uploaded
-from forge_schema.schedules.schedules import Schedules, first_time, listed
 from forge_schema.service.submitting import OWN, Fields, Submitting, checked
+
+if TYPE_CHECKING:
+    from forge_schema.model.spec import JobSpec
+    from forge_schema.schedules.schedules import Schedules
 
 # It is part of its jobs' idempotency keys.
 ScheduleName = Annotated[Word, Field(max_length=100)]
@@ -19,6 +22,8 @@ ScheduleName = Annotated[Word, Field(max_length=100)]
 
 class Naming(BaseModel):
     """What a person writes about a schedule."""
+
+    model_config = ConfigDict(defer_build=True)
 
     name: ScheduleName
     cron: Word
@@ -30,6 +35,8 @@ class Scheduling(Submitting):
 
     def schedules(self, *, owner: str | None = None) -> list[Schedule]:
         """Return the schedules of an owner, or all that the caller may see, by name."""
+        from forge_schema.schedules.schedules import listed
+
         whose = self.caller.scope if owner is None else self._whose(owner)
         return listed(self._database, whose)
 
@@ -39,6 +46,8 @@ class Scheduling(Submitting):
 
     def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
         """Refuse a name and times that `keep_schedule` would refuse; `check` checks the job."""
+        from forge_schema.schedules.schedules import first_time
+
         self.caller.require(Role.SUBMITTER)
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
         first_time(self._database, cron, timezone)
@@ -88,6 +97,8 @@ class Scheduling(Submitting):
         self._schedules(owner).remove(name)
 
     def _job(self, spec: Fields, owner: str) -> JobSpec:
+        from forge_schema.queue.inputs import Sources, check_needs
+
         if taken := [field for field in OWN if field in spec]:
             message = "leave it out: the schedule sets it"
             fault = {"loc": (taken[0],), "msg": message, "type": "not_in_schedule"}
@@ -100,7 +111,9 @@ class Scheduling(Submitting):
 
     def _share_uploads(self, job: JobSpec) -> None:
         """Make sure that the owner has what the job names, whoever keeps the schedule."""
-        uploads = Uploads(self._database)
+        from forge_schema.queue.inputs import named, not_uploaded
+
+        uploads = self._uploads
         if self.caller.admin:
             for sha256 in named(job):
                 uploads.add(job.owner, sha256)
@@ -110,6 +123,8 @@ class Scheduling(Submitting):
                 raise not_uploaded(job)
 
     def _schedules(self, owner: str | None) -> Schedules:
+        from forge_schema.schedules.schedules import Schedules
+
         return Schedules(self._database, owner=self._whose(owner), actor=self.caller.actor)
 
     def _whose(self, owner: str | None) -> str:

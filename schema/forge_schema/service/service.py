@@ -1,17 +1,18 @@
-"""The verbs about jobs, workers and reports."""
+"""The verbs about jobs, workers and reports.
+
+What only some verbs need is imported by them: a command, which calls one or two, starts sooner.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forge_schema.access.shells import Shells
 from forge_schema.database.pool import Row
-from forge_schema.explain.explain import SHOWN, explain
 from forge_schema.job_filter import Filter, parse
-from forge_schema.model.admin import Myself
-from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
     Attempt,
     Event,
@@ -23,7 +24,6 @@ from forge_schema.model.job import (
     job_states,
     possible_job,
 )
-from forge_schema.model.overview import Overview
 from forge_schema.model.states import Command, Role, State
 from forge_schema.model.stored import (
     BEGINNING,
@@ -35,24 +35,24 @@ from forge_schema.model.stored import (
     Place,
     in_chunks,
 )
-from forge_schema.model.worker import WorkerInfo
-from forge_schema.queue.cancel_retry import JobActs
-from forge_schema.queue.queue import Queue
-from forge_schema.queue.registry import Registry
-from forge_schema.read import overview, reports
-from forge_schema.read.job_story import JobStory
 from forge_schema.read.jobs import CHUNKS
 from forge_schema.read.named_jobs import job_named
-from forge_schema.read.report_definitions import REPORTS
-from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Forbidden
-from forge_schema.service.findings import Findings
-from forge_schema.service.notifications import Notifying
 from forge_schema.service.schedules import Scheduling
-from forge_schema.shell import ShellWanted
 from forge_schema.storage import ObjectMissing, keys
-from forge_schema.storage.code import is_code
-from forge_schema.storage.manifest import chunk_list
+
+if TYPE_CHECKING:
+    from forge_schema.model.admin import Myself
+    from forge_schema.model.explanation import Explanation
+    from forge_schema.model.overview import Overview
+    from forge_schema.model.worker import WorkerInfo
+    from forge_schema.queue.cancel_retry import JobActs
+    from forge_schema.queue.queue import Queue
+    from forge_schema.queue.registry import Registry
+    from forge_schema.service.admin import Admin
+    from forge_schema.service.findings import Findings
+    from forge_schema.service.notifications import Notifying
+    from forge_schema.shell import ShellWanted
 
 # What ties a job to others.
 ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
@@ -64,20 +64,28 @@ class Service(Scheduling):
     @cached_property
     def admin(self) -> Admin:
         """The verbs of admins."""
+        from forge_schema.service.admin import Admin
+
         return Admin(self.caller, self._open_database)
 
     @cached_property
     def findings(self) -> Findings:
         """The verbs about what jobs found out."""
+        from forge_schema.service.findings import Findings
+
         return Findings(self.caller, self._open_database)
 
     @cached_property
     def notifications(self) -> Notifying:
         """The verbs about notifications."""
+        from forge_schema.service.notifications import Notifying
+
         return Notifying(self.caller, self._open_database)
 
     def me(self) -> Myself:
         """Return who asks."""
+        from forge_schema.model.admin import Myself
+
         return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
 
     def job_id(self, handle: str, *, owner: str | None = None) -> int:
@@ -151,6 +159,8 @@ class Service(Scheduling):
         Raises:
             NotRunning: the program of this rank does not run now.
         """
+        from forge_schema.access.shells import Shells
+
         self._change(job_id)
         return Shells(self._database, actor=self.caller.actor).enter(job_id, wanted)
 
@@ -179,8 +189,10 @@ class Service(Scheduling):
         self._visible(job_id)
         return [Attempt.model_validate(row) for row in self._jobs.attempts(job_id)]
 
-    def explain(self, job_id: int, *, workers: int = SHOWN) -> Explanation:
+    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
         """Return why a job is where it is, with so many workers, the nearest first."""
+        from forge_schema.explain.explain import explain
+
         self._visible(job_id)
         return explain(self._database, job_id, workers=workers)
 
@@ -233,6 +245,8 @@ class Service(Scheduling):
         Raises:
             ObjectMissing: the digest is none of theirs.
         """
+        from forge_schema.storage.code import is_code
+
         row = self._visible(job_id)
         whole = {row["bundle_digest"], (row["spec"].get("git") or {}).get("diff")}
         if digest in whole:
@@ -244,6 +258,8 @@ class Service(Scheduling):
 
     def request(self, job_id: int) -> dict[str, Any]:
         """Return the fields that submit a job again, alone: without its sweep and dependencies."""
+        from forge_schema.read.job_story import JobStory
+
         row = self._visible(job_id)
         asked = JobStory(self._database, job_id).asked()
         # Retries that the submitter chose differ from the same number by default.
@@ -258,6 +274,8 @@ class Service(Scheduling):
             ObjectMissing: the list of its chunks is gone.
             CheckpointUnsound: it is damaged.
         """
+        from forge_schema.storage.manifest import chunk_list
+
         self._visible(job_id)
         row = self._jobs.artifact(job_id, path)
         if row is None or not in_chunks(row["key"]):
@@ -275,10 +293,14 @@ class Service(Scheduling):
 
     def workers(self) -> list[WorkerInfo]:
         """Return every worker, by name."""
+        from forge_schema.model.worker import WorkerInfo
+
         return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
 
     def worker(self, worker_id: int) -> WorkerInfo:
         """Return one worker."""
+        from forge_schema.model.worker import WorkerInfo
+
         return WorkerInfo.model_validate(self._registry.worker(worker_id))
 
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
@@ -291,6 +313,9 @@ class Service(Scheduling):
 
         Only the jobs that the caller sees are counted.
         """
+        from forge_schema.model.overview import Overview
+        from forge_schema.read import overview
+
         reads = overview.Overview(self._database)
         return Overview.model_validate(
             reads.now(owner=self.caller.scope, jobs=jobs, workers=workers)
@@ -298,12 +323,16 @@ class Service(Scheduling):
 
     def reports(self) -> list[str]:
         """Return the names of the reports that the caller may read."""
+        from forge_schema.read.report_definitions import REPORTS
+
         return [name for name, one in REPORTS.items() if self.caller.admin or one.owned]
 
     def report(
         self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
     ) -> list[Row]:
         """Return the rows of a report since an age or a time, or of its groups."""
+        from forge_schema.read import reports
+
         if not reports.report(name).owned and not self.caller.admin:
             raise Forbidden(f"the report {name} covers all owners; only an admin may read it")
         return reports.Reports(self._database).rows(
@@ -312,13 +341,19 @@ class Service(Scheduling):
 
     @property
     def _queue(self) -> Queue:
+        from forge_schema.queue.queue import Queue
+
         return Queue(self._database, actor=self.caller.actor)
 
     @property
     def _acts(self) -> JobActs:
+        from forge_schema.queue.cancel_retry import JobActs
+
         self.caller.require(Role.SUBMITTER)
         return JobActs(self._database, owner=self.caller.scope, actor=self.caller.actor)
 
     @property
     def _registry(self) -> Registry:
+        from forge_schema.queue.registry import Registry
+
         return Registry(self._database, actor=self.caller.actor)

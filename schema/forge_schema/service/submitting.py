@@ -1,24 +1,32 @@
-"""Submitting jobs, and the job configs that they are made from."""
+"""Submitting jobs, and the job configs that they are made from.
+
+Commands that submit nothing import neither the model of a job nor what stores one.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_schema.database.pool import Database
-from forge_schema.model.bundles import Segment, SegmentList, list_digest
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
-from forge_schema.model.job import Template
-from forge_schema.model.spec import JobSpec, is_handle
+from forge_schema.model.job import Template, is_handle
 from forge_schema.model.states import Role
-from forge_schema.queue.inputs import NotUploaded, Sources, Uploads, check_needs
-from forge_schema.queue.submission import LaneIds, Submission
-from forge_schema.queue.templates import Templates
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.storage import Store, keys
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from forge_schema.model.bundles import Segment, SegmentList
+    from forge_schema.model.spec import JobSpec
+    from forge_schema.queue.inputs import Uploads
+    from forge_schema.queue.submission import LaneIds
+    from forge_schema.queue.templates import Templates
 
 Fields: TypeAlias = Mapping[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,6 +42,8 @@ SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
 class Reference(BaseModel):
     """A job config by its name."""
+
+    model_config = ConfigDict(defer_build=True)
 
     owner: Word
     config_name: Word
@@ -63,6 +73,8 @@ class Submitting(Verbs):
 
     def check(self, specs: Sequence[Fields]) -> None:
         """Refuse what `submit` would refuse; what jobs name may be uploaded later."""
+        from forge_schema.queue.inputs import Sources, check_needs
+
         self.caller.require(Role.SUBMITTER)
         jobs = self.whole(specs)
         sources = Sources(self._database)
@@ -76,6 +88,9 @@ class Submitting(Verbs):
         Args:
             specs: the fields of each, merged over those of its `config_name`.
         """
+        from forge_schema.queue.inputs import NotUploaded
+        from forge_schema.queue.submission import Submission
+
         self.caller.require(Role.SUBMITTER)
         jobs = self.whole(specs)
         if not jobs:
@@ -98,6 +113,10 @@ class Submitting(Verbs):
 
         If there are none, the bundle is stored by the end of the call.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
+        from forge_schema.model.bundles import list_digest
+
         self.caller.require(Role.SUBMITTER)
         segments = {one.sha256: one for one in bundle.segments}
         with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="segments") as threads:
@@ -108,7 +127,7 @@ class Submitting(Verbs):
         digest = list_digest(listed)
         if not self.is_stored(keys.bundle(digest), digest):
             self._open_store().put(keys.bundle(digest), listed)
-            Uploads(self._database).add(self.caller.owner, digest)
+            self._uploads.add(self.caller.owner, digest)
         return []
 
     def _usable(self, segments: Collection[Segment], threads: ThreadPoolExecutor) -> set[str]:
@@ -118,7 +137,7 @@ class Submitting(Verbs):
         there = {one.sha256 for one, size in zip(segments, sizes, strict=True) if size == one.bytes}
         if self.caller.admin:
             return there
-        uploads = Uploads(self._database)
+        uploads = self._uploads
         unknown = sorted(uploads.missing(self.caller.owner, there))
         uploaders = threads.map(lambda sha256: store.uploader(keys.segment(sha256)), unknown)
         for sha256, uploader in zip(unknown, uploaders, strict=True):
@@ -138,11 +157,17 @@ class Submitting(Verbs):
 
     def _has_uploaded(self, owner: str, key: str, sha256: str) -> bool:
         # Uploads to S3 do not pass through the server: the object itself names the uploader.
-        uploads = Uploads(self._database)
+        uploads = self._uploads
         uploader = self._open_store().uploader(key)
         if uploader is not None:
             uploads.add(uploader, sha256)
         return uploader == owner or not uploads.missing(owner, [sha256])
+
+    @property
+    def _uploads(self) -> Uploads:
+        from forge_schema.queue.inputs import Uploads
+
+        return Uploads(self._database)
 
     def templates(self, *, owner: str | None = None) -> list[Template]:
         """Return an owner's job configs, by name."""
@@ -184,13 +209,11 @@ class Submitting(Verbs):
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             fields = _merged(kept["spec"], fields)
-        job = checked(JobSpec, fields, place)
-        if is_handle(job.name):
-            message = f"{job.name!r} cannot be a name, since commands would take it for another job"
-            raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
-        return job
+        return _checked_job(fields, place)
 
     def _templates(self, owner: str | None) -> Templates:
+        from forge_schema.queue.templates import Templates
+
         whose = self.caller.acting_for(owner, "read or write the job configs")
         return Templates(self._database, owner=whose, actor=self.caller.actor)
 
@@ -204,7 +227,17 @@ def _check_config(config: Fields) -> None:
             "type": "not_in_config",
         }
         raise JobInvalid(place, [fault])
-    checked(JobSpec, {**SAMPLE, **config}, place)
+    _checked_job({**SAMPLE, **config}, place)
+
+
+def _checked_job(fields: Fields, place: tuple[str | int, ...]) -> JobSpec:
+    from forge_schema.model.spec import JobSpec
+
+    job = checked(JobSpec, fields, place)
+    if is_handle(job.name):
+        message = f"{job.name!r} cannot be a name, since commands would take it for another job"
+        raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
+    return job
 
 
 def checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:

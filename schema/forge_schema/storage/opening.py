@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.store import Store, StoreUrlInvalid
 
 EXAMPLES = "write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
@@ -78,6 +77,9 @@ def _open_file(url: str, parts: SplitResult) -> Store:
         )
     if not folder.is_absolute() or folder == Path("/") or "\0" in str(folder):
         raise StoreUrlInvalid(f"{url!r} names no folder", hint=EXAMPLES)
+    # Neither those who have S3 nor commands that read no object need it.
+    from forge_schema.storage.file_store import FileStore  # noqa: PLC0415
+
     return FileStore(folder, url=url)
 
 

@@ -28,7 +28,10 @@ def test_both_ways_submit_show_and_explain_a_job_that_waits(
     folder = tmp_path / "project"
     folder.mkdir()
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
-        child = client.submit(folder, "ls", after=parents[0], after_ok=parents[1:])
+        first = client.job(parents[0])
+        child = client.submit(
+            folder, "ls", after=first, after_ok=[client.job(parents[1]), *parents[2:]]
+        )
         backend = client.backend
         assert [status.job_id for status in client.jobs(states=["held"])] == [child.id]
         assert backend.job(child.id).dependencies == [

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.cli import commands
 from forge_client.cli.plans.notifications import _settled
 from forge_schema.notifications.sender import PAUSES_S, Sender
 from forge_schema.sweeper.sweeper import Sweeper
@@ -76,7 +75,3 @@ def test_what_is_wrong_is_said(client: Client) -> None:
         with pytest.raises(ClientError) as refused:
             act()
         assert (refused.value.code, refused.value.exit_code) == (code, exit_code)
-
-
-def test_the_word_that_others_use_leads_to_ours() -> None:
-    assert commands.ELSEWHERE["notify"] == "notification list"

@@ -96,6 +96,7 @@ def test_options_win_and_add_to_labels_env_and_resources(tmp_path: Path) -> None
         ("[resources]\n  memroy = '1GB'\n", "line 2, column 3", "'memory'"),
         ("[connection]\napi_key = 'x'\n", "line 2, column 1", "database_url"),
         ("memory = '1GB'\n", "line 1, column 1", "[resources]"),
+        ("gpuz = 1\n", "line 1, column 1", "'gpus' below [resources]"),
         ("[resorces]\ncpus = 1\n", "line 1, column 2", "'resources'"),
         ("resources.cpu = 1\n", "line 1, column 1", "'cpus'"),
         ("resources = { cpu = 1 }\n", "line 1, column 1", "'cpus'"),

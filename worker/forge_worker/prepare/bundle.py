@@ -15,13 +15,13 @@ from io import BufferedReader
 from pathlib import Path
 
 import structlog
+from forge_schema.code.tar_stream import BundleRefused
 from forge_schema.model.bundles import MOST_LIST_BYTES, Segment, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
 from forge_worker.files.locks import try_lock
 from forge_worker.prepare.archive import Limits, extract, extract_files
-from forge_worker.prepare.tar_stream import BundleRefused
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.threads import TRANSFERS
 

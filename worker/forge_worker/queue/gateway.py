@@ -76,8 +76,15 @@ class Gateway(Protocol):
     ) -> Renewal:
         """Renew leases, report the machine's condition, and return the queue's requests."""
 
-    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
-        """Record what the worker is doing with a job."""
+    def report(
+        self,
+        fence: Fence,
+        phase: Phase,
+        devices: Sequence[str] | None = None,
+        *,
+        adopted: bool = False,
+    ) -> Standing:
+        """Record what the worker is doing with a job, and whether this boot of it adopted it."""
 
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
         """Record how far a member of a run has come; return its status and all members by rank."""
@@ -247,8 +254,16 @@ class SqlGateway:
     ) -> Renewal:
         return self._renewals.renew(self.worker_id, self._boot_id, leases, status, condition)
 
-    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
-        return self.queue.report(fence, phase, devices=devices)
+    def report(
+        self,
+        fence: Fence,
+        phase: Phase,
+        devices: Sequence[str] | None = None,
+        *,
+        adopted: bool = False,
+    ) -> Standing:
+        boot = self._boot_id if adopted else None
+        return self.queue.report(fence, phase, devices=devices, replaced_by=boot)
 
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
         return self.queue.gather(fence, step, member)

@@ -13,15 +13,14 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import JobCommand, command_of, environment
+from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.sweep_names import MOST_JOBS, SHOWN, whole_name
-from forge_client.cli.options.values import labels
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
-from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
 from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
 from forge_client.findings import all_points
@@ -87,14 +86,10 @@ def benchmark(
     """
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        "name": name or project.name or called(folder), "experiment": experiment,
-        "gpus": gpu, "cpus": cpus, "memory": memory, "image": image, "labels": labels(label or []),
-        "env": environment(env or []), "secrets": secret,
-        "requirements": o.requirements(requirements, no_install=no_install),
-        "timeout": timeout, "queue": queue, "priority": priority,
-        "share": share, "command": command_of(context),
+        **o.changes(locals()),
+        "name": name or project.name or called(folder),
+        "command": command_of(context),
         "parallel": parallel or project.parallel,
-        "after": after, "after_ok": after_ok, "after_any": after_any,
     })  # fmt: skip
     key = idempotency_key or project.idempotency_key
     made = sweep_name(sweep or base.name or "job", key)
@@ -136,7 +131,7 @@ def list_sweeps(
         }
         for name, group in grouped.items()
     ]
-    output.show(rows, LIST_COLUMNS, form)
+    output.show(rows, LIST_COLUMNS, form, ("SUBMITTED",))
 
 
 LIST_COLUMNS: list[Column] = [
@@ -168,7 +163,7 @@ def sweep(
 
 
 def _print(states: dict[str, int], points: list[SweepPoint]) -> None:
-    output.show(points, _columns(points), Format.TABLE)
+    output.show(points, _columns(points), Format.TABLE, ("SECONDS",))
     narration.say(", ".join(f"{count} {word}" for word, count in counts_in_words(states).items()))
 
 
@@ -178,8 +173,8 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
     return [
         ("JOB", lambda p: p.job_id),
         ("STATE", lambda p: p.state.word),
-        *((f"{name}", _parameter(name)) for name in parameters),
-        *((f"→ {name}", _found(name)) for name in results),
+        *((name, _parameter(name)) for name in parameters),
+        *((f"result.{name}", _found(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),
     ]
 
@@ -189,7 +184,7 @@ def _parameter(name: str) -> Callable[[SweepPoint], str]:
 
 
 def _found(name: str) -> Callable[[SweepPoint], str]:
-    return lambda point: inline((point.result or {}).get(name))
+    return lambda point: brief((point.result or {}).get(name))
 
 
 @app.command()
@@ -201,7 +196,8 @@ def compare(
         typer.Argument(metavar="SWEEP2", help="Second sweep, to compare with the first."),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result, e.g. a.b.")
+        str,
+        typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result: result.a.b."),
     ] = "seconds",
     by: Annotated[
         list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")

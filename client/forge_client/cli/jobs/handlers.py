@@ -8,11 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import environment
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
 from forge_client.cli.show.submitted import send
@@ -60,14 +58,15 @@ def run_handler(
     """
     project = Project.read(folder) if folder else Project()
     request = Request().changed({
-        "name": name or handler, "experiment": experiment or handler,
-        "gpus": gpu, "cpus": cpus, "memory": memory,
-        "labels": labels(label or []), "env": environment(env or []), "timeout": timeout,
-        "queue": queue, "priority": priority, "idempotency_key": idempotency_key,
-        "after": after, "after_ok": after_ok, "after_any": after_any,
-        "kind": "custom", "handler": handler, "arguments": arguments(arg or []),
+        **o.changes(locals()),
+        "name": name or handler,
+        "experiment": experiment or handler,
+        "kind": "custom",
+        "handler": handler,
+        "arguments": arguments(arg or []),
         # A job needs a command: the one that would call the handler by hand.
-        "command": [handler], "requirements": False,
+        "command": [handler],
+        "requirements": False,
     })  # fmt: skip
     settings = settings_of(context)
     with connect(settings) as backend:

@@ -1,6 +1,5 @@
 """`forge submit`: a folder and a command become a job."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +11,8 @@ from forge_schema.model.quantities import counted, size, size_text
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import templates
-from forge_client.cli.options.job_command import command_of, environment
+from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.session import settings_of
-from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.submitted import (
@@ -52,44 +50,32 @@ def submit(
     folder: Annotated[
         Path, typer.Argument(help="Project folder, with an optional forge.toml.")
     ] = Path(),
-    name: Annotated[
-        str | None, typer.Option(help="Name of the job; default: the folder's name.")
-    ] = None,
-    gpu: Annotated[
-        int | None, typer.Option("--gpu", "--gpus", help="Number of GPUs.", min=0)
-    ] = None,
+    name: o.NameOption = None,
+    gpu: o.GpuOption = None,
     gpu_model: Annotated[str | None, typer.Option(help="GPU model, e.g. 'a100*'.")] = None,
     vram: Annotated[str | None, typer.Option(help="Memory per GPU, e.g. 40GiB.")] = None,
     accelerator: Annotated[
         str | None, typer.Option(help="Accelerator: any, cpu, cuda, rocm or mps.")
     ] = None,
-    cpus: Annotated[
-        float | None, typer.Option(help="Number of CPUs; fractions are allowed.")
-    ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory limit, e.g. 2GiB.")] = None,
+    cpus: o.CpusOption = None,
+    memory: o.MemoryOption = None,
     disk: Annotated[str | None, typer.Option(help="Disk limit, e.g. 10GiB.")] = None,
-    image: Annotated[
-        str | None, typer.Option(envvar="FORGE_IMAGE", help="Container image.")
-    ] = None,
+    image: o.ImageOption = None,
     image_tar: Annotated[
         str | None, typer.Option(help="Image file written by docker save.")
     ] = None,
     dockerfile: Annotated[
         str | None, typer.Option(help="Dockerfile in the project, built where the job runs.")
     ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="Required worker label, NAME=VALUE; globs are allowed.")
-    ] = None,
+    label: o.LabelOption = None,
     experiment: o.ExperimentOption = None,
-    priority: Annotated[int | None, typer.Option(help="Priority; higher goes first.")] = None,
+    priority: o.PriorityOption = None,
     queue: o.QueueOption = None,
     max_failures: Annotated[
         int | None, typer.Option(help="Number of retries after the program fails.")
     ] = None,
-    timeout: Annotated[str | None, typer.Option(help="Time limit, e.g. 90s or 2h.")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, or NAME to copy it from your environment.")
-    ] = None,
+    timeout: o.TimeoutOption = None,
+    env: o.EnvOption = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key returns the same job.")
     ] = None,
@@ -196,7 +182,7 @@ def prepared(
     listing = scan(folder, include=project.include)
     tell_left_out(listing)
     base = Request() if config else project.request()
-    request = base.changed({**_changes(options), "command": command_of(context)})
+    request = base.changed({**o.changes(options), "command": command_of(context)})
     (request,), images = with_images([request], bar=narration.transfer)
     tell_command(request, listing)
     settings = settings_of(context, project)
@@ -229,29 +215,6 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
     return {**spec, **shown, **stored.fields}
-
-
-def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as fields of a request."""
-    same = (
-        *("name", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "image"),
-        *("image_tar", "dockerfile", "priority", "queue", "max_failures", "timeout", "target"),
-        *("idempotency_key", "checkpoint_interval", "grace", "delay", "share", "precision"),
-        *("streams", "objective", "preempt_signal", "checkpoint_dir", "keep_checkpoints"),
-        *("from_checkpoint", "after", "after_ok", "after_any"),
-        *("nodes", "launcher", "same", "mixed", "experiment"),
-    )
-    return {
-        **{name: given.get(name) for name in same},
-        "gpus": given["gpu"],
-        "labels": labels(given["label"] or []),
-        "env": environment(given["env"] or []),
-        "secrets": given["secret"],
-        "requirements": o.requirements(given["requirements"], no_install=given["no_install"]),
-        "no_progress": given["stall_no_progress"],
-        "silent_log": given["stall_silent_log"],
-        "idle_gpu": given["stall_idle_gpu"],
-    }
 
 
 def _status(backend: Backend, job_id: int) -> JobDetail:

@@ -9,10 +9,9 @@ from forge_schema.model.results import JobTest
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import COMMAND, environment
+from forge_client.cli.options.job_command import COMMAND
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import labels
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.cli.show.submitted import send
@@ -72,14 +71,8 @@ def run_tests(
     """
     project = Project.read(folder).including(include)
     request = project.request().changed({
-        "name": name, "experiment": experiment, "gpus": gpu, "cpus": cpus,
-        "memory": memory, "image": image,
-        "labels": labels(label or []), "env": environment(env or []), "secrets": secret,
-        "requirements": o.requirements(requirements, no_install=no_install),
-        "timeout": timeout,
-        "queue": queue, "priority": priority, "share": share, "junit": junit, "kind": "test",
-        "idempotency_key": idempotency_key,
-        "after": after, "after_ok": after_ok, "after_any": after_any,
+        **o.changes(locals()),
+        "kind": "test",
         "max_failures": 0 if project.max_failures is None else None,
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
     })  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from forge_client.cli.options.completion import jobs
-from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.session import options_backend
 
 HELP = "Id, name, start of a name, or @last."
 LAST: Any = "@last"
@@ -22,8 +22,8 @@ def ids_of(context: typer.Context, handles: Sequence[str]) -> list[int]:
     """Return the ids of jobs; the queue is asked only if one of them is not an id."""
     if all(map(_is_id, handles)):
         return [int(handle) for handle in handles]
-    with backend_of(context) as backend:
-        return [backend.job_id(handle) for handle in handles]
+    backend = options_backend(context)
+    return [backend.job_id(handle) for handle in handles]
 
 
 def job_id(context: typer.Context, handle: str | None) -> int | None:

@@ -1,11 +1,33 @@
 """The options of all commands that submit jobs, and how they change a request."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from forge_client.cli.options.completion import experiments, queues
+from forge_client.cli.options.job_command import environment
 from forge_client.cli.options.job_names import checkpoint, needed
+from forge_client.cli.options.values import labels
+from forge_client.errors import ClientError
+
+
+def secret_names(texts: list[str] | None) -> list[str] | None:
+    """Return the names of secrets.
+
+    Raises:
+        ClientError: one has a value, which is kept off the queue.
+    """
+    for name, sign, _ in (text.partition("=") for text in texts or ()):
+        if sign:
+            raise ClientError(
+                f"--secret {name} takes only the name of the secret",
+                hint=f"write --secret {name}; the value is a file {name} on the workers, in the"
+                " folder that --secrets-dir of forge-worker names",
+                code="option_invalid",
+            )
+    return texts
+
 
 ShareOption = Annotated[
     bool | None,
@@ -67,7 +89,11 @@ RequirementsOption = Annotated[
 NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install nothing.")]
 SecretOption = Annotated[
     list[str] | None,
-    typer.Option("--secret", help="Secret to pass to the job (stored on the workers)."),
+    typer.Option(
+        "--secret",
+        help="Name of a secret to pass to the job; its value is a file on the workers.",
+        callback=secret_names,
+    ),
 ]
 IncludeOption = Annotated[
     list[str] | None,
@@ -178,6 +204,26 @@ IdleGpuOption = Annotated[
 ]
 
 
-def requirements(path: str | None, *, no_install: bool) -> str | Literal[False] | None:
-    """Combine the two options about requirements; None if neither was given."""
-    return False if no_install else path
+# Options that are named as the fields of a request.
+SAME = (
+    *("name", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "image", "image_tar"),
+    *("dockerfile", "priority", "queue", "max_failures", "timeout", "target", "idempotency_key"),
+    *("checkpoint_interval", "grace", "delay", "share", "precision", "streams", "objective"),
+    *("preempt_signal", "checkpoint_dir", "keep_checkpoints", "from_checkpoint", "after"),
+    *("after_ok", "after_any", "nodes", "launcher", "same", "mixed", "experiment", "junit"),
+)
+
+
+def changes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a command's parameters that are options of a job as fields of a request."""
+    return {
+        **{name: given.get(name) for name in SAME},
+        "gpus": given.get("gpu"),
+        "labels": labels(given.get("label") or []),
+        "env": environment(given.get("env") or []),
+        "secrets": given.get("secret"),
+        "requirements": False if given.get("no_install") else given.get("requirements"),
+        "no_progress": given.get("stall_no_progress"),
+        "silent_log": given.get("stall_silent_log"),
+        "idle_gpu": given.get("stall_idle_gpu"),
+    }

@@ -1,6 +1,7 @@
 """The starting point of every command: global flags, settings and the backend."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -14,6 +15,8 @@ from forge_client.settings import Settings
 if TYPE_CHECKING:
     from forge_client.backend import Backend
     from forge_client.project.forge_toml import Project
+
+OPEN = "forge.backend"
 
 
 @dataclass(frozen=True)
@@ -65,4 +68,14 @@ def _connection(project: "Project | None") -> dict[str, str]:
 
 def backend_of(context: typer.Context) -> "Backend":
     """Return a backend for the configured connection."""
-    return connect(settings_of(context))
+    kept: Backend | None = context.meta.pop(OPEN, None)
+    return kept or connect(settings_of(context))
+
+
+def options_backend(context: typer.Context) -> "Backend":
+    """Return a backend to read options with. The next `backend_of` returns the same."""
+    backend: Backend | None = context.meta.get(OPEN)
+    if backend is None:
+        backend = context.meta[OPEN] = connect(settings_of(context))
+        context.call_on_close(partial(backend.__exit__, None, None, None))
+    return backend

@@ -7,8 +7,6 @@ from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words
 from forge_schema.model.states import reason_in_words
 
-from forge_client.project.environment.active import with_module
-
 # Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}
 # These count against the job's retries.
@@ -39,8 +37,13 @@ def first_line(detail: str | None) -> str:
 def own_package(detail: str | None) -> str:
     """Say that the module which a job could not import is in the user's own environment."""
     match = ABSENT.search(first_line(detail))
-    name = with_module(match[1]) if match else None
-    return f"{match[1]} is in your active environment {name}" if match and name else ""
+    if match is None:
+        return ""
+    # Few jobs fail so.
+    from forge_client.project.environment.active import with_module  # noqa: PLC0415
+
+    name = with_module(match[1])
+    return f"{match[1]} is in your active environment {name}" if name else ""
 
 
 def ending(status: JobStatus) -> str:

@@ -23,6 +23,8 @@ Column = tuple[str, Callable[[Any], object]]
 Cell = tuple[str, str]
 """A text and its style."""
 
+# Of a value that a job reported, in a column.
+LONGEST = 60
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STATE_STYLES = {
     "succeeded": "green",
@@ -124,6 +126,13 @@ def inline(value: object) -> str:
             return value.astimezone().isoformat(sep=" ", timespec="seconds")
         case _:
             return str(value)
+
+
+def brief(value: object) -> str:
+    """Return a value on one line; on a terminal only its beginning, if it is long."""
+    text = " ".join(inline(value).split())
+    fits = len(text) <= LONGEST or not sys.stdout.isatty()
+    return text if fits else f"{text[: LONGEST - 1]}…"
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from forge_client.errors import ClientError
 from forge_client.project.environment.names import canonical
 
@@ -60,6 +58,9 @@ def read(path: Path) -> Conda:
     Raises:
         ClientError: it is malformed, or names packages that are not Python's.
     """
+    # Few projects have such a file.
+    import yaml  # noqa: PLC0415
+
     try:
         said = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
