@@ -162,6 +162,8 @@ def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig
     assert "none of these runs has a value of 'los'" in forge("runs", "--sort", "los").stderr
     assert f"job {job} brought no list of packages" in forge("code", str(job), "--packages").stderr
     rig.queue.cancel(job)
+    needs = forge("submit", ".", "--after-ok", str(job), "--", "true").stderr
+    assert f"is cancelled: job {job} was cancelled" in needs
     assert "nothing to cancel" in forge("cancel", "--sweep", "rates", "--yes").stderr
     rig.admin.limit_owner("ann", OwnerSettings(approve_cost=1))
     rig.submit_many(2, owner="ann")
