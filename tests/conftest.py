@@ -20,6 +20,7 @@ from support.database import postgres
 from support.services import require
 from support.waiting import Eventually
 from support.waiting import eventually as wait_until
+from support.warm import process as warm
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -137,10 +138,23 @@ def _one_first(workerinput: dict[str, Any]) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all test processes of this run."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep no lock of an earlier run."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_programs(shared: Path) -> None:
+    """Fork our programs from the same processes as the other test processes do."""
+    warm.share(shared)
 
 
 @pytest.fixture
@@ -150,19 +164,24 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
+def postgres_server(shared: Path) -> Iterator[postgres.Server]:
     """The server of this test process: embedded, or that of $FORGE_TEST_POSTGRES_BIN."""
     chosen = os.environ.get("FORGE_TEST_POSTGRES_BIN")
-    with postgres.running(Path(chosen) if chosen else None) as server:
+    binaries = Path(chosen) if chosen else None
+    data = postgres.kept(shared / "postgres.tar", binaries, _make_template)
+    with postgres.running(binaries, data) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
-def template_database(postgres_server: postgres.Server) -> str:
-    """Name of a migrated database, made once and copied for each test."""
-    from forge_schema.database.migrate import upgrade  # noqa: PLC0415  only where a database is wanted
+def _make_template(server: postgres.Server) -> None:
+    from forge_schema.database.migrate import upgrade  # noqa: PLC0415  one process does so
 
-    upgrade(postgres_server.create_template(TEMPLATE))
+    upgrade(server.create_template(TEMPLATE))
+
+
+@pytest.fixture(scope="session")
+def template_database() -> str:
+    """Name of a migrated database, made once for all test processes and copied for each test."""
     return TEMPLATE
 
 

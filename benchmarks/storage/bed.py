@@ -63,7 +63,7 @@ class Way:
             self.gateway.new_work()
             grants = self.gateway.finish_and_claim([], PLENTY, 1)[1]
         attempt = Attempt(grants[0], Folders(self.root / str(grants[0].fence.token)))
-        attempt.folders.make(grants[0].fence)
+        attempt.folders.make()
         return attempt, self.http.of(attempt) if self.http else open_store(self.store_url)
 
 

@@ -37,7 +37,7 @@ def ended(root: Path, slots: Slots) -> Attempt:
     fence = Fence(7, 9, uuid.uuid4())
     grant = Grant(fence.job_id, fence.token, fence.nonce, attempt=1, spec={}, **GRANTED)
     attempt = Attempt(grant, Folders(root / "job"))
-    attempt.folders.make(fence)
+    attempt.folders.make()
     slots.lend(fence.token, Capacity(1, 1, 1))
     return attempt
 

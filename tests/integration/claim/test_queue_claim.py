@@ -53,6 +53,14 @@ def test_a_grant_says_all_that_a_worker_needs(rig: Rig) -> None:
     assert rig.places(job_id) == ["lease"]
 
 
+def test_only_a_first_attempt_has_surely_no_checkpoint(rig: Rig) -> None:
+    rig.submit()
+    worker = rig.worker()
+    first = worker.claim_one()
+    rig.queue.release(first.fence)
+    assert (first.resumes, worker.claim_one().resumes) == (False, True)
+
+
 def test_the_highest_priority_goes_first_then_the_oldest(rig: Rig) -> None:
     low, first, second, high = (rig.submit(priority=p) for p in (-5, 0, 0, 7))
     worker = rig.worker()

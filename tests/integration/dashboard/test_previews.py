@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from forge_functions.dashboard import preview
 from forge_functions.dashboard.parquet_head import parquet_head
@@ -28,7 +27,12 @@ SVG = f"<svg xmlns='http://www.w3.org/2000/svg'>{EVIL}</svg>".encode()
 MANY = "step,loss\n" + "".join(f"{n},{n}.5\n" for n in range(90))
 
 
+@cache
 def parquet() -> bytes:
+    # Both take a while to load, in each test process.
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     out = BytesIO()
     pq.write_table(pa.table({"x": list(range(70)), EVIL: [EVIL] * 70}), out)
     return out.getvalue()
@@ -44,9 +48,12 @@ FILES = {
     "report.json": b'{"a": {"b": [1, 2]}}',
     "notes.md": f"# Notes\n{EVIL}".encode(),
     "model.bin": b"\x00\x01\x02",
-    "table.parquet": parquet(),
     "broken.parquet": b"PAR1" + bytes(40),
 }
+
+
+def files() -> dict[str, bytes]:
+    return {**FILES, "table.parquet": parquet()}
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def job(api: Api) -> int:
     grant = api.rig.worker().claim_one()
     keys = AttemptKeys(job, grant.attempt, grant.fence.token)
     rows = []
-    for name, data in FILES.items():
+    for name, data in files().items():
         api.services.store.put(keys.artifact(name), data)
         rows.append(
             Artifact(name, keys.artifact(name), len(data), hashlib.sha256(data).hexdigest())
@@ -77,7 +84,7 @@ def job(api: Api) -> int:
 
 
 def test_files_are_shown_as_what_they_are_and_run_nothing(ann: Guest, job: int) -> None:
-    shown = {name: ann.page(f"/jobs/{job}/file?path={name}") for name in FILES}
+    shown = {name: ann.page(f"/jobs/{job}/file?path={name}") for name in files()}
     assert all(EVIL not in page for page in shown.values())
     assert f'<img src="/jobs/{job}/image?path=plot.png"' in shown["plot.png"]
     for name in ("evil.png", "page.html", "a.svg", "notes.md"):

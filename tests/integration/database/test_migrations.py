@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from forge_schema.database.migrate import sqlalchemy_url, upgrade
 from forge_schema.database.statements import definitions, views
 from forge_schema.database.tables import metadata
@@ -58,6 +56,10 @@ def modelled_url(empty_database_url: str) -> str:
 
 
 def test_the_migrations_leave_nothing_to_generate(database_url: str) -> None:
+    # Both take a while to load, in each test process.
+    from alembic.autogenerate import compare_metadata  # noqa: PLC0415
+    from alembic.migration import MigrationContext  # noqa: PLC0415
+
     engine = create_engine(sqlalchemy_url(database_url))
     with engine.connect() as connection:
         options = {"compare_server_default": True, "include_name": catalog.is_no_partition}

@@ -5,31 +5,11 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import schemathesis
-from forge_functions.server import whole_app
 from requests import Session
-from schemathesis.checks import load_all_checks
-from schemathesis.config import (
-    ChecksConfig,
-    CoveragePhaseConfig,
-    ExamplesPhaseConfig,
-    GenerationConfig,
-    HealthCheck,
-    PhasesConfig,
-    PositiveDataAcceptanceConfig,
-    ProjectConfig,
-    ProjectsConfig,
-    SchemathesisConfig,
-)
-from schemathesis.config._checks import NegativeDataRejectionConfig, SimpleCheckConfig
-from schemathesis.generation.feedback import FeedbackSources
-from schemathesis.pytest._test_builder import build_operation_test
 from support.cloud.lambda_events import functions
 from support.http.api import opened
 from support.http.http_worker import held
@@ -41,66 +21,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from schemathesis import Case
-    from schemathesis.schemas import BaseSchema
-    from support.queue.rig import Rig
+    from support.queue.rig import Rig, Rigs
 
     AnyCase = Case[Any]
     Targets = tuple["Target", "Target"]
 
-# A value at or over the document's limit on its length may exceed the limit on bodies.
-REFUSED = ["400", "401", "403", "404", "405", "409", "413", "422"]
-TAKEN = ["2xx", "401", "403", "404", "409", "413"]
-CHECKS = ChecksConfig(
-    # It sends nearly as many requests again; test_http_matrix.py has every kind of caller.
-    ignored_auth=SimpleCheckConfig(enabled=False),
-    negative_data_rejection=NegativeDataRejectionConfig(expected_statuses=REFUSED),
-    positive_data_acceptance=PositiveDataAcceptanceConfig(expected_statuses=TAKEN),
-)
-load_all_checks()
-EXAMPLES = int(os.environ.get("FORGE_TEST_SCHEMA_EXAMPLES", "4"))
-DOCUMENT = whole_app(server_settings("postgresql://none", "file:///none")).openapi()
-
-
-@cache
-def described(*, coverage: bool) -> BaseSchema:
-    """Return the document, to be tried with a few requests for each path.
-
-    `coverage` also tries each bound that it names.
-    """
-    generation = GenerationConfig(
-        max_examples=EXAMPLES,
-        deterministic=True,
-        # Text that JSON or a row cannot hold is tested elsewhere: the document does not cover it.
-        allow_x00=False,
-        codec="utf-8",
-        with_security_parameters=False,
-        no_shrink=True,
-    )
-    phases = PhasesConfig(
-        # The document has no examples, which is found out at a third of a route's cost.
-        examples=ExamplesPhaseConfig(enabled=False),
-        coverage=CoveragePhaseConfig(enabled=coverage),
-    )
-    project = ProjectConfig(generation=generation, checks=CHECKS, phases=phases)
-    config = SchemathesisConfig(
-        suppress_health_check=[HealthCheck.all], seed=1, projects=ProjectsConfig(default=project)
-    )
-    return schemathesis.openapi.from_dict(DOCUMENT, config=config)
-
+# Each tries every twelfth route, so that several test processes can share the work.
+PARTS = 12
 
 # A schema cannot say which there are.
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 NOTIFICATION = {"target": "https://hooks.example/", "kind": "slack", "query": "", "ids": []}
 NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
-# Their bodies have the same model of a job as that of `submit`, whose every bound is tried.
-LIKE_SUBMIT = {
-    "POST /api/v1/queue/check",
-    "PUT /api/v1/queue/schedules/{name}",
-    "PUT /api/v1/queue/templates/{name}",
-}
-ROUTES = [
-    f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
-]
 
 
 def of_coverage(case: AnyCase) -> bool:
@@ -196,23 +128,25 @@ def read_only(shared_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield made
 
 
-@pytest.fixture
-def targets(route: str, request: pytest.FixtureRequest) -> Iterator[Targets]:
-    """Both targets, on a queue of the route's own unless it only reads."""
-    if route.startswith("GET "):
-        yield request.getfixturevalue("read_only")
-        return
-    with both(request.getfixturevalue("rig"), request.getfixturevalue("tmp_path")) as made:
-        yield made
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_server_and_the_functions_keep_to_their_document(
+    part: int, read_only: Targets, rigs: Rigs, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    from support.http.document import ROUTES  # noqa: PLC0415  slow, and most processes do without
+
+    for n, route in enumerate(ROUTES[part::PARTS]):
+        with subtests.test(route):
+            if route.startswith("GET "):
+                keeps_to_document(route, read_only)
+                continue
+            # On a queue of its own.
+            with rigs.lent() as rig, both(rig, tmp_path / str(n)) as targets:
+                keeps_to_document(route, targets)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_the_server_and_the_functions_keep_to_their_document(route: str, targets: Targets) -> None:
-    """Try one route of the document.
+def keeps_to_document(route: str, targets: Targets) -> None:
+    from support.http.document import try_route  # noqa: PLC0415  as above
 
-    Its requests are made here, not with all others as the tests are collected, which would take
-    each test process half a minute and half a gigabyte.
-    """
     server, gateway = targets
 
     def check(case: AnyCase) -> None:
@@ -221,13 +155,4 @@ def test_the_server_and_the_functions_keep_to_their_document(route: str, targets
         if not of_coverage(case):
             gateway.check(case.derive())
 
-    document = described(coverage=route not in LIKE_SUBMIT)
-    operation = document.find_operation_by_label(route)
-    assert operation is not None
-    build_operation_test(
-        config=document.config,
-        operation=operation,
-        test_func=check,
-        given_kwargs={},
-        feedback=FeedbackSources(),
-    )()
+    try_route(route, check)

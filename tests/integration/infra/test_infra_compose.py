@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ SETTINGS: dict[str, type[BaseSettings]] = {
     "forge-sweeper": ProcessSettings,
     "forge-worker": WorkerSettings,
 }
+# What Docker gives to networks that ask for no addresses of their own.
+POOLS = ("172.16.0.0/12", "192.168.0.0/16")
 # Read from files that are named like the variables, in lower case.
 BY_FILE = ("forge_database_url", "forge_server_secret", "forge_token_file")
 
@@ -135,6 +138,8 @@ def test_only_the_proxy_is_reached_from_other_machines(compose: dict[str, Any]) 
     (config,) = compose["networks"]["front"]["ipam"]["config"]
     given = compose["services"]["server"]["environment"]
     assert given["FORWARDED_ALLOW_IPS"] == config["subnet"]
+    subnet = ip_network(config["subnet"].partition(":-")[2].rstrip("}"))
+    assert not any(subnet.overlaps(ip_network(pool)) for pool in POOLS)
 
 
 def test_others_services_may_do_little_too(compose: dict[str, Any]) -> None:

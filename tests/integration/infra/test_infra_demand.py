@@ -8,28 +8,15 @@ from urllib.parse import urlsplit
 
 import pytest
 from forge_schema.model.states import Command, WorkerStatus
-from moto.server import ThreadedMotoServer
 from support.cloud.auto_scaling import LARGEST, Cloud
-from support.cloud.stack import deployed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from support.queue.rig import Rig, Worker
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def cloud(endpoint: str, rig: Rig) -> Cloud:
-    return Cloud(endpoint, rig)
+def cloud(moto: str, rig: Rig) -> Cloud:
+    return Cloud(moto, rig)
 
 
 def hear(worker: Worker) -> None:
@@ -119,10 +106,12 @@ def test_a_machine_that_never_enrolled_is_ended(cloud: Cloud, rig: Rig) -> None:
 
 
 def test_a_stack_comes_up_and_its_pool_goes_from_no_machine_to_one_and_back(
-    endpoint: str, rig: Rig
+    moto: str, rig: Rig
 ) -> None:
     """As far as moto goes: `support.cloud.stack` names what it lacks."""
-    with deployed(endpoint) as stack:
+    from support.cloud.stack import deployed  # noqa: PLC0415  it loads much of moto
+
+    with deployed(moto) as stack:
         outputs = stack.outputs()
         told = stack.function("Scale")["Environment"]
         (made,) = stack.find("rds", "describe_db_instances")["DBInstances"]
@@ -139,7 +128,7 @@ def test_a_stack_comes_up_and_its_pool_goes_from_no_machine_to_one_and_back(
             one["SubnetIdentifier"] for one in made["DBSubnetGroup"]["Subnets"]
         }
 
-        pool = Cloud(endpoint, rig, told["FORGE_SCALE_GROUP"])
+        pool = Cloud(moto, rig, told["FORGE_SCALE_GROUP"])
         assert pool.machines() == []
         job = rig.submit()
         pool.look()

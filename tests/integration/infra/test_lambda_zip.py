@@ -38,12 +38,6 @@ Start: TypeAlias = "Callable[[str], AbstractContextManager[RuntimeApi]]"
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    base = tmp_path_factory.getbasetemp()
-    return base if worker_id == "master" else base.parent
-
-
-@pytest.fixture(scope="session")
 def code(shared: Path) -> Path:
     """The unpacked zip."""
     return lambda_zip.unpacked(shared)

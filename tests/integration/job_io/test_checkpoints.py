@@ -74,6 +74,17 @@ def forge(here: Desk, attempt: Attempt, *rows: dict[str, Any]) -> None:
     here.store.put(row["key"], json.dumps({"version": 1, "files": list(rows)}).encode())
 
 
+def test_first_attempt_looks_for_no_checkpoint_and_begins_with_an_empty_folder(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    # An installation may have left something there.
+    fill(attempt, stray="x")
+    monkeypatch.setattr(here.gateway, "restorable", None)
+    sync_of(here, attempt).restore()
+    assert content(attempt) == {}
+
+
 def test_files_that_did_not_change_do_not_travel_again(here: Desk) -> None:
     first = here.attempt()
     sync = sync_of(here, first)

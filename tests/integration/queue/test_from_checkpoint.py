@@ -88,7 +88,9 @@ def test_its_own_checkpoint_comes_before_its_source(rig: Rig) -> None:
     job, _ = trained(rig)
     child = rig.submit(from_checkpoint={"job_id": job}, priority=5)
     assert [row["job_id"] for row in rig.records.restorable(child)] == [job]
-    save(rig, rig.worker("w3").claim_one(), 0)
+    grant = rig.worker("w3").claim_one()
+    assert grant.resumes
+    save(rig, grant, 0)
     assert [row["job_id"] for row in rig.records.restorable(child)] == [child, job]
 
 

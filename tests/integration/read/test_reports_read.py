@@ -21,7 +21,6 @@ from forge_schema.model.states import Role
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from psycopg import sql
-from pyarrow import parquet
 from support.client.command import command
 from support.past.varied import fill
 
@@ -139,6 +138,8 @@ def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(
     with forge.started("report", "cost", "--since", "7d", "-o", "parquet") as process:
         assert isinstance(process.stdout, io.TextIOWrapper)
         written.write_bytes(process.stdout.buffer.read())
+    from pyarrow import parquet  # noqa: PLC0415  slow to load, in each test process
+
     found = parquet.read_table(written).to_pylist()
     wanted = Reports(filled.database).rows("cost", since="7d")
     assert sorted(map(str, found)) == sorted(map(str, wanted))

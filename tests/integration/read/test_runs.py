@@ -6,7 +6,6 @@ import csv
 import json
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.results import Run, in_order
@@ -151,6 +150,8 @@ def test_runs_are_shown_and_exported(
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["metrics.loss.max"] for row in rows] == ["10.0", "10.0", ""]
+    import pyarrow.parquet as pq  # noqa: PLC0415  slow to load, in each test process
+
     read = pq.read_table(tmp_path / "runs.parquet")
     assert read["metrics.loss.max"].to_pylist() == [10, 10, None]
     wrong = forge("runs", "--to", "runs.txt")

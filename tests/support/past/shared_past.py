@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from support.database import postgres
+from support.locked import locked
 from support.past.history import Past, fill
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ def shared_past(folder: Path, attempts: int, binaries: Path | None) -> Iterator[
     """
     told = folder / "past.json"
     with ExitStack() as stack:
-        with _locked(folder / "past.lock"):
+        with locked(folder / "past.lock"):
             if told.exists():
                 known = json.loads(told.read_text(encoding="utf-8"))
             else:
                 known = _made(stack, told, attempts, binaries)
             # Released when this process exits, however it ends; the server's creator waits for it.
-            stack.enter_context(_locked(folder / "past.users", fcntl.LOCK_SH))
+            stack.enter_context(locked(folder / "past.users", fcntl.LOCK_SH))
         yield known["url"], Past(**known["past"])
 
 
@@ -53,14 +54,7 @@ def _last_one_out(told: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with _locked(told.with_suffix(".lock")):
+        with locked(told.with_suffix(".lock")):
             told.unlink(missing_ok=True)
-        with _locked(told.with_suffix(".users")):
+        with locked(told.with_suffix(".users")):
             pass
-
-
-@contextmanager
-def _locked(file: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    with file.open("w") as held:
-        fcntl.flock(held, how)
-        yield

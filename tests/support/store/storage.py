@@ -20,7 +20,6 @@ from uuid import uuid4
 
 import boto3
 from botocore.loaders import create_loader
-from moto.server import ThreadedMotoServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +37,8 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
 @contextmanager
 def moto_server() -> Iterator[str]:
     """Run a private S3 server; yield its endpoint URL."""
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415  half a second of each process
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

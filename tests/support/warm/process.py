@@ -8,16 +8,21 @@ that looks for those in /proc has to start the program with `subprocess`.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
+
+from support.locked import locked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +48,13 @@ def started(
 class Nursery:
     """The process from which all processes of one program, or of a heavy command, are forked."""
 
-    def __init__(self, program: tuple[str, ...], fixed: Mapping[str, str]) -> None:
+    def __init__(self, program: tuple[str, ...], fixed: tuple[tuple[str, str], ...]) -> None:
         self._lock = Lock()
         self._program = program
-        self._fixed = fixed
-        self._begin()
+        self._fixed = dict(fixed)
+        said = repr((program, fixed)).encode()
+        self._door = _folder() / f"warm-{hashlib.sha256(said).hexdigest()[:8]}"
+        self._control = self._reached()
         atexit.register(self._close)
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> tuple[int, socket.socket]:
@@ -58,40 +65,64 @@ class Nursery:
             try:
                 socket.send_fds(self._control, [message], files)
             except BrokenPipeError:
-                self._begin_again()
+                # If a test ends it by mistake, that is reported, and later tests are not affected.
+                sys.stderr.write(f"what {self._program[0]} is forked from has ended\n")
+                self._close()
+                self._control = self._reached()
                 socket.send_fds(self._control, [message], files)
         pid = told.recv(4)
         assert pid, f"{request['argv']} was not started"
         return int.from_bytes(pid), told
 
-    def _begin(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                # Without the script's folder on the path, which the program would not have.
-                [sys.executable, "-P", SCRIPT, str(theirs.fileno()), *self._program],
-                env={**os.environ, **self._fixed},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+    def _reached(self) -> socket.socket:
+        """Return a connection to the process, which the first test process starts."""
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with locked(self._door.with_suffix(".lock")):
+            try:
+                control.connect(str(self._door))
+            except (FileNotFoundError, ConnectionRefusedError):
+                self._begin()
+                control.connect(str(self._door))
+        return control
 
-    def _begin_again(self) -> None:
-        # If a test ends it by mistake, that is reported, and later tests are not affected.
-        code = self._process.wait()
-        sys.stderr.write(f"what {self._program[0]} is forked from ended with {code}\n")
-        self._control.close()
-        self._begin()
+    def _begin(self) -> None:
+        self._door.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+            door.bind(str(self._door))
+            door.listen()
+            os.set_inheritable(door.fileno(), True)  # noqa: FBT003  its only form
+            # Without the script's folder on the path, which the program would not have.
+            words = [sys.executable, "-P", str(SCRIPT), str(door.fileno()), *self._program]
+            nothing = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in (0, 1)]
+            # Nobody waits for its end: it comes with that of the last test process.
+            os.posix_spawn(words[0], words, {**os.environ, **self._fixed}, file_actions=nothing)
 
     def _close(self) -> None:
         # Processes that it started continue.
         self._control.close()
-        self._process.wait()
+
+
+_shared: Path | None = None
+
+
+def share(folder: Path) -> None:
+    """Fork programs from the same processes as all others that share this folder."""
+    global _shared  # noqa: PLW0603  one for each process
+    _shared = folder
+
+
+@cache
+def _folder() -> Path:
+    if _shared is not None:
+        return _shared
+    own = tempfile.mkdtemp(prefix="forge-warm-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)
 
 
 @cache
 def _nursery(program: tuple[str, ...], *fixed: tuple[str, str]) -> Nursery:
-    return Nursery(program, dict(fixed))
+    return Nursery(program, fixed)
 
 
 class Warm(subprocess.Popen[Any]):

@@ -1,6 +1,7 @@
 """One program, imported once and forked for each request.
 
-Its arguments are a socket's number, a module, and a command of its own if there is one.
+Its arguments are a listening socket's number, a module, and a command of its own if there is one.
+It ends with the last test process that is connected.
 
 A request is one message: the description of the process, its three streams, and the socket that
 reports its process id and, when it has ended, its status.
@@ -18,6 +19,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from fcntl import LOCK_EX, flock
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +84,9 @@ def share_routes(server: Any) -> None:  # noqa: ANN401  the module, of which a f
 class Zygote:
     """Waits for requests, and for the processes that it forked to end."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
+    def __init__(self, door: socket.socket) -> None:
+        self.door = door
+        self.clients: list[socket.socket] = []
         self.told: dict[int, socket.socket] = {}
         self.woken, waker = os.pipe()
         os.set_blocking(self.woken, False)
@@ -95,25 +98,48 @@ class Zygote:
 
     def serve(self) -> None:
         """Fork until the clients are gone; returns in each forked process."""
-        control = self.control.fileno()
         while True:
-            ready, _, _ = select.select([control, self.woken], [], [])
+            watched: list[Any] = [self.woken, self.door, *self.clients]
+            ready, _, _ = select.select(watched, [], [])
             if self.woken in ready:
                 self._reap()
-            if control in ready:
-                said, streams, _, _ = socket.recv_fds(self.control, REQUEST_BYTES, 4)
-                if not said:
-                    os._exit(0)
-                if self._fork(streams) == 0:
-                    become(json.loads(said), streams[:3])
+            if self.door in ready:
+                self.clients.append(self.door.accept()[0])
+            for client in [one for one in self.clients if one in ready]:
+                if self._answer(client):
                     return
+
+    def _answer(self, client: socket.socket) -> bool:
+        """Fork for a client, and tell whether this is the forked process."""
+        said, streams, _, _ = socket.recv_fds(client, REQUEST_BYTES, 4)
+        if not said:
+            client.close()
+            self.clients.remove(client)
+            if not self.clients:
+                self._leave()
+            return False
+        forked = self._fork(streams) == 0
+        if forked:
+            become(json.loads(said), streams[:3])
+        return forked
+
+    def _leave(self) -> None:
+        """End, unless another client has come; they come under this lock."""
+        place = self.door.getsockname()
+        # Without pytest, the folder is the client's own, and may be gone with it.
+        with suppress(FileNotFoundError), open(f"{place}.lock", "w") as lock:  # noqa: PTH123  no pathlib here
+            flock(lock, LOCK_EX)
+            if select.select([self.door], [], [], 0)[0]:
+                return
+            os.unlink(place)  # noqa: PTH108  as above
+        os._exit(0)
 
     def _fork(self, streams: list[int]) -> int:
         told = socket.socket(fileno=streams[3])
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for one in (told, self.control, *self.told.values()):
+            for one in (told, self.door, *self.clients, *self.told.values()):
                 one.close()
             return 0
         for stream in streams[:3]:
@@ -180,7 +206,7 @@ class Leaving:
 def main() -> None:
     """Import the program, and run it in each requested process."""
     leaving = Leaving()
-    control, module = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    door, module = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
     program = import_module(module)
     for name in LATER.get(tuple(sys.argv[2:]), ()):
         # A module that is blocked or missing is so for the program too.
@@ -190,7 +216,7 @@ def main() -> None:
         share_routes(program)
     gc.collect()
     gc.freeze()
-    Zygote(control).serve()
+    Zygote(door).serve()
     leaving.status = ended(program)
 
 

@@ -15,6 +15,8 @@ from forge_schema.model.worker import Capacity, Machine
 from forge_schema.storage.file_store import FileStore
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import Folders
+from forge_worker.job_runs.job_state import record_of
+from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
@@ -86,9 +88,10 @@ def desk(database_url: str, root: Path) -> Iterator[Desk]:
 
 
 def attempt_of(grant: Grant, root: Path) -> Attempt:
-    """Return an attempt with its folders made."""
+    """Return an attempt with its folders made, and its record in them."""
     made = Attempt(grant, Folders(root))
-    made.folders.make(grant.fence)
+    made.folders.make()
+    record_of(made, Slot(1, 100, 100), "process", f"forge-{grant.job_id}").write()
     return made
 
 

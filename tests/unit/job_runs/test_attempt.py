@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -96,10 +95,6 @@ def test_note_may_hold_any_name(attempt: Attempt) -> None:
     assert attempt.folders.log.read_bytes().startswith(b"forge: the artifact '\\udcff'")
 
 
-def test_folders_remember_the_token(attempt: Attempt) -> None:
-    assert attempt.folders.fence() == attempt.fence
-
-
 @pytest.mark.parametrize(
     "kept", [b"", b"{", b"[]", b"7", b'{"job_id": 1}', b'{"job_id":1,"token":2,"nonce":3}', b"\xff"]
 )
@@ -107,11 +102,6 @@ def test_token_that_cannot_be_read_is_none(attempt: Attempt, kept: bytes) -> Non
     (attempt.folders.root / "lease.json").write_bytes(kept)
     assert attempt.folders.fence() is None
     assert Folders(attempt.folders.root / "no").fence() is None
-
-
-def test_token_is_kept_as_plain_json(attempt: Attempt) -> None:
-    kept = json.loads((attempt.folders.root / "lease.json").read_text())
-    assert set(kept) == {"job_id", "token", "nonce"}
 
 
 def test_the_agents_own_copies_do_not_count_as_the_jobs(attempt: Attempt) -> None:

@@ -110,9 +110,9 @@ class Jobs:
             # The lease of an attempt without a thread must not be renewed.
             self._forget(attempt)
             raise
+        log.info("job_started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
 
     def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
-        log.info("job_started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
         try:
             end = run()
             if attempt.settle() and end is not None:

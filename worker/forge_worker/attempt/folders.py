@@ -1,7 +1,7 @@
 """The folders of one attempt on the worker's disk, and their size."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from uuid import UUID
@@ -80,13 +80,11 @@ class Folders:
     def metrics(self) -> Path:
         return self.control / "metrics.jsonl"
 
-    def make(self, fence: Fence) -> None:
-        """Create the folders, and store the token for a later agent."""
+    def make(self) -> None:
+        """Create the folders, and an empty log."""
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.work, self.output, self.checkpoint, self.control):
             folder.mkdir()
-        kept = {**asdict(fence), "nonce": str(fence.nonce)}
-        (self.root / "lease.json").write_text(json.dumps(kept), encoding="utf-8")
         self.log.touch()
 
     def fence(self) -> Fence | None:

@@ -105,7 +105,7 @@ class Prefetch(Loop):
         attempt = Ahead(grant, Folders(self._folder / str(grant.job_id)))
         attempt.wanted = lambda: self._undisturbing(grant, thread)
         try:
-            attempt.folders.make(grant.fence)
+            attempt.folders.make()
             attempt.while_wanted()
             unpack(attempt, services.objects(attempt), services)
             runner = self._runners.of(grant.spec)

@@ -10,7 +10,7 @@ from forge_schema.model.states import Launcher, Phase
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.gang.gathering import GangIncomplete
 from forge_worker.gang.launch import launched
-from forge_worker.job_runs.job_environment import run_spec
+from forge_worker.job_runs.job_environment import container_name, run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.project_checkpoint import link_checkpoint
@@ -73,12 +73,12 @@ def _check_nodes(grant: Grant) -> None:
 def _prepare(parts: Parts) -> RunSpec:
     attempt, runner, services = parts.attempt, parts.runner, parts.services
     parts.phases.enter(Phase.PREPARING)
-    attempt.folders.make(attempt.fence)
+    attempt.folders.make()
+    record_of(attempt, parts.slot, runner.kind, container_name(attempt)).write()
     parts.logs.share()
     parts.disk.share()
     parts.patiently(partial(unpack, attempt, parts.objects, services))
     spec = run_spec(attempt, parts.slot, runner, services.host)
-    record_of(attempt, parts.slot, runner.kind, spec.name).write()
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
     parts.patiently(parts.checkpoints.restore)

@@ -96,11 +96,11 @@ class Shim:
             self._turn()
         stubborn = kill_children()
         self._look_for_oom()
-        self._confinement.end()
         self._output.drain()
         code, detail = self._code(), self._detail(stubborn)
         self._note_exit(code, detail)
         self._tell(code=code, oom=self._oom, detail=detail, **self._used())
+        self._confinement.end()
 
     def kill(self) -> None:
         """End the job without grace."""
