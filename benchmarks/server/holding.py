@@ -13,7 +13,7 @@ from time import perf_counter, sleep
 
 import psutil
 import psycopg
-from cluster import database, durable
+from cluster import cluster, database
 from forge_client.up.postgres import Postgres
 
 from benchmarks.fleet.cost import postmaster
@@ -22,6 +22,7 @@ from benchmarks.fleet.simulator import HEARTBEAT_S, POLL_S
 from benchmarks.fleet.world import make_fleet, make_world
 from benchmarks.server.load import Load
 from benchmarks.server.seen import Run, Struck, show
+from benchmarks.server.standby import either, promote, standby
 from benchmarks.server.users import users_of
 
 OWNERS, ONE_IDLE_IN = 20, 20
@@ -38,17 +39,20 @@ AWAY_S = 2.0
 
 def hold(asked: Namespace) -> None:
     """Make the queue, run the load, and print what was seen."""
-    with durable() as postgres, TemporaryDirectory(prefix="forge-holding-") as folder:
-        url = database(postgres.url, "held")
+    with cluster() as primary, TemporaryDirectory(prefix="forge-holding-") as folder:
+        url = database(primary, "held")
         make_world(url, OWNERS, max(asked.workers, OWNERS))
         make_history(url, asked.history, asked.workers)
         fleet = make_fleet(url, asked.workers, ONE_IDLE_IN)
         users = users_of(url)
         words = ("taskset", "-c", "0")
-        with forge_server(url, Path(folder), words=words) as server, sweeper(url):
-            holding = Holding(server, postgres, Load(server.base, fleet, users), asked)
-            asyncio.run(holding.hold())
-        show(holding.run, url)
+        with standby(primary) as follower:
+            both = either(url, follower)
+            with forge_server(both, Path(folder), words=words) as server, sweeper(both):
+                load = Load(server.base, fleet, users)
+                holding = Holding(server, primary, follower, load, asked)
+                asyncio.run(holding.hold())
+            show(holding.run, both)
 
 
 def make_history(url: str, rows: int, workers: int) -> None:
@@ -78,12 +82,15 @@ def sweeper(url: str) -> Iterator[None]:
 class Holding:
     """A run of the load, with its faults."""
 
-    def __init__(self, server: Server, postgres: Postgres, load: Load, asked: Namespace) -> None:
-        self._server, self._postgres, self._load, self._asked = server, postgres, load, asked
+    def __init__(
+        self, server: Server, primary: str, follower: Postgres, load: Load, asked: Namespace
+    ) -> None:
+        self._server, self._primary, self._follower = server, primary, follower
+        self._load, self._asked = load, asked
         self.run = Run(load.seen, asked.workers)
 
     async def hold(self) -> None:
-        """Run the load; kill the server after a third of the time, Postgres after two."""
+        """Run the load; kill the server after a third of the time, the primary after two."""
         run, own, seconds = self.run, psutil.Process(), 60 * self._asked.minutes
         tasks = await self._load.streams()
         print(f"{self._load.open:,} streams are open", flush=True)
@@ -92,7 +99,7 @@ class Holding:
         await self._after(seconds / 3)
         await self._strike("kill -9 of the server", self._kill_server)
         await self._after(2 * seconds / 3)
-        await self._strike("immediate stop of Postgres", self._stop_postgres)
+        await self._strike("failover of Postgres", self._fail_over)
         await self._after(seconds)
         self._count_cpu()
         run.own_cpu_s = sum(own.cpu_times()[:2]) - cpu_s
@@ -123,11 +130,11 @@ class Holding:
         sleep(AWAY_S)
         self._server.start()
 
-    def _stop_postgres(self) -> None:
-        first = postmaster(self._postgres.url)
+    def _fail_over(self) -> None:
+        first = postmaster(self._primary)
         first.send_signal(signal.SIGQUIT)
         first.wait(60)
-        assert self._postgres.start_again()
+        promote(self._follower)
 
     def _count_cpu(self) -> None:
         self.run.server_cpu_s += sum(self._server.seen.cpu_times()[:2])

@@ -84,9 +84,13 @@ def cells(run: Run, kind: str, took: list[tuple[float, float]]) -> Iterator[str]
 def of_processes(run: Run) -> Iterator[str]:
     """Yield what the server and this load used."""
     requests, memory = sum(map(len, run.seen.took.values())), run.memory_mb
-    late = [due for due, _, _ in run.seen.bad if not run.disturbed(due)]
+    late = Counter(
+        f"{kind} {status or 'broken'}"
+        for due, kind, status in run.seen.bad
+        if not run.disturbed(due)
+    )
     yield f"{requests:,} requests, {requests / run.seconds:.0f} a second, {run.workers:,} streams"
-    yield f"failed more than {DISTURBED_S:.0f} s after a fault: {len(late)}"
+    yield f"failed more than {DISTURBED_S:.0f} s after a fault: {late.total()} {dict(late) or ''}"
     cpu = run.server_cpu_s / run.seconds
     yield f"the server: {memory[0]:.0f} MB at first, at most {max(memory):.0f}; CPU {cpu:.2f}"
     lags = run.seen.late

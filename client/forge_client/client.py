@@ -314,7 +314,12 @@ class Client(Plans, Administration):
         """
         return Rows(
             self.backend.findings.runs(
-                query, owner=owner, sort=sort, descending=descending, curve=curve, count=count
+                query,
+                owner=owner,
+                sort=sort,
+                descending=descending,
+                curve=[curve] if curve else (),
+                count=count,
             )
         )
 

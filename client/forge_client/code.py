@@ -1,29 +1,22 @@
 """Fetch the code of a job: its bundle, unpacked, and its uncommitted changes."""
 
-import difflib
-import io
-import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import zstandard
-from forge_schema.model.bundles import MOST_LIST_BYTES, name_fault, segments_in
+from forge_schema.code import comparison
+from forge_schema.code.tar_stream import BundleRefused, TarStream
+from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault, segments_in
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
 from forge_client.downloads import at_once, corrupt, whole_folder
 from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
-from forge_client.project.environment.locks import DIGEST
-from forge_client.project.environment.settled import WRITTEN
 from forge_client.project.forge_toml import Project
 from forge_client.project.git import UNCOMMITTED
-
-# Pythons before 3.11.4 have no filters, as Debian's.
-FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
@@ -88,29 +81,12 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         )
         # A folder has no lock before it is submitted.
         skipped = WRITTEN if isinstance(other, Path) else ()
-        names = {name for name in {*before, *after} if not name.startswith(skipped)}
-        for name in sorted(names, key=lambda name: (name.startswith(WRITTEN), name)):
-            yield from _difference(name, before.get(name), after.get(name))
-
-
-def _difference(name: str, before: Path | None, after: Path | None) -> Iterator[str]:
-    first, second = (path.read_bytes() if path else b"" for path in (before, after))
-    if first == second and before and after:
-        return
-    try:
-        old, new = _lines(name, first), _lines(name, second)
-    except UnicodeDecodeError:
-        yield f"Binary file {name} differs"
-        return
-    was = f"a/{name}" if before else "/dev/null"
-    is_now = f"b/{name}" if after else "/dev/null"
-    yield from difflib.unified_diff(old, new, was, is_now, lineterm="")
-
-
-def _lines(name: str, content: bytes) -> list[str]:
-    """Return the lines of a file; those of a lock without the hashes, which bury its versions."""
-    text = content.decode()
-    return (DIGEST.sub("", text) if name.startswith(WRITTEN) else text).splitlines()
+        names = (name for name in {*before, *after} if not name.startswith(skipped))
+        for name in comparison.in_order(names):
+            was, is_now = (
+                files[name].read_bytes() if name in files else None for files in (before, after)
+            )
+            yield from comparison.differences(name, was, is_now)
 
 
 @contextmanager
@@ -133,31 +109,27 @@ def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="forge-fetch-") as kept:
         files = _fetched(backend, job_id, digest, Path(kept))
         try:
-            with (
-                _Joined(files) as packed,
-                zstandard.ZstdDecompressor().stream_reader(
-                    packed,  # type: ignore[arg-type]  # only read() is used
-                    read_across_frames=True,
-                ) as data,
-                tarfile.open(mode="r|", fileobj=data) as tar,
-            ):
-                tar.extractall(folder, _sound(tar), **FILTER)  # noqa: S202 - only sound ones
-        except (tarfile.TarError, zstandard.ZstdError) as error:
+            with closing(_opened(files)) as opened:
+                _write(TarStream(opened), folder)
+        except BundleRefused as error:
             raise corrupt(f"the code of job {job_id}") from error
 
 
-def _sound(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the entries of a bundle, none of which leads out of its folder, owns or links.
+def _write(stream: TarStream, folder: Path) -> None:
+    """Write the entries of a bundle into a folder of our own, which none of them leaves.
 
     Raises:
-        tarfile.ReadError: there is one that no bundle has.
+        BundleRefused: there is one that no bundle has.
     """
-    for entry in tar:
-        if not (entry.isreg() or entry.isdir()) or name_fault(entry.name):
-            raise tarfile.ReadError(f"{entry.name!r} is no file of a bundle")
-        entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, "", ""
-        entry.mode = (entry.mode | 0o600) & 0o755
-        yield entry
+    for entry in stream.headers():
+        if fault := name_fault(entry.name):
+            raise BundleRefused(f"{entry.name!r} {fault}")
+        path = folder / entry.name
+        (path if entry.folder else path.parent).mkdir(parents=True, exist_ok=True)
+        if not entry.folder:
+            with path.open("wb") as file:
+                file.writelines(stream.content(entry.size))
+            path.chmod(0o755 if entry.executable else 0o644)
 
 
 def _fetched(backend: Backend, job_id: int, digest: str, folder: Path) -> Sequence[Path]:
@@ -172,24 +144,8 @@ def _fetched(backend: Backend, job_id: int, digest: str, folder: Path) -> Sequen
     return [paths[one.sha256] for one in segments]
 
 
-class _Joined(io.RawIOBase):
-    """Files, read one after the other."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = iter(paths)
-        self._stack = ExitStack()
-        self._file: IO[bytes] | None = None
-
-    def read(self, size: int = -1) -> bytes:
-        while True:
-            if self._file is not None and (data := self._file.read(size)):
-                return data
-            path = next(self._paths, None)
-            if path is None:
-                return b""
-            self._stack.close()
-            self._file = self._stack.enter_context(path.open("rb"))
-
-    def close(self) -> None:
-        self._stack.close()
-        super().close()
+def _opened(paths: Iterable[Path]) -> Generator[IO[bytes], None, None]:
+    # One after the other: there may be more than a process may open.
+    for path in paths:
+        with path.open("rb") as file:
+            yield file

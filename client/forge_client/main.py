@@ -104,6 +104,8 @@ def main() -> None:
         _run()
     except SystemExit as end:
         status = end.code
+    except KeyboardInterrupt:
+        status = ExitCode.INTERRUPTED
     else:
         status = ExitCode.OK
     finally:

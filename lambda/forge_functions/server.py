@@ -17,6 +17,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.shell import MOST_BYTES
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import CliApp, SettingsConfigDict
+from starlette.types import ASGIApp
 
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
@@ -88,6 +89,9 @@ ROUTERS = (
 EXIT_USAGE = 2
 # Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10
+# How long a connection may rest between requests: longer than clients and proxies keep one, or a
+# request can meet the server's end of it. httpx keeps them for 5 s, most load balancers for 60.
+KEEP_ALIVE_S = 75
 BACKLOG = 2048
 # Where TLS is ours; a proxy that has it may say so itself.
 HSTS = [("Strict-Transport-Security", "max-age=31536000")]
@@ -173,24 +177,7 @@ def serve(settings: Settings) -> None:
     services: Services = app.state.services
     services.database  # noqa: B018 - opens it, or fails at once
     services.store  # noqa: B018 - as above
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        headers=HSTS if settings.tls_cert else None,
-        timeout_graceful_shutdown=GRACE_S,
-        http=GuardedProtocol,
-        ws_max_size=MOST_BYTES,
-        ws_per_message_deflate=False,
-        # See `forge_schema.shell.connect`.
-        ws_ping_timeout=None,
-        limit_concurrency=most_connections(),
-    )
+    config = config_of(app, settings)
     config.load()
     if settings.in_the_clear:
         log.warning(
@@ -201,6 +188,29 @@ def serve(settings: Settings) -> None:
         Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
         run(Server(config, services), listening)
     services.close()
+
+
+def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """Return the way in which the server serves its app."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        headers=HSTS if settings.tls_cert else None,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        http=GuardedProtocol,
+        ws_max_size=MOST_BYTES,
+        ws_per_message_deflate=False,
+        # See `forge_schema.shell.connect`.
+        ws_ping_timeout=None,
+        limit_concurrency=most_connections(),
+    )
 
 
 def run(server: Server, listening: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -13,6 +14,7 @@ def seconds() -> float:
     return time.clock_gettime(CLOCK)
 
 
+@cache
 def this_boot() -> str:
     """Return the id of the machine's current boot, which changes at a restart; "" if unknown."""
     with suppress(OSError):

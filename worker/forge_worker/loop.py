@@ -74,7 +74,10 @@ class Loop(ABC):
         self._thread.start()
 
     def share(self, *, quick: bool = False, rounds: Rounds = ROUNDS) -> None:
-        """Start in threads that the loops of all jobs share; `quick` if no step ever blocks."""
+        """Start in threads that the loops of all jobs share; `quick` if no step ever blocks.
+
+        The first step follows after a period, or at once if the loop was woken before.
+        """
         assert isinstance(self._woken, Alarm)  # noqa: S101 - any other event would not be heard
         self.quick = quick
         self._rounds = rounds
@@ -93,12 +96,14 @@ class Loop(ABC):
     def end(self, patience_s: float | None = None) -> None:
         """End the loop after its current step, and wait for that at most `patience_s` seconds."""
         self._ending.set()
+        if self._rounds is not None:
+            # One that waits for its turn ends without another.
+            self._rounds.drop(self)
+            self.over.wait(patience_s)
+            return
         self._woken.set()
         if self._thread is not None:
             self._thread.join(patience_s)
-        if self._rounds is not None:
-            self._rounds.drop(self)
-            self.over.wait(patience_s)
 
     @property
     def ending(self) -> bool:

@@ -63,12 +63,12 @@ class Rounds:
         self._thread: Thread | None = None
 
     def add(self, loop: Turns) -> None:
-        """Have a loop take its first turn now, and then again and again."""
+        """Have a loop take turns: the first after a pause, or now if it was woken."""
         with self._changed:
             if self._thread is None:
                 self._thread = Thread(target=self._serve, name="rounds", daemon=True)
                 self._thread.start()
-            self._plan(loop, 0.0)
+            self._plan(loop, 0.0 if loop.awake else loop.pause_s())
 
     def wake(self, loop: Turns) -> None:
         """Have a loop that was woken take its next turn now."""

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from forge_client.cli.options.job_command import JobCommand
+from forge_client.cli.options.other_tools import COMMANDS, suggest_option
 from forge_client.cli.show import narration
 from forge_client.errors import plainly
 
@@ -79,26 +80,6 @@ FORMER = {
     "keys": ("key",),
     "templates": ("template",),
 }
-# Words of other tools, and the commands that do the same.
-ELSEWHERE = {
-    **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
-    **dict.fromkeys(("status", "describe", "info", "inspect", "get"), "show"),
-    **dict.fromkeys(("kill", "stop", "rm", "delete", "abort", "scancel"), "cancel"),
-    **dict.fromkeys(("run", "launch", "sbatch", "srun"), "submit"),
-    **dict.fromkeys(("tail", "output", "attach"), "logs"),
-    **dict.fromkeys(("fetch", "download", "outputs", "files"), "artifacts"),
-    **dict.fromkeys(("shell",), "exec"),
-    **dict.fromkeys(("start", "serve"), "up"),
-    **dict.fromkeys(("why",), "explain"),
-    **dict.fromkeys(("sweeps",), "sweep list"),
-    **dict.fromkeys(("schedules", "cron"), "schedule list"),
-    **dict.fromkeys(("experiment", "experiments"), "runs --by experiment"),
-    **dict.fromkeys(("reports",), "report list"),
-    **dict.fromkeys(("notify", "notifications", "webhook", "alert"), "notification list"),
-    **dict.fromkeys(("ui", "web"), "dashboard"),
-    **dict.fromkeys(("audit", "history"), "events"),
-    **dict.fromkeys(("check", "health"), "doctor"),
-}
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
@@ -123,16 +104,18 @@ class Commands(TyperGroup):
             now = FORMER[args[0]]
             narration.say(f"`forge {args[0]}` is now `forge {' '.join(now)}`", "dim")
             args = [*now, *args[1:]]
-        if args and args[0] in ELSEWHERE:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {ELSEWHERE[args[0]]}'?")
+        if args and args[0] in COMMANDS:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {COMMANDS[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
         """Run a command; what is wrong with an option is said in our words."""
         try:
             return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = plainly(error.message)
+        except Exception as error:
+            if isinstance(error, typer.BadParameter):
+                error.message = plainly(error.message)
+            suggest_option(error)
             raise
 
 

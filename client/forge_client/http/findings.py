@@ -116,7 +116,7 @@ class HttpFindings:
         owner: str | None = None,
         sort: str | None = None,
         descending: bool = False,
-        curve: str | None = None,
+        curve: Sequence[str] = (),
         count: int = PAGE,
     ) -> list[Run]:
         with as_client_error():
@@ -127,7 +127,7 @@ class HttpFindings:
             owner=owner,
             sort=sort,
             descending=descending or None,
-            curve=curve,
+            curve=curve or None,
             count=count,
         )
         return self._transport.records(Run, answer)

@@ -88,7 +88,10 @@ class Driver:
         point = self._search.point(trial)
         (job_id,) = self._backend.submit([self._plan.job(trial.number, point)])
         trial.set_user_attr(JOB, job_id)
-        said = ", ".join(f"{name} {value}" for name, value in point.items())
+        said = ", ".join(
+            f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in point.items()
+        )
         self._say(f"trial {trial.number}: job {job_id}, {said}")
         return job_id
 

@@ -26,6 +26,9 @@ MARKS = {
     "constrained": Mark("\u25b3", "warn"),
     "draining": Mark("\u25bd", "warn"),
     "offline": Mark("\u2715", "quiet"),
+    # messages
+    "waiting": Mark("\u25cb", "wait"),
+    "sent": Mark("\u2713", "good"),
     # findings
     "ok": Mark("\u2713", "good"),
     "failing": Mark("\u2715", "bad"),

@@ -24,7 +24,7 @@ from forge_functions.dashboard.routes import (
     workers,
 )
 from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
-from forge_functions.dashboard.routes.plans import schedules
+from forge_functions.dashboard.routes.plans import notifications, schedules
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
@@ -47,6 +47,7 @@ ROUTERS = (
     submit.router,
     queues.router,
     schedules.router,
+    notifications.router,
     new_worker.router,
     worker.router,
     workers.router,

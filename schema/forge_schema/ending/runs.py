@@ -13,7 +13,7 @@ from forge_schema.ending.statement import AT_ONCE, finish_params, storable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Ended, Fence, Usage, fence_params, fences
 from forge_schema.model.quantities import exit_in_words
-from forge_schema.model.states import Budget, Reason, State
+from forge_schema.model.states import Budget, Reason, State, reason_in_words
 
 # The run ends by these as it should, so nothing failed first.
 AS_WISHED = {Budget.SUCCESS, Budget.CANCEL}
@@ -117,4 +117,4 @@ def _first(decisive: End, row: Row) -> str:
         return who
     if decisive.reason is Reason.EXIT_CODE:
         return who + exit_in_words(decisive.exit_code)
-    return who + decisive.reason.replace("_", " ")
+    return who + reason_in_words(decisive.reason)

@@ -4,7 +4,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
 from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
-from forge_schema.model.states import Asked, Budget, Phase, Reason, State
+from forge_schema.model.states import Asked, Budget, Phase, Reason, State, reason_in_words
 
 LAST_ATTEMPTS = 20
 RETRYABLE = {State.FAILED, State.DEAD}
@@ -126,7 +126,7 @@ def _why(status: Row) -> str:
     reason, code = status["reason"], status["exit_code"]
     if reason == Reason.EXIT_CODE:
         return exit_in_words(code)
-    return f"{reason.replace('_', ' ')}{f' (exit code {code})' if code else ''}"
+    return f"{reason_in_words(reason)}{f' (exit code {code})' if code else ''}"
 
 
 def _not_again(status: Row, spent: list[Spending]) -> str:

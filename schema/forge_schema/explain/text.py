@@ -35,9 +35,9 @@ def wish(requirement: Requirement) -> str:
 
 def _label(name: str, pattern: str) -> str:
     if name == RUNS:
-        return f"a worker that runs {pattern.strip('*')}"
+        return f"support for {pattern.strip('*')}"
     if name == HANDLERS:
-        return f"a worker with the handler {pattern.strip('*,')}"
+        return f"the handler {pattern.strip('*,')}"
     if name == GANG_NETWORK:
         return f"all ports, which --launcher {pattern} needs"
     return f"a label {name}" if pattern == "*" else f"label {name}={pattern}"

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from forge_schema.model.fields import Count, KnownFields, Number, Open, Record
 from forge_schema.model.job import Approval
-from forge_schema.model.states import Role
+from forge_schema.model.states import Role, StateWord
 
 # Whoever needs more than this is better without a limit. Its default is not null: it stays.
 Spending = Annotated[
@@ -67,6 +67,11 @@ class AwaitingApproval(Record):
     sweep: str | None = None
     submitted_at: datetime
     approval: Approval
+
+    @property
+    def word(self) -> str:
+        """Its state, as `JobStatus.word`."""
+        return StateWord.HELD.value
 
 
 class ApiKey(Record):

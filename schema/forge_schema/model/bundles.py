@@ -1,6 +1,7 @@
 """Bundles: the file names allowed in them, the segments of large ones, and locks of packages."""
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Annotated
@@ -19,6 +20,11 @@ MOST_LIST_BYTES = 1 << 20
 
 # The stem of the file in a job's code that lists its packages, each with its version, and no other.
 LOCK = ".forge-lock"
+# A list that Forge wrote, for the worker to resolve.
+PLAIN = ".forge-requirements"
+WRITTEN = (LOCK, PLAIN)
+# The digest of a package in such a list, with the space before it.
+PIP_HASH = re.compile(r"\s+--hash=\S+")
 # Its first line, if the project asks for a version of Python.
 PYTHON = "# python "
 # Variables of pip, and those by which uv knows the same. Both separate the values by spaces.

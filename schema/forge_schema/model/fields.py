@@ -1,6 +1,7 @@
 """Base classes of models, and field types that accept only what Postgres can store."""
 
 import json
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -36,6 +37,8 @@ LARGEST = 2**53 - 1
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
 DOCUMENT_DEPTH = 64
+# A NUL as JSON writes it. After an escaped backslash, `u0000` is text.
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def _storable(text: str) -> str:
@@ -74,7 +77,7 @@ def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
         size = len(text.encode())
     except (ValueError, RecursionError) as error:
         raise ValueError("it has values that JSON cannot represent") from error
-    if "\\u0000" in text or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
+    if NUL.search(text) or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
         raise ValueError(
             f"it may have at most {size_text(DOCUMENT_BYTES)} and"
             f" {counted(DOCUMENT_DEPTH, 'level')}, and no NUL character"

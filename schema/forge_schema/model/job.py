@@ -275,6 +275,15 @@ class Event(Record):
     detail: dict[str, Any] | None
 
 
+def happened(action: str, detail: Mapping[str, Any] | None) -> str:
+    """Return what happened in words: an event's action, and what a reader needs of its detail."""
+    said = detail or {}
+    if action == "agent replaced":
+        return f"the agent of {said['worker']} was replaced; the job ran on"
+    words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
+    return " ".join([action, *(["with", *words] if words else [])])
+
+
 class Template(Record):
     """A named job config: `spec` holds the fields of a job as the queue takes them."""
 

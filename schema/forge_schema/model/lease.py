@@ -32,7 +32,8 @@ class Grant:
 
     One that is handed out again, since the first answer was lost, was claimed `age_s` seconds ago.
     `parts` are hashes of the image, the environment and the bundle that it needs, None where it
-    needs none. A gang has `nodes` leases with the same job and attempt, of the ranks from 0.
+    needs none. A gang has `nodes` leases with the same job and attempt, of the ranks from 0. If it
+    `resumes`, there may be a checkpoint to start from.
     """
 
     job_id: int
@@ -53,6 +54,7 @@ class Grant:
     parts: list[int | None] = field(default_factory=list)
     rank: int = 0
     nodes: int = 1
+    resumes: bool = True
 
     @property
     def fence(self) -> Fence:

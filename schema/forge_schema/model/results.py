@@ -18,6 +18,8 @@ FIELDS = (
 )
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
+# Instead of a metric's name: whichever metric is the best to draw.
+ANY_METRIC = "*"
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 
 
@@ -259,6 +261,15 @@ def measured(runs: list[Run]) -> list[str]:
     given = columns_of(runs, "parameters")
     keys = [key for key in columns_of(runs, "metrics") if key not in given]
     return sorted(keys, key=lambda key: (len(key), key))
+
+
+def drawn_metric(runs: list[Run], wanted: Iterable[str]) -> str | None:
+    """Return the first wanted metric that any run has, rather one that is no parameter."""
+    plain, every = measured(runs), columns_of(runs, "metrics")
+    names = list(wanted)
+    if ANY_METRIC in names:
+        return next(iter(plain), None)
+    return next((name for known in (plain, every) for name in names if name in known), None)
 
 
 def differing(runs: list[Run]) -> list[str]:

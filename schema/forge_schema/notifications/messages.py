@@ -7,7 +7,7 @@ from typing import Any
 
 from forge_schema.model.job import Approval
 from forge_schema.model.quantities import duration_text, exit_in_words
-from forge_schema.model.states import in_words
+from forge_schema.model.states import in_words, reason_in_words
 
 Facts = Mapping[str, Any]
 WORKER_EVENT = "worker_offline"
@@ -81,7 +81,7 @@ def _happened(event: str, job: Facts) -> str:
 def _why(job: Facts) -> str:
     if job["reason"] == "exit_code":
         return exit_in_words(job["exit_code"])
-    return str(job["reason"]).replace("_", " ")
+    return reason_in_words(job["reason"])
 
 
 def _after(job: Facts) -> str:

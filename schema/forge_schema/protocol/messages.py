@@ -184,6 +184,9 @@ class Status(Held):
     phase: Phase | None = None
     devices: Annotated[list[Word], Field(max_length=MOST_GPUS)] | None = None
     progress: Number | None = None
+    replaced_by: Annotated[
+        UUID | None, Field(description="the boot of an agent that continues another's job")
+    ] = None
     end: Ending | None = None
 
     @model_validator(mode="after")

@@ -37,12 +37,13 @@ def claim(
 
     The successes are ordered by job and token, the order in which every statement locks leases.
     `first` runs before the claim in its transaction. One nonce serves all leases of a claim: each
-    has its own token.
+    has its own token. A claim that ends leases looks once: its caller waits for the answer, and
+    then looks again.
 
     Returns:
         How many successes ended now, the rows of `first`, and the grants.
     """
-    done, looks = 0, _Looks(lanes, free, count)
+    done, looks = 0, _Looks(lanes, free, count, once=bool(successes or first))
     told: list[Row] = []
     while True:
         ended = {**fences([end.fence for end in successes]), **usages(successes)}
@@ -57,7 +58,6 @@ def claim(
         done += rows[0]["finished"]
         if not looks.go_on(rows[0]):
             break
-        successes, first = (), None
     grants = _grants(rows, looks.shown, nonce)
     lanes.advance(grants, passing=looks.passing(grants))
     return done, told, grants
@@ -68,10 +68,11 @@ class _Looks:
 
     _reservation: Reservation
 
-    def __init__(self, lanes: Lanes, free: Capacity, count: int) -> None:
+    def __init__(self, lanes: Lanes, free: Capacity, count: int, *, once: bool) -> None:
         self._lanes = lanes
         self._free = free
         self._count = count
+        self._once = once
         self._past = LOOK_PAST
         self._seen = False
         self._passed: set[int] = set()
@@ -102,7 +103,7 @@ class _Looks:
         self._seen = self._seen or row["seen"]
         if row["heads"] is not None:
             lanes.saw(self.shown, row["heads"], self._reservation)
-        if not self._count or row["job_id"] is not None:
+        if self._once or not self._count or row["job_id"] is not None:
             return False
         self._passed |= {lane.id for lane in self.shown} if lanes.many else set()
         further = lanes.shown(self._free, self._passed, count=self._count) if lanes.many else []
@@ -120,9 +121,12 @@ class _Looks:
         if self._past == LOOK_FAR or not (self._seen or self._lanes.doubtful):
             return []
         self._past, self._passed = LOOK_FAR, set()
-        if self._lanes.doubtful:
-            self._lanes.forget()
-        return self._lanes.shown(self._free, count=self._count)
+        if not self._lanes.doubtful:
+            return self._lanes.shown(self._free, count=self._count)
+        self._lanes.forget()
+        # Read just now, they tell which of them have jobs.
+        shown = self._lanes.shown(self._free, count=self._count)
+        return [lane for lane in shown if lane.nice is not None]
 
 
 def claimed_before(
@@ -221,4 +225,5 @@ def _grant(row: Row, nonce: UUID, needs: Capacity) -> Grant:
         parts=row["parts"] or [],
         rank=row.get("rank", 0),
         nodes=row.get("nodes", 1),
+        resumes=row.get("resumes", True),
     )

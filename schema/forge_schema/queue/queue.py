@@ -245,11 +245,13 @@ class Queue:
         *,
         progress: float | None = None,
         devices: Sequence[str] | None = None,
+        replaced_by: UUID | None = None,
     ) -> Standing:
         """Record a lease's phase and progress. Return `lost` if the lease is gone.
 
-        A member of a run that is `stopping` has the others stop too, so that all of them store
-        their last checkpoints.
+        `replaced_by` is the boot of an agent that continues the job of an earlier one, which is
+        recorded once. A member of a run that is `stopping` has the others stop too, so that all of
+        them store their last checkpoints.
         """
         row = self.database.one(
             "report",
@@ -261,6 +263,9 @@ class Queue:
         )
         if row is None:
             return Standing.LOST
+        if replaced_by is not None:
+            named = {**fence_params(fence), "boot_id": replaced_by}
+            self.database.rows("replaced", again=True, **named)
         if phase is Phase.STOPPING and row["nodes"] > 1:
             self.runs.ask(fence)
         return Standing(row["asked"] or Standing.OK)

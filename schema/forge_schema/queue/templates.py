@@ -58,5 +58,5 @@ class Templates:
 
 def _unknown(owner: str, name: str) -> NoSuchTemplate:
     return NoSuchTemplate(
-        f"{owner} has no job config {name!r}", hint="list the configs, or store one under this name"
+        f"{owner} has no job config {name!r}", hint="`forge template list` lists them"
     )

@@ -46,6 +46,11 @@ class Jobs:
         rows = {row["job_id"]: row for row in found}
         return [rows[job_id] for job_id in ids]
 
+    def last_numbers(self, job_ids: Sequence[int]) -> dict[int, dict[str, float]]:
+        """Return a few of the last numbers that each job wrote to its metrics file."""
+        rows = self._database.rows("listed_jobs", again=True, job_ids=list(job_ids))
+        return {row["job_id"]: row["metrics"] for row in rows}
+
     def ids(
         self, wanted: Filter, *, owner: str | None = None, before: int | None = None, count: int
     ) -> list[int]:

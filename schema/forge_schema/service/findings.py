@@ -22,7 +22,6 @@ from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
 from forge_schema.read.runs.table import Sorted
 from forge_schema.read.runs.table import experiments as read_experiments
-from forge_schema.read.runs.table import outlined as with_outlines
 from forge_schema.read.runs.table import runs as read_runs
 from forge_schema.service.caller import Verbs
 
@@ -98,7 +97,7 @@ class Findings(Verbs):
         owner: str | None = None,
         sort: str | None = None,
         descending: bool = False,
-        curve: str | None = None,
+        curve: Sequence[str] = (),
         count: int = PAGE,
     ) -> list[Run]:
         """Return jobs that match a filter as runs, as `read.runs`.
@@ -109,12 +108,8 @@ class Findings(Verbs):
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return []
-        how = Sorted(sort=sort, descending=descending, curve=curve, count=min(count, PAGE))
+        how = Sorted(sort=sort, descending=descending, curve=(*curve,), count=min(count, PAGE))
         return read_runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
-
-    def outlined(self, found: list[Run], curve: str) -> list[Run]:
-        """Return runs that `runs` has returned, with the outline of a metric."""
-        return with_outlines(self._database, found, curve)
 
     def experiments(self, *, owner: str | None = None) -> list[Experiment]:
         """Return the newest experiments of an owner, of all for an admin who names none."""

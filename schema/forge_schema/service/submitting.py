@@ -200,8 +200,6 @@ class Submitting(Verbs):
         return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
 
     def _whole(self, said: Fields, place: tuple[str | int, ...]) -> JobSpec:
-        from forge_schema.model.spec import JobSpec
-
         fields = {"owner": self.caller.owner, **said}
         if fields["owner"] != self.caller.owner and not self.caller.admin:
             raise Forbidden("only an admin may submit jobs of another owner")
@@ -211,11 +209,7 @@ class Submitting(Verbs):
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             fields = _merged(kept["spec"], fields)
-        job = checked(JobSpec, fields, place)
-        if is_handle(job.name):
-            message = f"{job.name!r} cannot be a name, since commands would take it for another job"
-            raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
-        return job
+        return _checked_job(fields, place)
 
     def _templates(self, owner: str | None) -> Templates:
         from forge_schema.queue.templates import Templates
@@ -225,8 +219,6 @@ class Submitting(Verbs):
 
 
 def _check_config(config: Fields) -> None:
-    from forge_schema.model.spec import JobSpec
-
     place = ("spec",)
     if taken := [name for name in OWN if name in config]:
         fault = {
@@ -235,7 +227,17 @@ def _check_config(config: Fields) -> None:
             "type": "not_in_config",
         }
         raise JobInvalid(place, [fault])
-    checked(JobSpec, {**SAMPLE, **config}, place)
+    _checked_job({**SAMPLE, **config}, place)
+
+
+def _checked_job(fields: Fields, place: tuple[str | int, ...]) -> JobSpec:
+    from forge_schema.model.spec import JobSpec
+
+    job = checked(JobSpec, fields, place)
+    if is_handle(job.name):
+        message = f"{job.name!r} cannot be a name, since commands would take it for another job"
+        raise JobInvalid(place, [{"loc": ("name",), "msg": message, "type": "handle"}])
+    return job
 
 
 def checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) -> Model:

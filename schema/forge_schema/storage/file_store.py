@@ -206,8 +206,9 @@ class FileStore:
         return moved
 
     def _move(self, temporary: Path, target: Path, *, if_absent: bool) -> bool:
+        made: list[Path] = []
         for _ in range(PLACING_TRIES):
-            self._make_folders(target.parent)
+            made += self._make_folders(target.parent)
             try:
                 if if_absent:
                     os.link(temporary, target)
@@ -217,19 +218,23 @@ class FileStore:
                 return False
             except FileNotFoundError:
                 continue  # another process has just pruned the folder
+            # Not each when it was made: a journal takes all that was done so far with the first.
+            for folder in made:
+                flush_folder(folder.parent)
             return True
         raise StoreError(f"the folder {target.parent} keeps disappearing")
 
-    def _make_folders(self, folder: Path) -> None:
+    def _make_folders(self, folder: Path) -> Sequence[Path]:
+        """Make a folder and those above it; return what was missing."""
         missing = []
         while not folder.is_dir():
             missing.append(folder)
             folder = folder.parent
-        for made in reversed(missing):
+        for absent in reversed(missing):
             # Another process may create it, or prune its parent, at the same moment.
             with suppress(FileExistsError, FileNotFoundError):
-                made.mkdir()
-                flush_folder(made.parent)
+                absent.mkdir()
+        return missing
 
     def _prune(self, folder: Path) -> None:
         with suppress(OSError):

@@ -47,13 +47,16 @@ def exchanged(api: Api, code: str, verifier: str = VERIFIER) -> httpx.Response:
 def test_the_browser_comes_back_with_a_code(api: Api, guest: Guest, tmp_path: Path) -> None:
     guest.login("ann", Role.SUBMITTER)
     forge = command(tmp_path, FORGE_URL=f"{api.url}/")
-    with forge.started("login", BROWSER="true") as process:
+    with forge.started("login", f"{api.url}/", BROWSER="true", FORGE_URL="") as process:
         to = guest.allow(named(process)).headers["refresh"].partition("url=")[2]
         # Another page of the browser, which may only guess.
         assert httpx.get(to.replace("state=", "state=x")).status_code == 404
         assert "close this window" in httpx.get(to).text
         _, said = process.communicate(timeout=60)
-    assert said == f"logged in to {api.url} as ann (submitter), for 12 h\n"
+    assert said.splitlines() == [
+        f"logged in to {api.url} as ann (submitter), for 12 h",
+        f"`export FORGE_URL={api.url}` has the other commands use it",
+    ]
     file = kept(tmp_path)
     assert file.stat().st_mode & 0o777 == 0o600
     assert forge("ps").returncode == 0

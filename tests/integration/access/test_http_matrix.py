@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     Request = tuple[str, object]
     Case = tuple[dict[str, int], Callable[[World, str], Request]]
 
-NOBODY = ("none", "rotated", "revoked", "expired", "unsigned")
+NOBODY = ("none", "rotated", "revoked", "expired", "signed off", "unsigned")
 WORKERS = ("worker", "other worker")
-PEOPLE = ("viewer", "submitter", "token", "other owner", "admin")
+PEOPLE = ("viewer", "submitter", "token", "signed on", "other owner", "admin")
 KINDS = (*NOBODY, *WORKERS, *PEOPLE)
 
 
@@ -30,7 +30,8 @@ def each(
     viewer: int, submitter: int, other: int, admin: int, *, worker: int = 401, nobody: int = 401
 ) -> dict[str, int]:
     """Return a status for each kind of caller."""
-    people = dict(zip(PEOPLE, (viewer, submitter, submitter, other, admin), strict=True))
+    ann = dict.fromkeys(("submitter", "token", "signed on"), submitter)
+    people = {"viewer": viewer, **ann, "other owner": other, "admin": admin}
     return people | dict.fromkeys(WORKERS, worker) | dict.fromkeys(NOBODY, nobody)
 
 
@@ -47,7 +48,7 @@ HOLDS = WORKS | {"other worker": 404}
 # Pods identify themselves by their cluster's tokens: off here, and no other bearer passes for one.
 PODS = each(403, 403, 403, 403, nobody=403) | {"none": 401}
 # Only a key makes a token.
-TOKENS = READS | {"token": 403}
+TOKENS = READS | {"token": 403, "signed on": 403}
 
 
 def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:

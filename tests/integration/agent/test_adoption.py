@@ -146,6 +146,10 @@ def test_running_job_goes_on_through_two_kills(either: Bed, eventually: Eventual
     eventually(lambda: sandboxes_of(third.folder) == [])
     (attempt,) = either.jobs.attempts(job)
     assert (attempt["reason"], attempt["started_at"]) == ("succeeded", started_at)
+    events = either.jobs.events(job)
+    replaced = [one["detail"]["worker"] for one in events if one["action"] == "agent replaced"]
+    # The hasty agent may have been killed before it could report.
+    assert replaced in ([first.name] * 2, [first.name] * 3)
     count = int(either.artifacts(job)["turns"])
     assert printed(either, job) == b"".join(b"turn %d\n" % n for n in range(count))
     lines = either.jobs.metrics(job)

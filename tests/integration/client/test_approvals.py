@@ -10,6 +10,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Role
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
+from support.client.telling import told
 from support.http.server import served, server_settings
 
 if TYPE_CHECKING:
@@ -83,9 +84,16 @@ def test_the_command_says_who_waits_and_approves_jobs_or_a_sweep(rig: Rig, tmp_p
     assert "waits for approval (10 GPU-hours)" in " ".join(forge("show", job).stdout.split())
     assert "waits for approval" in " ".join(forge("ps").stdout.split())
     assert "10 GPU-hours" in forge("approve").stdout
-    sweep = rig.submit_many(3, gpus=1, sweep="s", timeout_s=4 * 3600)
-    assert "s: 3 approved" in forge("approve", "--sweep", "s").stderr
+    sweep = rig.submit_many(3, gpus=1, sweep="rates-1a2b", timeout_s=4 * 3600)
+    told(forge("approve", "--sweep", "rates"), 2, "3 jobs to approve", "held, of ann", "--yes")
+    assert [rig.state(one) for one in sweep] == ["held"] * 3
+    assert "rates-1a2b: 3 approved" in forge("approve", "--sweep", "rates", "--yes").stderr
     assert [rig.state(one) for one in sweep] == ["ready"] * 3
+    rig.submit_many(3, gpus=1, sweep="depth", timeout_s=4 * 3600)
+    rig.submit_many(3, gpus=1, sweep="depths", timeout_s=4 * 3600)
+    told(forge("approve", "--sweep", "dep"), 2, "depth or depths", "`forge approve` lists them")
+    assert "depth: 3 approved" in forge("approve", "--sweep", "depth").stderr
+    assert "depths: 3 approved" in forge("approve", "--sweep", "depths").stderr
     assert "1 approved" in forge("approve", job).stderr
     assert forge("approve").stdout.count("\n") <= 1
     other = forge("approve", str(rig.submit()), "999")

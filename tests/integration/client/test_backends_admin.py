@@ -224,7 +224,14 @@ def test_job_configs_are_kept_replaced_and_removed(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [{"colour": "red"}, {"owner": "bob"}, {"priority": 9999}, {"idempotency_key": "k"}]
+    "spec",
+    [
+        {"colour": "red"},
+        {"owner": "bob"},
+        {"priority": 9999},
+        {"idempotency_key": "k"},
+        {"name": "0"},
+    ],
 )
 def test_a_job_config_that_no_job_can_have_is_not_kept(
     backend: Backend, spec: dict[str, object]

@@ -7,6 +7,7 @@ import hashlib
 import html
 import re
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -311,6 +312,8 @@ def test_acts_on_one_job_lead_back_to_it(api: Api, ann: Guest) -> None:
     for _ in range(2):
         assert ann.act(f"/jobs/{job}/preempt").headers["location"] == f"/jobs/{job}"
     assert rig.actions(job).count("asked to preempt") == 1
+    rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4())
+    assert "was replaced; the job ran on</td>" in ann.page(f"/jobs/{job}")
     rig.finish(grant, Reason.EXIT_CODE, exit_code=139)
     failed = ann.page(f"/jobs/{job}")
     assert failed.count("exit code 139") == 2

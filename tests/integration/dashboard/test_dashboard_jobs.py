@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from forge_client.project.bundle import pack
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import Checkpoint, MetricLine
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
+from forge_schema.storage import keys
 from support.http.guest import Guest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import httpx
     from support.http.api import Api
@@ -302,6 +305,18 @@ def test_runs_are_sorted_by_any_column_and_saved(api: Api, ann: Guest) -> None:
     ]
 
 
+def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
+    worker = api.rig.worker()
+    for loss in (0.5, 0.25):
+        api.rig.submit(owner="ann")
+        grant = worker.claim_one()
+        lines = [MetricLine(n, n, {"acc": 0.9, "loss": loss / (n + 1), EVIL: 1}) for n in (0, 1)]
+        assert api.rig.records.add_metrics(grant.fence, lines)
+    api.rig.finish(grant)
+    shown = re.findall(r'class="note mono">([^<]+)', ann.page("/jobs?part=rows"))
+    assert shown == ["loss 0.25"]
+
+
 def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     digests = ("a" * 64, "b" * 64)
     for lr, digest in zip((0.1, 0.2), digests, strict=True):
@@ -324,6 +339,41 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     ]
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
+    assert "cannot be read" in shown
     alone = ann.page("/compare?job=1")
     assert "Different" not in alone
     assert "forge diff" not in alone
+
+
+def with_code(api: Api, folder: Path, files: Mapping[str, bytes], owner: str = "ann") -> int:
+    """Submit a job with code, and return its id."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    bundle = pack(folder, folder.with_suffix(".tar.zst"), limit_bytes=1 << 30)
+    api.services.store.put_file(keys.bundle(bundle.digest), bundle.path)
+    Uploads(api.rig.database).add(owner, bundle.digest)
+    return api.rig.submit(owner=owner, bundle_digest=bundle.digest)
+
+
+def test_the_comparison_shows_how_code_differs(api: Api, ann: Guest, tmp_path: Path) -> None:
+    evil, large = f"{EVIL}.py", bytes(300_000)
+    files = {"train.py": b"import net\nlr = 0.1\n", "weights": b"\xff", "data": large, "same": b""}
+    first = with_code(api, tmp_path / "a", files)
+    files |= {"train.py": b"import net\nlr = 0.2\n", "weights": b"\xfe", "data": large[1:]}
+    second = with_code(api, tmp_path / "b", files | {evil: EVIL.encode()})
+    shown = ann.page(f"/compare?job={first}&job={second}")
+    assert EVIL not in shown
+    code = shown[shown.index('id="code"') :]
+    said = html.unescape(re.sub("<[^>]+>", "", code))
+    assert (
+        "--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n import net\n-lr = 0.1\n+lr = 0.2" in said
+    )
+    assert f"+++ b/{evil}\n@@ -0,0 +1 @@\n+{EVIL}" in said
+    assert "Binary file weights differs" in said
+    assert re.search(r"data\s+It is too large to be compared here", said)
+    assert "same" not in re.findall(r"<summary[^>]*>([^<]+)", code)
+    # Code is shown only to those who see both jobs.
+    his = with_code(api, tmp_path / "c", files, "bob")
+    assert ann.http.get(f"/compare?job={first}&job={his}").status_code == 404

@@ -97,6 +97,19 @@ TABLE = {
         each(NO, IN, NO, IN),
         lambda world: ("/schedules/pause", {"name": world.schedule(), **PAUSED}),
     ),
+    ("GET", "/notifications"): (SEES, fixed("/notifications")),
+    ("POST", "/notifications/test"): (
+        each(NO, IN, NO, IN),
+        lambda world: ("/notifications/test", {"name": world.notification(), "owner": "ann"}),
+    ),
+    ("POST", "/notifications/retry"): (
+        ACTS_ON_OWN,
+        lambda world: ("/notifications/retry", {"delivery": world.delivery("failed")}),
+    ),
+    ("POST", "/notifications/retry-all"): (
+        each(NO, IN, NO, IN),
+        lambda world: ("/notifications/retry-all", {"name": world.notification(), "owner": "ann"}),
+    ),
     ("GET", "/reports"): (SEES, fixed("/reports")),
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/job_status")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/job_status.csv")),

@@ -249,7 +249,7 @@ def test_a_running_job_is_told_with_its_worker(scene: Scene) -> None:
 
 ENDS = [
     (Reason.SUCCEEDED, {}, [], ""),
-    (Reason.TIMEOUT, {}, ["logs", "timeout", "retry"], "failed after 1 attempt: timeout"),
+    (Reason.TIMEOUT, {}, ["logs", "timeout", "retry"], "1 attempt: over its time limit"),
     (
         Reason.EXIT_CODE,
         {"max_failures": 0},

@@ -15,20 +15,23 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from forge_functions import server
 from forge_functions.middleware import requests, slow_clients
 from forge_functions.streams.hub import LEAVING, Hub
 from support.http.api import Api, problem
 from support.http.http_worker import RawWorker, raw_worker
-from support.http.server import quick_app, server_settings, serving
+from support.http.server import listening, quick_app, server_settings, serving
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from starlette.types import Receive, Scope, Send
     from support.queue.rig import Rig
 
 HALF = b"GET /health HTTP/1.1\r\nHost: forge\r\nX-Slow: "
+END = b"\r\n\r\n"
 
 
 @pytest.fixture
@@ -40,8 +43,8 @@ def api(rig: Rig, tmp_path: Path) -> Iterator[Api]:
             yield api
 
 
-def connect(api: Api, sent: bytes) -> socket.socket:
-    place = urlsplit(api.url)
+def connect(url: str, sent: bytes) -> socket.socket:
+    place = urlsplit(url)
     made = socket.create_connection((place.hostname or "", place.port or 0), 60)
     made.sendall(sent)
     return made
@@ -65,7 +68,7 @@ def test_of_many_half_sent_requests_the_oldest_are_dropped(
     monkeypatch.setattr(slow_clients, "MOST_OF_ADDRESS", 20)
     monkeypatch.setattr(slow_clients, "HEAD_WITHIN_S", 600)
     with ExitStack() as held:
-        slow = [held.enter_context(connect(api, HALF)) for _ in range(60)]
+        slow = [held.enter_context(connect(api.url, HALF)) for _ in range(60)]
         for connection in slow[:40]:
             eventually(partial(is_dropped, connection))
         assert httpx.get(f"{api.url}/health", timeout=60).is_success
@@ -77,7 +80,7 @@ def test_head_that_does_not_end_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(slow_clients, "HEAD_WITHIN_S", 0.3)
     for sent in (b"", HALF, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" + HALF):
-        with connect(api, sent) as slow:
+        with connect(api.url, sent) as slow:
             eventually(partial(is_dropped, slow))
     assert not slow_clients.GuardedProtocol.without_head.get("127.0.0.1")
 
@@ -89,7 +92,7 @@ def test_body_that_trickles_ends_in_time(api: Api, monkeypatch: pytest.MonkeyPat
         f"POST /api/v1/queue/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         f"Authorization: {key}\r\nContent-Length: 1000\r\n\r\n"
     )
-    with connect(api, head.encode()) as slow:
+    with connect(api.url, head.encode()) as slow:
         assert slow.makefile("rb").read().startswith(b"HTTP/1.1 408")
 
 
@@ -100,7 +103,7 @@ def test_slow_bodies_take_no_place_from_others(api: Api) -> None:
         f"Authorization: {bob.headers['Authorization']}\r\nContent-Length: 1000\r\n\r\n"
     )
     with ExitStack() as held:
-        slow = [held.enter_context(connect(api, head.encode())) for _ in range(17)]
+        slow = [held.enter_context(connect(api.url, head.encode())) for _ in range(17)]
         eventually(lambda: len(select(slow, [], [], 0)[0]) == 1)
         answer = bob.call("POST", "/api/v1/queue/retry", {"job_ids": []})
         problem(answer, 429, "too_many_at_once")
@@ -115,7 +118,7 @@ def test_address_has_half_of_the_connections(rig: Rig, tmp_path: Path) -> None:
     options = {"http": slow_clients.GuardedProtocol, "limit_concurrency": 20}
     with serving(app, **options) as url, ExitStack() as held:
         api = Api(app, url, rig)
-        many = [held.enter_context(connect(api, HALF)) for _ in range(15)]
+        many = [held.enter_context(connect(api.url, HALF)) for _ in range(15)]
         for connection in many[10:]:
             eventually(partial(is_dropped, connection))
         assert not any(is_dropped(connection) for connection in many[:10])
@@ -132,6 +135,39 @@ def test_connections_leave_descriptors_for_the_rest() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert told.stdout.split() == ["172", "300"]
+
+
+def test_connection_may_rest_longer_than_clients_and_proxies_keep_it() -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        loops.append(asyncio.get_running_loop())
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    said = server_settings("postgresql://none", "file:///none")
+    config = server.config_of(app, server.Settings.model_validate(said.model_dump()))
+    options = {"http": config.http, "timeout_keep_alive": config.timeout_keep_alive}
+    with listening(app, lifespan="off", **options) as url, connect(url, HALF + END) as resting:
+        assert resting.recv(1 << 16).startswith(b"HTTP/1.1 204")
+        pass_time(loops[0], 61)
+        resting.sendall(HALF + END)
+        assert resting.recv(1 << 16).startswith(b"HTTP/1.1 204")
+        pass_time(loops[0], 90)
+        assert resting.recv(1) == b""
+
+
+def pass_time(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Advance the clock of a server's loop, and let the loop do what is due by then."""
+
+    async def advance() -> None:
+        now = loop.time
+        loop.time = lambda: now() + seconds  # type: ignore[method-assign]
+        # Until its timers have run.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run_coroutine_threadsafe(advance(), loop).result(60)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from forge_schema.sweeper.main import ProcessSettings
 from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import BaseSettings
 from support.cloud.cloudformation import INFRA
+from support.services import require
 
 ROOT = INFRA.parent
 COMPOSE = INFRA / "compose.yaml"
@@ -39,18 +40,24 @@ def ours(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {n: s for n, s in compose["services"].items() if s["image"].startswith("forge-")}
 
 
-def compose_is_there() -> bool:
-    """Tell whether the engine's command has the compose plugin."""
-    if shutil.which("docker") is None:
-        return False
-    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
-    return asked.returncode == 0
+def compose_command() -> list[str] | None:
+    """Return the command of Compose 2 or later: the engine's plugin, or a program of its own."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) is not None:
+            asked = [*command, "version", "--short"]
+            told = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if told.returncode == 0 and not told.stdout.startswith("1."):
+                return command
+    return None
 
 
-@pytest.mark.skipif(not compose_is_there(), reason="docker compose is missing; the rest is read")
 def test_compose_takes_it() -> None:
-    command = ["docker", "compose", "-f", str(COMPOSE), "--profile", "worker", "config", "--quiet"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = compose_command()
+    require(command, "docker compose 2 or later (.ci/run takes it)")
+    assert command is not None
+    profiles = ["--profile", "worker", "--profile", "monitoring"]
+    words = [*command, "-f", str(COMPOSE), *profiles, "config", "--quiet"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import ssl
@@ -15,6 +16,7 @@ import httpx
 import yaml
 from forge_functions.middleware.earlier_paths import CURRENT, EARLIER
 from forge_functions.middleware.requests import OBJECTS
+from forge_functions.server import KEEP_ALIVE_S
 from support.cloud.cloudformation import INFRA
 from support.http import nginx
 from support.http.certificates import certificates
@@ -112,13 +114,22 @@ class Echo(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def proxied(folder: Path) -> Iterator[httpx.Client]:
-    """Run nginx with our configuration in front of an echo, and yield a client of it."""
+def echoing(port: int) -> Iterator[None]:
+    """Answer on a port until the block ends."""
+    with ThreadingHTTPServer(("127.0.0.1", port), Echo) as behind:
+        threading.Thread(target=behind.serve_forever, args=[0.01]).start()
+        try:
+            yield
+        finally:
+            behind.shutdown()
+
+
+@contextmanager
+def proxied(folder: Path, *ports: int) -> Iterator[httpx.Client]:
+    """Run nginx with our configuration in front of some ports, and yield a client of it."""
     found, made, port = program("nginx"), certificates(folder), free_port()
-    behind = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=behind.serve_forever).start()
-    words = nginx.command(found, folder, port, made, [f"127.0.0.1:{behind.server_port}"])
-    process = subprocess.Popen(words)
+    servers = [f"127.0.0.1:{one}" for one in ports]
+    process = subprocess.Popen(nginx.command(found, folder, port, made, servers))
     try:
         eventually(lambda: _accepts(port) or process.poll() is not None)
         trusted = ssl.create_default_context(cafile=made.authority)
@@ -127,8 +138,6 @@ def proxied(folder: Path) -> Iterator[httpx.Client]:
     finally:
         process.terminate()
         process.wait(60)
-        behind.shutdown()
-        behind.server_close()
 
 
 def _accepts(port: int) -> bool:
@@ -137,8 +146,8 @@ def _accepts(port: int) -> bool:
 
 
 def test_the_proxy_speaks_tls_says_who_called_and_limits_bodies(tmp_path: Path) -> None:
-    large = bytes(3 << 20)
-    with proxied(tmp_path) as user:
+    large, port = bytes(3 << 20), free_port()
+    with echoing(port), proxied(tmp_path, port) as user:
         answer = user.get("/api/me", headers={"X-Forwarded-For": "10.0.0.1"})
         assert answer.text == "127.0.0.1 https"
         assert "max-age" in answer.headers["Strict-Transport-Security"]
@@ -146,3 +155,19 @@ def test_the_proxy_speaks_tls_says_who_called_and_limits_bodies(tmp_path: Path) 
         assert user.post("/api/v1/queue/submit", content=large).status_code == 413
         for objects in (OBJECTS, OBJECTS.replace(CURRENT, EARLIER)):
             assert user.post(f"{objects}key", content=large).status_code == 200
+
+
+def test_servers_that_were_all_away_are_asked_as_soon_as_one_is_back(tmp_path: Path) -> None:
+    ports = free_port(), free_port()
+    with proxied(tmp_path, *ports) as user:
+        for _ in range(4):
+            assert user.get("/api/me").status_code == 502
+        with echoing(ports[1]):
+            for _ in range(4):
+                assert user.get("/api/me").is_success
+
+
+def test_the_proxy_closes_idle_connections_to_the_server_first() -> None:
+    said = (INFRA / "proxy" / "nginx.conf").read_text(encoding="utf-8")
+    (idle_s,) = re.findall(r"\n {8}keepalive_timeout (\d+)s;", said)
+    assert int(idle_s) < KEEP_ALIVE_S

@@ -219,6 +219,12 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     assert {job["experiment"] for job in json.loads(found.stdout)} == {"bench"}
     compared = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch")
     assert "ms of each job; with --metric: seconds, gpu_seconds" in compared.stderr
+    assert "result.ms" not in compared.stderr
+    titles = forge("sweep", answer["sweep"]).stdout.split("\n")[0].split()
+    assert titles == [
+        *("JOB", "STATE", "batch", "repeat"),
+        *("result.ms", "result.asked", "result.experiment", "SECONDS"),
+    ]
     table = compared.stdout.split("\n")
     assert [line.split() for line in table[1:3]] == [
         ["batch=1", "2", "2", "2", "0", "1.000"],
@@ -230,7 +236,7 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     sweep = waits.stdout.strip()
     assert sweep.startswith("bench-")
     assert sweep != answer["sweep"]
-    assert f"'sweep:{sweep[:-1]}*' finds" in forge("ps", f"sweep:{sweep[:-1]}").stderr
+    assert "would match 4 jobs" in forge("ps", f"sweep:{sweep[:-1]}").stderr
     gone = forge("cancel", "--sweep", sweep[:-1])
     assert (gone.returncode, "4 jobs to cancel" in gone.stderr) == (2, True)
     gone = forge("cancel", "--sweep", sweep[:-1], "--yes")

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.cli import commands
+from forge_client.cli.options import other_tools
 from forge_client.cli.plans.notifications import _settled
 from forge_schema.notifications.sender import PAUSES_S, Sender
 from forge_schema.sweeper.sweeper import Sweeper
@@ -79,4 +79,4 @@ def test_what_is_wrong_is_said(client: Client) -> None:
 
 
 def test_the_word_that_others_use_leads_to_ours() -> None:
-    assert commands.ELSEWHERE["notify"] == "notification list"
+    assert other_tools.COMMANDS["notify"] == "notification list"

@@ -66,7 +66,7 @@ def test_all_that_happens_to_jobs_is_told_in_order_and_once(rig: Rig) -> None:
         f"Forge: job {good} 'good' of ann started on vm-1",
         f"Forge: job {good} 'good' of ann succeeded after 1 min 30 s",
         f"Forge: job {bad} 'bad' of ann started on vm-1",
-        f"Forge: job {bad} 'bad' of ann failed after 1 min 30 s (oom): killed",
+        f"Forge: job {bad} 'bad' of ann failed after 1 min 30 s (out of memory): killed",
         f"Forge: job {gone} 'gone' of ann was cancelled",
     ]
     before = rig.count("delivery")

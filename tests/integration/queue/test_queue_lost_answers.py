@@ -205,6 +205,19 @@ def test_a_preemption_is_asked_once(rig: Rig) -> None:
     assert rig.actions(grant.fence.job_id) == ["submitted", "asked to preempt"]
 
 
+def test_a_new_agent_of_a_running_job_is_recorded_once(rig: Rig) -> None:
+    _, grant = claimed(rig)
+    job_id = grant.fence.job_id
+    for boot in (uuid4(), uuid4()):
+        rig.database.lose("replaced")
+        for _ in range(2):
+            assert rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=boot) == Standing.OK
+    assert rig.actions(job_id) == ["submitted", "agent replaced", "agent replaced"]
+    rig.finish(grant)
+    assert rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4()) == Standing.LOST
+    assert rig.actions(job_id).count("agent replaced") == 2
+
+
 def test_a_retry_is_granted_once(rig: Rig) -> None:
     _, grant = claimed(rig, max_failures=0)
     rig.finish(grant, Reason.EXIT_CODE)

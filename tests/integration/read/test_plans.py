@@ -132,7 +132,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
     "page_job_trail": lambda w, job: audit_pages.page(w.database, audit_pages.Wanted(job_id=job)),
 }
-by_loss = Sorted(sort="loss.best", curve="loss")
+by_loss = Sorted(sort="loss.best", curve=("loss",))
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "next_job": lambda w: w.database.one(
         "next_job", again=True, lanes=[*range(1, 51)], past=[], worker_id=w.worker_id

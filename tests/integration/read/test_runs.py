@@ -12,12 +12,14 @@ from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.results import Run, in_order
 from forge_schema.model.states import Phase, Reason
 from forge_schema.read.reports import Reports
+from forge_schema.service.findings import Findings
 from support.client.command import command
-from support.client.reaching import WAYS, reaching
+from support.client.reaching import WAYS, key, reaching
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.http.api import Api
     from support.queue.rig import Rig
 
 GIT = {"revision": "ab" * 20, "dirty": True}
@@ -43,6 +45,17 @@ def ran(rig: Rig, lr: float, losses: list[float], **more: Any) -> int:  # noqa: 
             assert rig.records.add_result(grant.fence, {"accuracy": 1 - losses[-1]})
             rig.finish(grant)
     return job
+
+
+def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:
+    rig.submit()
+    for losses, reason in (([9, 8, 7, 6], Reason.PREEMPTED), ([5, 4], Reason.SUCCEEDED)):
+        grant = rig.worker().claim_one()
+        lines = [MetricLine(n, n, {"step": n, "loss": loss}) for n, loss in enumerate(losses)]
+        assert rig.records.add_metrics(grant.fence, lines)
+        rig.finish(grant, reason)
+    (listed,) = rig.jobs.jobs()
+    assert listed["metrics"] == {"loss": 4}
 
 
 @pytest.fixture
@@ -102,13 +115,31 @@ def test_the_view_has_a_row_for_each_run(rig: Rig, three: list[int]) -> None:
     assert row["revision"] == GIT["revision"]
 
 
-def test_runs_are_shown_and_exported(rig: Rig, tmp_path: Path, three: list[int]) -> None:
-    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL="file:///nowhere")
+def test_runs_are_shown_and_exported(
+    api: Api, tmp_path: Path, three: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def counted(findings: Findings, *args: Any, **how: Any) -> list[Run]:  # noqa: ANN401  as asked
+        asked.append(how["curve"])
+        return asking(findings, *args, **how)
+
+    asking = Findings.runs
+    monkeypatch.setattr(Findings, "runs", counted)
+    forge = command(tmp_path, FORGE_URL=api.url, FORGE_API_KEY=key(api.rig))
     table = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
-    shown = "lr loss loss.best accuracy TIME COST REVISION CURVE"
+    # One request is the whole answer, and draws of the columns shown the first that is a metric.
+    assert asked == [("*",)]
+    shown = "lr loss loss.best result.accuracy TIME COST REVISION CURVE"
     assert [one for one in shown.split() if one not in table[0].split()] == []
     assert "▁" in table[1]
     assert [int(line.split()[0]) for line in table[1:]] == three
+    chosen = forge("runs", "experiment:digits", "--columns", "job_id,lr,accuracy,loss").stdout
+    assert asked[1:] == [("job_id", "lr", "accuracy", "loss")]
+    assert all(
+        ("▁" in line) == (line.split()[0] in map(str, three[:2]))
+        for line in chosen.splitlines()[1:]
+    )
     groups = json.loads(forge("runs", "--by", "experiment", "-o", "json").stdout)
     assert [(group["experiment"], group["runs"]) for group in groups] == [
         ("other", 1),

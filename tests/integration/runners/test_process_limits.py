@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from forge_worker.runners.process import runner as process
-from forge_worker.runners.process.confinement import PIDS, confine, confinement_of, parents
+from forge_worker.runners.process.confinement import (
+    PIDS,
+    confine,
+    confinement_of,
+    enter,
+    parents,
+)
 from forge_worker.runners.process.runner import ProcessRunner
 from support.services import require
 from support.workers.runners import Bench, processes_with
@@ -89,7 +95,8 @@ def test_kernel_says_that_it_kills_for_memory(tmp_path: Path) -> None:
         event = group.oom_event()
         require(event, "control groups of version 1")
         assert event is not None
-        killed = subprocess.run([sys.executable, "-c", HOG], preexec_fn=group.join, check=False)
+        hog, join = [sys.executable, "-c", HOG], lambda: enter(group.entrances)
+        killed = subprocess.run(hog, preexec_fn=join, check=False)
         assert killed.returncode == -9
         assert os.eventfd_read(event) == group.oom_kills() == 1
         os.close(event)

@@ -178,6 +178,23 @@ def test_server_that_hangs_is_no_reason_to_run_a_job_twice(
     assert not (bench.root / "ran").exists()
 
 
+def test_process_that_was_killed_while_it_waited_for_a_job_is_replaced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(shims, "LATER_S", 0.0)
+    server = server_of(bench.python(STUBBORN))
+
+    def waiting() -> list[psutil.Process]:
+        spare = [one for one in server.children() if one.cmdline()[7:] == [BLANK]]
+        return [process for one in spare for process in one.children()]
+
+    eventually(waiting)
+    (process,) = waiting()
+    process.kill()
+    eventually(lambda: process.status() == psutil.STATUS_ZOMBIE)
+    assert bench.run("true").result().code == 0
+
+
 @pytest.mark.parametrize(("strict", "waits"), [(False, True), (True, False)])
 def test_job_without_an_agent_has_its_grace_before_its_lease_ends_if_that_is_strict(
     bench: Bench, *, strict: bool, waits: bool

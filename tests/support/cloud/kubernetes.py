@@ -8,25 +8,20 @@ from functools import cache
 from shutil import which
 from typing import Any
 
-import pytest
 import yaml
 from support.cloud.cloudformation import INFRA
+from support.services import require
 
 KUBERNETES = INFRA / "kubernetes"
-# The first whose kustomize knows `patches`. Debian 12's is 1.20.
+# The first whose kustomize knows `patches`.
 OLDEST = (1, 22)
 
 Documents = list[dict[str, Any]]
 
 
 def rendered(folder: str) -> Documents:
-    """Render a folder.
-
-    Raises:
-        pytest.skip.Exception: there is no kubectl that can. Not for `require`: Debian's is too old.
-    """
-    if not _can_render():
-        pytest.skip(f"kubectl {'.'.join(map(str, OLDEST))} or later is missing")
+    """Render a folder."""
+    require(_can_render(), f"kubectl {'.'.join(map(str, OLDEST))} or later (.ci/run takes it)")
     ended = subprocess.run(
         ["kubectl", "kustomize", KUBERNETES / folder], capture_output=True, text=True, check=False
     )

@@ -37,6 +37,9 @@ class GangWorker:
         self.gateway.new_work()
         room = replace(self.free, **free)
         granted = self.gateway.finish_and_claim(ends, room, 1)[1]
+        if ends and not granted:
+            # As the claim loop does after a job's end.
+            granted = self.gateway.finish_and_claim([], room, 1)[1]
         self.grants += granted
         return granted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,10 @@ def command(
 ) -> list[str]:
     """Configure it as we ship it, and return the command that runs it in the foreground."""
     text = (INFRA / "proxy" / "nginx.conf").read_text(encoding="utf-8")
+    (behind,) = re.findall(r"server server:8900.*;", text)
     for ours, here in (
         ("/tmp/", f"{folder}/"),  # noqa: S108  what the file says
-        ("server server:8900;", " ".join(f"server {one};" for one in servers)),
+        (behind, " ".join(behind.replace("server:8900", one) for one in servers)),
         ("listen 8443", f"listen 127.0.0.1:{port}"),
         ("/run/secrets/tls_cert", made.server),
         ("/run/secrets/tls_key", made.key),

@@ -9,7 +9,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from forge_functions.auth import short_token
 from forge_functions.auth.failures import Failures
+from forge_schema.access.sessions import Sessions
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Phase, Reason, Role
 from forge_schema.storage.keys import AttemptKeys
@@ -60,12 +62,14 @@ class World:
             "viewer": self.api.key("ann", Role.VIEWER).headers,
             "submitter": submitter.headers,
             "token": bearer(submitter.post("/api/v1/token")["token"]),
+            "signed on": self._signed_on()[1],
             "other owner": self.api.key("bob", Role.SUBMITTER).headers,
             "admin": self.admin(),
             "worker": self.holder.headers,
             "other worker": self.other.headers,
             "rotated": rotated.headers | self._once_a_worker(self.api.workers.rotate),
             "revoked": revoked.headers | self._once_a_worker(self.api.workers.delete),
+            "signed off": self._signed_off(),
             "unsigned": self.api.signing_key("ann", Role.ADMIN).headers
             | self.api.signing_worker(self._name()).headers,
             "expired": expired.headers
@@ -75,6 +79,20 @@ class World:
     def admin(self) -> Headers:
         """Return the headers of a new admin's key."""
         return self.api.key("root", Role.ADMIN).headers
+
+    def _signed_on(self) -> tuple[str, Headers]:
+        """Return the session of a `forge login` by single sign-on, and its headers."""
+        begun = Sessions(self.api.rig.database).begin(
+            "oidc:ann", "ann", Role.SUBMITTER, name="login", address="127.0.0.1", lasts=HOUR
+        )
+        assert begun is not None
+        token = short_token.mint(self.api.services, begun, begun["expires_at"])
+        return begun["id"], bearer(token)
+
+    def _signed_off(self) -> Headers:
+        session, headers = self._signed_on()
+        Sessions(self.api.rig.database).end(session, actor="user:root")
+        return headers
 
     def _once_a_worker(self, over: Callable[[int], object]) -> Headers:
         worker = raw_worker(self.api, self._name(), registered=False)
@@ -144,14 +162,15 @@ class World:
         )
         return "ops"
 
-    def delivery(self) -> str:
+    def delivery(self, state: str = "waiting") -> str:
         """Return a delivery of ann's."""
         self.notification()
         row = self.api.rig.row(
             "INSERT INTO delivery (notification_id, event, subject, at, state, next_at)"
             " SELECT id, 'failed', coalesce((SELECT max(subject) FROM delivery), 0) + 1,"
-            " forge_now(), 'waiting', forge_now() FROM notification WHERE name = 'ops'"
-            " RETURNING id::text AS id"
+            " forge_now(), %s, forge_now() FROM notification WHERE name = 'ops'"
+            " RETURNING id::text AS id",
+            state,
         )
         return str(row["id"])
 

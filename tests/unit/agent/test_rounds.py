@@ -20,6 +20,8 @@ class Counting(Loop):
 
     def __init__(self, period_s: float, *, busy: bool = True) -> None:
         super().__init__(period_s)
+        if period_s == DAY_S:
+            self.wake()
         self.steps = 0
         self.busy = busy
 
@@ -123,6 +125,19 @@ def test_loop_that_waits_for_its_turn_ends_at_once(eventually: Eventually) -> No
     eventually(lambda: loop.steps == 1)
     loop.end(60)
     assert loop.over.is_set()
+
+
+def test_loop_takes_its_first_turn_after_a_period_unless_it_was_woken(
+    eventually: Eventually,
+) -> None:
+    rounds, later, now = Rounds(), Counting(2 * DAY_S), Counting(DAY_S)
+    for loop in (later, now):
+        loop.share(rounds=rounds)
+    eventually(lambda: now.steps == 1)
+    for loop in (later, now):
+        loop.end(60)
+    # Nor does it take one because it ends.
+    assert (later.steps, later.over.is_set()) == (0, True)
 
 
 def test_loop_that_cannot_tell_whether_it_is_idle_steps(eventually: Eventually) -> None:

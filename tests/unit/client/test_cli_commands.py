@@ -7,7 +7,8 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import ELSEWHERE, FORMER, PLACES
+from forge_client.cli.commands import FORMER, PLACES
+from forge_client.cli.options.other_tools import COMMANDS
 from forge_client.main import app
 from typer.testing import CliRunner
 
@@ -119,7 +120,33 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
     done = CliRunner().invoke(app, [word, "7"])
     assert done.exit_code == 2
     assert f"Did you mean 'forge {meant}'?" in " ".join(done.output.split())
-    assert not ELSEWHERE.keys() & {*PLACES, *FORMER}
+    assert not COMMANDS.keys() & {*PLACES, *FORMER}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("template delete x", "has no command 'delete'; did you mean 'remove'?"),
+        ("key rm x", "has no command 'rm'; did you mean 'revoke'?"),
+        ("worker lst", "has no command 'lst'; did you mean 'list'?"),
+        ("sweep ls", "has no command 'ls'; did you mean 'list'?"),
+        ("sweep delete x", "write run, resume, list, show or compare"),
+        ("schedule add 0 3 -- true", "the cron expression needs quotes, as in '0 3 * * 1-5'"),
+        ("submit --mem 4G -- true", "--mem (Possible options: --memory)"),
+        ("submit --gres=gpu:1 -- true", "--gres (Possible options: --gpu)"),
+        ("submit --array 0-9 -- true", "forge benchmark --matrix"),
+        ("ps --format json", "--format (Possible options: --output)"),
+        ("logs -n 5 1", "-n (Possible options: --tail)"),
+        ("ps --priority 5", "No such option: --priority"),
+        ("benchmark . --matrix lr=0.1, 0.2 -- true", "(0.2); values have no spaces between them"),
+    ],
+)
+def test_a_verb_or_an_option_of_another_tool_gets_the_one_that_does_it(
+    typed: str, said: str
+) -> None:
+    done = CliRunner().invoke(app, typed.split())
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.replace("│", " ").split())
 
 
 def test_what_is_wrong_with_an_option_is_said_plainly() -> None:

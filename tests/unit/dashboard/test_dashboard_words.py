@@ -14,6 +14,7 @@ import pytest
 from forge_functions.dashboard import words
 from forge_functions.dashboard.marks import MARKS
 from forge_functions.dashboard.page import THEMES, environment
+from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
 from forge_schema.model.states import (
     Phase,
     Reason,
@@ -38,7 +39,7 @@ ATTRIBUTES = re.compile(r'[a-z-]+="[^"]*"')
 COUNTED = re.compile(r"\{(count|nodes|limit|used)\}( more)? (?!is|was|has)[a-z]+s\b")
 # The functions that translate, and how many of their arguments are texts.
 SAYS = {"t": 1, "n": 2, "forms": 2}
-ENUMS = (StateWord, Role, Phase, WorkerStatus, WorkerKind)
+ENUMS = (StateWord, Role, Phase, WorkerStatus, WorkerKind, DeliveryState, NotificationKind)
 
 
 class Text(HTMLParser):
@@ -100,7 +101,8 @@ def protocol() -> set[str]:
     enums = {word.value for enum in ENUMS for word in enum}
     abouts = {report.about for report in REPORTS.values()}
     reasons = {reason_in_words(reason) for reason in Reason}
-    return enums | reasons | abouts | set(MARKS) | set(THEMES)
+    events = {event.replace("_", " ") for event in (*Occasion, "test")}
+    return enums | events | reasons | abouts | set(MARKS) | set(THEMES)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

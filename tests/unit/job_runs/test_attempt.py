@@ -116,6 +116,7 @@ def test_token_is_kept_as_plain_json(attempt: Attempt) -> None:
 
 def test_the_agents_own_copies_do_not_count_as_the_jobs(attempt: Attempt) -> None:
     before = attempt.folders.bytes_used()
+    attempt.folders.staging.mkdir()
     (attempt.folders.staging / "copy").write_bytes(b"x" * (1 << 20))
     assert attempt.folders.bytes_used() == before
     (attempt.folders.output / "result").write_bytes(b"x" * (1 << 20))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.states import Phase, Standing
 from forge_worker.job_runs import phases
 from forge_worker.job_runs.phases import PhaseReporter
@@ -21,7 +22,7 @@ GPUS = ("GPU-1",)
 
 
 def reporter(root: Path, told: list[Phase], devices: tuple[str, ...] = ()) -> PhaseReporter:
-    def report(_fence: object, phase: Phase, devices: object = None) -> Standing:  # noqa: ARG001  as the gateway's
+    def report(_fence: object, phase: Phase, **_: object) -> Standing:
         told.append(phase)
         return Standing.OK
 
@@ -66,3 +67,26 @@ def test_phase_that_lasts_is_reported_without_another_call(
     made.enter(Phase.FINISHING)
     eventually(lambda: heard == [Phase.PREPARING, Phase.RUNNING, Phase.FINISHING])
     made.end(60)
+
+
+def test_adoption_is_told_once_with_the_first_phase_that_is_answered(tmp_path: Path) -> None:
+    told: list[object] = []
+    answers: list[Exception | Standing] = [DatabaseUnreachable("away"), Standing.OK, Standing.OK]
+
+    def report(*_: object, adopted: bool, **__: object) -> Standing:
+        told.append(adopted)
+        answer = answers[len(told) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    attempt = attempt_of(some_grant(), tmp_path)
+    attempt.adopted = True
+    made = PhaseReporter(attempt, cast("Gateway", SimpleNamespace(report=report)), GPUS)
+    made.enter(Phase.RUNNING)
+    with pytest.raises(DatabaseUnreachable):
+        made.step()
+    made.step()
+    made.enter(Phase.STOPPING)
+    made.step()
+    assert told == [True, True, False]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from forge_schema.code.tar_stream import FEED, BundleRefused
 from forge_worker.prepare.archive import Limits, extract, extract_files
-from forge_worker.prepare.tar_stream import FEED, BundleRefused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import trees

@@ -146,7 +146,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
     assert (refused.value.exit_code, refused.value.hint) == (2, "choose one of batch")
     with pytest.raises(ClientError, match=r"no job reports a number named x\.z") as refused:
         compare(sweeps, "x.z")
-    assert refused.value.hint == "choose one of x.y, seconds, gpu_seconds, energy_j"
+    assert refused.value.hint == "choose one of result.x.y, seconds, gpu_seconds, energy_j"
     # Nobody can tell yet what jobs will say that have said nothing.
     quiet = SweepPoint(job_id=1, name="n", state=State.READY, parameters={"batch": 1})
     assert compare({"s": [quiet]}, "x.z", ["batch"]).without == 1
@@ -161,6 +161,6 @@ def test_what_is_no_number_is_left_out() -> None:
     dotted = SweepPoint(
         job_id=1, name="n", state=State.READY, parameters={}, result={"a.b": 4, "a": {"b": 5}}
     )
-    assert value_of(dotted, "a.b") == 4
+    assert value_of(dotted, "a.b") == value_of(dotted, "result.a.b") == 4
     assert value_of(dotted, "seconds") is None
     assert compare({"s": [point(1, 0)]}, "x.y").groups[0].ratio is None

@@ -1,4 +1,4 @@
-"""What a bundle may hold when it is unpacked again, whatever Python's `tarfile` can refuse."""
+"""What a bundle may hold when it is unpacked again."""
 
 from __future__ import annotations
 
@@ -42,15 +42,8 @@ def unpacked(stored: Stored, folder: Path) -> None:
     code._unpack(cast("Any", stored), 7, stored.digest, folder)
 
 
-@pytest.fixture(params=[True, False], ids=["filters", "no filters"], autouse=True)
-def filters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be Debian's Python too, which has none."""
-    if not request.param:
-        monkeypatch.setattr(code, "FILTER", {})
-
-
 def test_files_and_folders_come_back_without_rights_beyond_them(tmp_path: Path) -> None:
-    run = entry("a/run", size=3, mode=0o6777, uid=7, gid=7, uname="ann")
+    run = entry("a/run", size=3, mode=0o777, uid=7, gid=7, uname="ann")
     unpacked(Stored(entry("a", type=tarfile.DIRTYPE, mode=0o755), run), tmp_path / "to")
     found = tmp_path / "to" / "a" / "run"
     assert found.read_bytes() == b"xxx"
@@ -66,6 +59,7 @@ def test_files_and_folders_come_back_without_rights_beyond_them(tmp_path: Path) 
         entry("link", type=tarfile.SYMTYPE, linkname="/etc"),
         entry("hard", type=tarfile.LNKTYPE, linkname="../out"),
         entry("pipe", type=tarfile.FIFOTYPE),
+        entry("setuid", size=1, mode=0o4755),
     ],
     ids=lambda one: one.name,
 )

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.runners.process.confinement import Confinement, CpuTable, parents
+from forge_worker.runners.process.confinement import Confinement, CpuTable, enter, parents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def test_version_2_has_one_beside_the_agent_if_that_was_given_to_it(
 def test_no_groups_at_all(tmp_path: Path, own: Path) -> None:
     assert parents(own, tmp_path) == {}
     none = Confinement({})
-    none.join()
+    assert none.entrances == []
     none.end()
     assert none.oom_kills() == 0
 
@@ -59,7 +59,7 @@ def test_a_process_joins_by_the_quickest_way_that_its_kernel_has(
 ) -> None:
     for name in files:
         (tmp_path / name).touch()
-    Confinement({"cpu": tmp_path, "pids": tmp_path}).join()
+    enter(Confinement({"cpu": tmp_path, "pids": tmp_path}).entrances)
     assert {name: (tmp_path / name).read_text() for name in files} == {
         name: "0" if name == written else "" for name in files
     }

@@ -61,6 +61,8 @@ class Attempt:
     # Wall-clock time, for display only.
     since: float = field(default_factory=time)
     settled: bool = False
+    # Continued by this agent after another, which the queue has not been told yet.
+    adopted: bool = False
     checkpoint_asked: Alarm = field(default_factory=Alarm)
     # Removes what an ended job leaves in an engine; called once its end was reported.
     clear_away: Callable[[], None] = lambda: None

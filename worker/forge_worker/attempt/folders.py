@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
@@ -16,73 +17,73 @@ RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Folders:
     """The folders of an attempt; `root` contains everything, including its fencing token."""
 
     root: Path
 
-    @property
+    @cached_property
     def work(self) -> Path:
         return self.root / "work"
 
-    @property
+    @cached_property
     def output(self) -> Path:
         return self.root / "output"
 
-    @property
+    @cached_property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 
-    @property
+    @cached_property
     def control(self) -> Path:
         return self.root / "control"
 
-    @property
+    @cached_property
     def staging(self) -> Path:
         return self.root / "staging"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         return self.root / "log"
 
-    @property
+    @cached_property
     def places(self) -> Path:
         return self.root / "places"
 
-    @property
+    @cached_property
     def stored(self) -> Path:
         return self.root / "stored"
 
-    @property
+    @cached_property
     def foreign(self) -> Path:
         return self.root / "foreign"
 
-    @property
+    @cached_property
     def stored_artifacts(self) -> Path:
         return self.root / "stored-artifacts"
 
-    @property
+    @cached_property
     def secrets(self) -> Path:
         """A hash of the job's secrets."""
         return self.root / "secrets"
 
-    @property
+    @cached_property
     def preempt(self) -> Path:
         return self.control / "preempt"
 
-    @property
+    @cached_property
     def save(self) -> Path:
         return self.control / "checkpoint"
 
-    @property
+    @cached_property
     def metrics(self) -> Path:
         return self.control / "metrics.jsonl"
 
     def make(self, fence: Fence) -> None:
         """Create the folders, and store the token for a later agent."""
         self.root.mkdir(parents=True, exist_ok=True)
-        for folder in (self.work, self.output, self.checkpoint, self.control, self.staging):
+        for folder in (self.work, self.output, self.checkpoint, self.control):
             folder.mkdir()
         kept = {**asdict(fence), "nonce": str(fence.nonce)}
         (self.root / "lease.json").write_text(json.dumps(kept), encoding="utf-8")

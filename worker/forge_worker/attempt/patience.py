@@ -44,10 +44,17 @@ class Patience:
             waits = not self.attempt.lost and monotonic() - began < self._limit_s(error)
             return waits and not isinstance(error, HOPELESS)
 
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - it is raised again below
+            first = error
         for tried in stamina.retry_context(
             on=may_pass, attempts=None, timeout=None, wait_initial=0.2, wait_max=5
         ):
             with tried:
+                # To make ready for another try takes longer than most steps.
+                if tried.num == 1:
+                    raise first
                 answer = step()
         return answer
 

@@ -55,7 +55,12 @@ class LogShipper(Loop):
         Bytes that may be the beginning of a secret wait for the next step, or for the end of the
         loop.
         """
-        with self._turn, self._attempt.folders.log.open("r+b") as log:
+        with self._turn:
+            if not self.idle():
+                self._ship_all()
+
+    def _ship_all(self) -> None:
+        with self._attempt.folders.log.open("r+b") as log:
             while not self._attempt.lost and (piece := self._next(log)):
                 self._ship(piece)
                 self._free(log)

@@ -1,7 +1,9 @@
 """Restore a job's newest sound checkpoint completely, into an empty folder."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -10,7 +12,7 @@ from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import Listing, listing, remove_tree
+from forge_worker.files.safe_files import Listing, entered, listing, remove_tree
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.fetching import Fetcher
@@ -100,7 +102,7 @@ class Restore:
             Stopped: the attempt must stop.
         """
         job_id = self._attempt.fence.job_id
-        rows = self._gateway.restorable(job_id)
+        rows = self._gateway.restorable(job_id) if self._attempt.grant.resumes else []
         for row in rows:
             own = row["job_id"] == job_id
             parts = self._sound(row) if own else self._fetched(row)
@@ -177,6 +179,9 @@ class Restore:
         return Fetcher(self._store, self._folder, self._attempt.while_wanted)
 
     def _empty(self) -> None:
+        with suppress(OSError), entered(self._folder, ()) as place:
+            if not os.listdir(place):  # noqa: PTH208  a descriptor has no pathlib
+                return
         remove_tree(self._folder)
         self._folder.mkdir()
 

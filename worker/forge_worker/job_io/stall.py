@@ -150,6 +150,7 @@ class StallWatch(Loop):
         self._rules = rules
         self._clock = clock
         self._looked_at: float | None = None
+        self.wake()
 
     def step(self) -> None:
         """Look for each sign, and stop the job if one has been missing for too long."""

@@ -82,6 +82,11 @@ class AttemptUsage:
             return None
         return self.handle.used()
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether no driver and no engine is asked for the use of a job that has ended."""
+        return not self._gpus and self.handle is not None and self.handle.remembers
+
     def busiest(self) -> list[float | None]:
         """Return the busiest GPU's utilisation in percent at each look since the last call.
 
@@ -172,7 +177,9 @@ class Sampler(Loop):
         with self._lock:
             self._watched.append(attempt_usage)
             self._known[attempt.fence.token] = attempt_usage
-        self.wake()
+        if gpus:
+            # The job has not begun: only its GPUs can be measured.
+            self.wake()
         return attempt_usage
 
     def let_go(self, attempt_usage: AttemptUsage) -> None:
@@ -196,6 +203,9 @@ class Sampler(Loop):
     def last_look(self, attempt_usage: AttemptUsage) -> None:
         """Look a last time, and stop measuring. Errors are ignored: the end must not wait."""
         self.let_go(attempt_usage)
+        if attempt_usage.at_hand:
+            self._look(attempt_usage, None)
+            return
         look = Thread(target=self._look, args=(attempt_usage, None), name="last look", daemon=True)
         look.start()
         look.join(LAST_LOOK_S)

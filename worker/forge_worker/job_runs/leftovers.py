@@ -177,6 +177,7 @@ def _adopted(candidate: Candidate) -> Adopted | None:
     handle = _handle(candidate, attempt)
     if handle is None:
         return None
+    attempt.adopted = True
     log.info("job_adopted", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
     ended = isinstance(handle, EndedHandle)
     return Adopted(attempt, slot, candidate.runner, handle, ended=ended)

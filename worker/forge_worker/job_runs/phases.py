@@ -56,11 +56,16 @@ class PhaseReporter(Loop):
         with self._lock:
             while not self.idle() and not self._attempt.lost:
                 if self._left_s() <= 0:
-                    phase, _ = self._untold[0]
-                    fence = self._attempt.fence
-                    standing = self._gateway.report(fence, phase, devices=self._devices)
-                    self._attempt.heed(standing)
+                    self._tell(self._untold[0][0])
                 self._untold.popleft()
+
+    def _tell(self, phase: Phase) -> None:
+        attempt = self._attempt
+        standing = self._gateway.report(
+            attempt.fence, phase, devices=self._devices, adopted=attempt.adopted
+        )
+        attempt.adopted = False
+        attempt.heed(standing)
 
     def _left_s(self) -> float:
         """Return how long the first phase that was not reported must last to be reported."""

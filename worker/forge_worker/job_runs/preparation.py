@@ -37,11 +37,15 @@ def started(parts: Parts) -> Handle:
     parts.attempt.while_wanted()
     handle = parts.runner.start(spec)
     parts.services.health.started()
+    note_warm(parts.attempt.grant, spec, parts.services)
     return handle
 
 
 def taken_up(parts: Parts, adopted: Handle) -> Handle:
     """Continue a job that an earlier agent started."""
+    for loop in (parts.logs, parts.checkpoints):
+        # Their last steps may have been long ago.
+        loop.wake()
     parts.logs.share()
     parts.disk.share()
     parts.stopped_for = kept_stop(parts.attempt.folders.root)
@@ -77,7 +81,6 @@ def _prepare(parts: Parts) -> RunSpec:
     record_of(attempt, parts.slot, runner.kind, spec.name).write()
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
-    note_warm(attempt.grant, spec, services)
     parts.patiently(parts.checkpoints.restore)
     if name := attempt.grant.spec.get("checkpoint_dir"):
         inside = runner.paths(spec).checkpoint_dir
@@ -103,5 +106,7 @@ def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
     )
     # An older server does not name the parts.
     found = zip(grant.parts, places, strict=False)
-    services.warm.note({part: place for part, place in found if part is not None})
-    services.gateway.prefer(services.warm.newest())
+    # It is a hint, and the job may be running.
+    with suppress(OSError):
+        services.warm.note({part: place for part, place in found if part is not None})
+        services.gateway.prefer(services.warm.newest())

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from forge_schema.code.tar_stream import BundleRefused, Header, TarStream
 from forge_schema.model.bundles import folded_name, name_fault
 from forge_schema.model.quantities import counted, size_text
-
-from forge_worker.prepare.tar_stream import BundleRefused, Header, TarStream
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -9,19 +9,19 @@ import os
 import secrets
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
 import structlog
+from forge_schema.code.tar_stream import BundleRefused
 from forge_schema.model.bundles import MOST_LIST_BYTES, Segment, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
 from forge_worker.files.locks import try_lock
 from forge_worker.prepare.archive import Limits, extract, extract_files
-from forge_worker.prepare.tar_stream import BundleRefused
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.threads import TRANSFERS
 
@@ -53,8 +53,9 @@ class BundleCache:
     def __init__(self, store: Objects, root: Path, max_bytes: int) -> None:
         self.store, self.root, self.max_bytes = store, root, max_bytes
         self._arriving, self._locks = root / "arriving", root / "turns"
-        for folder in (self._arriving, self._locks):
-            folder.mkdir(parents=True, exist_ok=True)
+        if not self._locks.is_dir():
+            for folder in (self._arriving, self._locks):
+                folder.mkdir(parents=True, exist_ok=True)
 
     def fetch(self, digest: str) -> Path:
         """Return the verified archive; it may be evicted later, unlike one under `holding`.
@@ -125,19 +126,32 @@ class BundleCache:
     @contextmanager
     def holding(self, digest: str, *, progress: Progress | None = None) -> Iterator[Path]:
         """Keep the verified archive from being evicted while the block runs; raises as `fetch`."""
+        cached = archive(self.root, digest).exists()
         with self._held(digest, keys.bundle(digest), progress) as path:
-            self._make_room()
+            if not cached:
+                self._make_room()
             yield path
 
     @contextmanager
     def _held(self, digest: str, key: str, progress: Progress | None) -> Iterator[Path]:
         path = archive(self.root, digest)
-        with ExitStack() as held:
-            with self._locked(digest, progress):
-                file = self._cached(path, digest) or self._download(path, digest, key, progress)
-                held.enter_context(file)
+        with self._sound(path, digest) or self._fetched(path, digest, key, progress) as file:
             os.utime(file.fileno())  # the order of eviction is the order of use
             yield path
+
+    def _sound(self, path: Path, digest: str) -> BufferedReader | None:
+        file = _opened_shared(path)
+        if file is None or _is_sound(file, digest):
+            return file
+        file.close()
+        return None
+
+    def _fetched(
+        self, path: Path, digest: str, key: str, progress: Progress | None
+    ) -> BufferedReader:
+        with self._locked(digest, progress):
+            # Another may have fetched it meanwhile.
+            return self._cached(path, digest) or self._download(path, digest, key, progress)
 
     def _cached(self, path: Path, digest: str) -> BufferedReader | None:
         file = _opened_shared(path)

@@ -151,8 +151,9 @@ class LruFolders:
         return _remove(gone)
 
     def _lock_file(self, key: str) -> BufferedWriter:
-        for folder in (self._locks, self._dropped):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._dropped.is_dir():
+            for folder in (self._locks, self._dropped):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         number = int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) % LOCK_FILES
         return (self._locks / f"{number:03d}").open("ab")
 

@@ -7,20 +7,25 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import remove_tree
+from forge_worker.files.safe_files import Parts, remove_tree, walk
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 PLACE = PurePosixPath("/forge/python")
 # If the job has the whole package installed, its other modules can be imported too.
 PACKAGE = b"__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
 
+Statuses = dict[Parts, tuple[int, int]]
+"""The inode of each path, and when that was last changed in any way."""
+
 
 class JobModuleProvision:
     """Give each job a read-only folder that contains only these modules."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root = self._made = root
         self._making = Lock()
+        # Of what is in the folder since it was last compared with the modules.
+        self._statuses: Statuses = {}
 
     def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  the same for every job
         """Return the spec with the module; raises OSError if it cannot be written."""
@@ -33,18 +38,18 @@ class JobModuleProvision:
 
     def _folder(self) -> Path:
         """Return the folder, named by its content so that jobs of an older worker keep theirs."""
-        ours = Path(__file__).parents[1]
-        modules = [ours / "job.py", *sorted((ours / "integrations").glob("*.py"))]
-        files = {str(path.relative_to(ours)): path.read_bytes() for path in modules}
-        files["__init__.py"] = PACKAGE
-        named = "\0".join(f"{name}\0{sha256(files[name]).hexdigest()}" for name in sorted(files))
-        folder = self._root / sha256(named.encode()).hexdigest()[:16]
         with self._making:
             # A job's process that runs as root may have changed it.
-            if not _holds(folder / "forge_worker", files):
-                remove_tree(folder)
-                self._make(folder, files)
-        return folder
+            if not self._statuses or _statuses(self._made) != self._statuses:
+                files = _files()
+                self._made = self._root / _digest(files)[:16]
+                found = _statuses(self._made)
+                if not _holds(self._made / "forge_worker", files):
+                    remove_tree(self._made)
+                    self._make(self._made, files)
+                    found = _statuses(self._made)
+                self._statuses = found
+            return self._made
 
     def _make(self, folder: Path, files: Mapping[str, bytes]) -> None:
         new = self._root / ".new"
@@ -58,6 +63,22 @@ class JobModuleProvision:
             place.chmod(0o555)
         new.chmod(0o755)
         new.rename(folder)
+
+
+def _files() -> dict[str, bytes]:
+    ours = Path(__file__).parents[1]
+    modules = [ours / "job.py", *(ours / "integrations").glob("*.py")]
+    files = {str(path.relative_to(ours)): path.read_bytes() for path in modules}
+    return {**files, "__init__.py": PACKAGE}
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    named = "\0".join(f"{name}\0{sha256(files[name]).hexdigest()}" for name in sorted(files))
+    return sha256(named.encode()).hexdigest()
+
+
+def _statuses(folder: Path) -> Statuses:
+    return {parts: (status.st_ino, status.st_ctime_ns) for parts, status in walk(folder)}
 
 
 def _holds(package: Path, files: Mapping[str, bytes]) -> bool:

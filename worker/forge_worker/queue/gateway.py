@@ -76,8 +76,15 @@ class Gateway(Protocol):
     ) -> Renewal:
         """Renew leases, report the machine's condition, and return the queue's requests."""
 
-    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
-        """Record what the worker is doing with a job."""
+    def report(
+        self,
+        fence: Fence,
+        phase: Phase,
+        devices: Sequence[str] | None = None,
+        *,
+        adopted: bool = False,
+    ) -> Standing:
+        """Record what the worker is doing with a job, and whether this boot of it adopted it."""
 
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
         """Record how far a member of a run has come; return its status and all members by rank."""
@@ -188,13 +195,20 @@ class SqlGateway:
             ended, grants = self.queue.finish_and_claim(
                 ends, self._lanes, free, count=count, warm=warm, **ask._asdict()
             )
-            return ended, self._looked(free, ask, grants) if count else grants
+            if not count:
+                return ended, grants
+            return ended, self._looked(free, ask, grants, again=bool(ends))
 
-    def _looked(self, free: Capacity, ask: Ask, grants: list[Grant]) -> list[Grant]:
-        """Record whether the worker sleeps; return what it was granted, by now."""
+    def _looked(self, free: Capacity, ask: Ask, grants: list[Grant], *, again: bool) -> list[Grant]:
+        """Record whether the worker sleeps, unless it looks `again` soon, as after a job's end.
+
+        Return what it was granted, by now.
+        """
         offers = self._in_gangs and not grants
         if offers:
             self._unanswered.offers()
+        if again and not grants:
+            return grants
         taken = self._sleepers.looked(
             self._database,
             self.worker_id,
@@ -240,8 +254,16 @@ class SqlGateway:
     ) -> Renewal:
         return self._renewals.renew(self.worker_id, self._boot_id, leases, status, condition)
 
-    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
-        return self.queue.report(fence, phase, devices=devices)
+    def report(
+        self,
+        fence: Fence,
+        phase: Phase,
+        devices: Sequence[str] | None = None,
+        *,
+        adopted: bool = False,
+    ) -> Standing:
+        boot = self._boot_id if adopted else None
+        return self.queue.report(fence, phase, devices=devices, replaced_by=boot)
 
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
         return self.queue.gather(fence, step, member)

@@ -8,7 +8,9 @@ from forge_schema.model.admin import AwaitingApproval
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_names import OptionalJobIds
+from forge_client.cli.options.selection import YesOption, confirm
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.sweep_names import the_one
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.errors import ClientError
@@ -30,11 +32,13 @@ def approve(
     context: typer.Context,
     jobs: OptionalJobIds = None,
     sweep: Annotated[
-        str | None, typer.Option(help="Approve all jobs of this sweep that wait for approval.")
+        str | None,
+        typer.Option(help="Approve all waiting jobs of this sweep; the start of its name will do."),
     ] = None,
     owner: Annotated[
         str | None, typer.Option(help="Owner of the sweep, or of the jobs to list.")
     ] = None,
+    yes: YesOption = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Approve jobs above what their owner may spend. Without jobs, list those that wait."""
@@ -43,13 +47,15 @@ def approve(
             output.show(list(_waiting(backend, owner=owner)), COLUMNS, form)
             return
         if sweep is not None:
-            _approve_sweep(backend, sweep, owner)
+            _approve_sweep(backend, sweep, owner, yes=yes)
         if jobs:
             _approve(backend, jobs)
 
 
-def _approve_sweep(backend: Backend, sweep: str, owner: str | None) -> None:
-    found = list(_waiting(backend, owner=owner, sweep=sweep))
+def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool) -> None:
+    waiting = list(_waiting(backend, owner=owner))
+    sweep = the_one(start, (job.sweep for job in waiting), "forge approve")
+    found = [job for job in waiting if job.sweep == sweep]
     owners = sorted({job.owner for job in found})
     if len(owners) > 1:
         raise ClientError(
@@ -57,6 +63,8 @@ def _approve_sweep(backend: Backend, sweep: str, owner: str | None) -> None:
             hint="name the owner with --owner",
             code="option_invalid",
         )
+    if sweep != start:
+        confirm(found, "approve", yes=yes)
     for at in range(0, len(found), PAGE):
         backend.admin.approve([job.job_id for job in found[at : at + PAGE]])
     if found:
@@ -70,7 +78,8 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
     for at in range(0, len(jobs), PAGE):
         for name, count in backend.admin.approve(jobs[at : at + PAGE]).items():
             counts[name] += count
-    narration.say(f"{counts['approved']} approved")
+    if counts["approved"]:
+        narration.say(f"{counts['approved']} approved")
     if counts["unasked"]:
         were = "was" if counts["unasked"] == 1 else "were"
         narration.say(f"{counts['unasked']} {were} not waiting for approval", style="yellow")
@@ -83,10 +92,8 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
         )
 
 
-def _waiting(
-    backend: Backend, *, owner: str | None = None, sweep: str | None = None
-) -> Iterator[AwaitingApproval]:
+def _waiting(backend: Backend, *, owner: str | None) -> Iterator[AwaitingApproval]:
     after = 0
-    while page := backend.admin.approvals(owner=owner, sweep=sweep, after=after, count=PAGE):
+    while page := backend.admin.approvals(owner=owner, after=after, count=PAGE):
         yield from page
         after = page[-1].job_id

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
 from forge_client.settings import Connection
 
-app = typer.Typer(no_args_is_help=True, help="The database: upgrade it, move it.")
+app = typer.Typer(cls=Verbs, no_args_is_help=True, help="The database: upgrade it, move it.")
 
 
 @app.callback()

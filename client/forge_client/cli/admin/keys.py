@@ -13,10 +13,11 @@ from forge_client.cli.options import completion
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import Expires, lasting
+from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 
-app = typer.Typer(no_args_is_help=True, help="API keys, for admins.")
+app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys, for admins.")
 
 
 class Role(StrEnum):
@@ -44,6 +45,7 @@ COLUMNS: list[Column] = [
     ("LAST USED", lambda k: ago(k.last_used_at)),
     ("", _state),
 ]
+DROP = ("SESSION OF", "SIGNED", "CREATED", "NAME")
 KeyId = Annotated[
     str,
     typer.Argument(
@@ -63,7 +65,7 @@ def keys() -> None:
 def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List the API keys and the sessions of browsers, the newest first."""
     with backend_of(context) as backend:
-        output.show(backend.admin.api_keys(), COLUMNS, form)
+        output.show(backend.admin.api_keys(), COLUMNS, form, DROP)
 
 
 @app.command()

@@ -39,6 +39,9 @@ CODE = re.compile(r"[0-9a-f-]{1,200}")
 
 def login(
     context: typer.Context,
+    url: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="The server; default: the one in use.")
+    ] = None,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Open the page yourself, and paste its code.")
     ] = False,
@@ -48,7 +51,7 @@ def login(
     The key is kept on this machine for this server, and ends with your browser's session. An API
     key that is set is used instead.
     """
-    server = _server(context)
+    server = _server(context, url)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     asked = {"challenge": challenge_of(verifier), "state": state}
     page = f"{server.url}{PAGE}?{urlencode(asked)}"
@@ -58,6 +61,8 @@ def login(
     logins.keep(server.url, told["token"])
     lasts = duration_text(float(told["expires_in_s"]))
     narration.say(f"logged in to {server.url} as {told['owner']} ({told['role']}), for {lasts}")
+    if settings_of(context).url is None:
+        narration.say(f"`export FORGE_URL={server.url}` has the other commands use it")
     if server.key and not server.login:
         narration.say("an API key is set too (FORGE_API_KEY or --api-key-file), and is used first")
 
@@ -86,12 +91,14 @@ def challenge_of(verifier: str) -> str:
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def _server(context: typer.Context) -> Server:
+def _server(context: typer.Context, url: str | None = None) -> Server:
     settings = settings_of(context)
+    if url is not None:
+        settings = settings.model_copy(update={"url": url})
     if settings.url is None:
         raise ClientError(
             "there is no server to log in to",
-            hint="name it with --url, FORGE_URL or `url` in forge.toml; `forge up` needs none",
+            hint="name it: `forge login URL`, FORGE_URL or `url` in forge.toml",
             code="server_not_named",
         )
     return settings.server()

@@ -109,8 +109,10 @@ def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
         case ReportFormat.PARQUET:
             write_parquet(rows, sys.stdout.buffer)
         case _:
-            columns: list[Column] = [(key, _reader(key)) for key in (rows[0] if rows else {})]
-            output.show(rows, columns, Format(form))
+            names = _column_names(rows)
+            columns: list[Column] = [(key, _reader(key)) for key in names]
+            empty = [key for key in names if not any(_reader(key)(row) for row in rows)]
+            output.show(rows, columns, Format(form), empty)
 
 
 def _reader(key: str) -> Callable[[dict[str, object]], str]:

@@ -39,7 +39,10 @@ def code(
         if diff:
             print(uncommitted(backend, found), end="")  # noqa: T201 - the data
         if packages:
-            print(listed_packages(backend, found), end="")  # noqa: T201 - the data
+            listed = listed_packages(backend, found)
+            print(listed, end="")  # noqa: T201 - the data
+            if not listed:
+                narration.say(f"job {job} brought no list of packages")
         if to is not None:
             fetch(backend, found, to)
             files = sum(path.is_file() for path in to.rglob("*"))

@@ -39,4 +39,4 @@ def artifacts(
                 download_all(backend, files, to, progress)
             narration.say(f"{counted(len(files), 'file')}, {size_text(total)}, in {to}")
     if files or form is not Format.TABLE:
-        output.show(files, COLUMNS, form)
+        output.show(files, COLUMNS, form, ("SHA256",))

@@ -173,8 +173,8 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
     return [
         ("JOB", lambda p: p.job_id),
         ("STATE", lambda p: p.state.word),
-        *((f"{name}", _parameter(name)) for name in parameters),
-        *((f"→ {name}", _found(name)) for name in results),
+        *((name, _parameter(name)) for name in parameters),
+        *((f"result.{name}", _found(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),
     ]
 
@@ -196,7 +196,8 @@ def compare(
         typer.Argument(metavar="SWEEP2", help="Second sweep, to compare with the first."),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result, e.g. a.b.")
+        str,
+        typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result: result.a.b."),
     ] = "seconds",
     by: Annotated[
         list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")

@@ -18,6 +18,7 @@ from forge_client.cli.options.selection import (
     is_query,
     meant,
     selected,
+    wider,
 )
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.sweep_names import whole_name
@@ -83,7 +84,8 @@ def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False
 def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
     found = selected(backend, words, UNFINISHED_STATES)
     if not found:
-        narration.say("no unfinished job matches; nothing to cancel")
+        more = wider(backend, words, states=UNFINISHED_STATES)
+        narration.say(f"no unfinished job matches{more}; nothing to cancel")
         return
     confirm(found, "cancel", yes=yes)
     counts = in_batches(backend.cancel_all, found)
@@ -95,6 +97,9 @@ def _cancel_sweep(backend: Backend, start: str, *, yes: bool) -> None:
     sweep = whole_name(backend, start, None)
     if sweep != start:
         found = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED_STATES)
+        if not found:
+            narration.say(f"{sweep} has no unfinished job; nothing to cancel")
+            return
         confirm(found, "cancel", yes=yes)
     done = backend.findings.cancel_sweep(sweep)
     narration.say(f"{sweep}: {_cancelled(done.cancelled, done.running)}")
@@ -107,7 +112,8 @@ def _cancelled(at_once: int, running: int) -> str:
 def _retry_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
     found = selected(backend, words, StateWord.FAILED.states)
     if not found:
-        narration.say("no failed job matches; nothing to retry")
+        more = wider(backend, words, states=StateWord.FAILED.states)
+        narration.say(f"no failed job matches{more}; nothing to retry")
         return
     confirm(found, "retry", yes=yes)
     counts = in_batches(backend.retry_all, found)

@@ -1,15 +1,13 @@
 """`forge ps`: a list of jobs, once or live."""
 
-import re
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from forge_schema.model.job import ListedJob
 
 from forge_client.cli.options.completion import states
-from forge_client.cli.options.selection import Query
+from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import span
 from forge_client.cli.show import narration, output
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_METRICS = 2
-# A term that names something as a whole.
-EXACT = re.compile(r"(name|sweep|experiment):[^*?]+")
 COLUMNS: list[Column] = [
     ("ID", lambda j: j.job_id),
     ("NAME", lambda j: j.name),
@@ -93,14 +89,10 @@ def ps(
             if rows or form is not Format.TABLE:
                 output.show(rows, _columns(rows), form, DROP)
             elif query or state or owner or before:
-                narration.say(f"no job matches{_wider(query or ())}")
+                more = wider(backend, query or (), owner=owner, states=state, before=before)
+                narration.say(f"no job matches{more}")
             else:
                 narration.say("no jobs yet; `forge submit . -- python train.py` submits one")
-
-
-def _wider(query: Sequence[str]) -> str:
-    whole = (word for word in query if EXACT.fullmatch(word))
-    return next((f"; '{word}*' finds names that begin with it" for word in whole), "")
 
 
 def _columns(rows: list[ListedJob]) -> list[Column]:

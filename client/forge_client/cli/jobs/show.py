@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import typer
-from forge_schema.model.job import Attempt, Event, Firing, JobDetail
+from forge_schema.model.job import Attempt, Event, Firing, JobDetail, happened
 from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.results import is_link
 from forge_schema.model.stored import Artifact
@@ -46,7 +46,7 @@ MEMBERS: list[Column] = [
 EVENTS: list[Column] = [
     ("WHEN", lambda e: e.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")),
     ("WHO", lambda e: e.actor),
-    ("WHAT", lambda e: _what(e)),  # noqa: PLW0108  it is defined below
+    ("WHAT", lambda e: happened(e.action, e.detail)),
 ]
 # Part of the line of resources.
 SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
@@ -104,13 +104,6 @@ def _artifacts(job: int, files: Sequence[Artifact]) -> str:
         return ""
     size = size_text(sum(file.bytes for file in files))
     return f"{counted(len(files), 'file')}, {size}: `forge artifacts {job}`"
-
-
-def _what(event: Event) -> str:
-    """Return what happened; of a user's way into the job also the program, and the ports."""
-    detail = event.detail or {}
-    words = [str(word) for word in (detail.get("program"), *detail.get("ports", ())) if word]
-    return " ".join([event.action, *(["with", *words] if words else [])])
 
 
 def _packages(job: JobDetail) -> str:

@@ -46,15 +46,16 @@ class JobCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
         """Set the job's command aside, and parse the rest as usual."""
+        advice = "the job's command comes after --"
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
-            return super().parse_args(ctx, args)
+            advice = "values have no spaces between them, as in lr=0.1,0.2" * ("--matrix" in args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if "extra argument" in (said := getattr(error, "message", "")):
-                ctx.fail(f"{said}; the job's command comes after --")
+            if advice and "extra argument" in (said := getattr(error, "message", "")):
+                ctx.fail(f"{said}; {advice}")
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above

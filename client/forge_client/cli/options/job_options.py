@@ -9,6 +9,25 @@ from forge_client.cli.options.completion import experiments, queues
 from forge_client.cli.options.job_command import environment
 from forge_client.cli.options.job_names import checkpoint, needed
 from forge_client.cli.options.values import labels
+from forge_client.errors import ClientError
+
+
+def secret_names(texts: list[str] | None) -> list[str] | None:
+    """Return the names of secrets.
+
+    Raises:
+        ClientError: one has a value, which is kept off the queue.
+    """
+    for name, sign, _ in (text.partition("=") for text in texts or ()):
+        if sign:
+            raise ClientError(
+                f"--secret {name} takes only the name of the secret",
+                hint=f"write --secret {name}; the value is a file {name} on the workers, in the"
+                " folder that --secrets-dir of forge-worker names",
+                code="option_invalid",
+            )
+    return texts
+
 
 ShareOption = Annotated[
     bool | None,
@@ -70,7 +89,11 @@ RequirementsOption = Annotated[
 NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install nothing.")]
 SecretOption = Annotated[
     list[str] | None,
-    typer.Option("--secret", help="Secret to pass to the job (stored on the workers)."),
+    typer.Option(
+        "--secret",
+        help="Name of a secret to pass to the job; its value is a file on the workers.",
+        callback=secret_names,
+    ),
 ]
 IncludeOption = Annotated[
     list[str] | None,

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
+from forge_schema.job_filter import parse
+from forge_schema.model.admin import AwaitingApproval
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import State
+from forge_schema.model.states import State, StateWord
 
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
@@ -20,6 +22,8 @@ from forge_client.errors import ClientError
 # The most that the server takes in one call, and the most that one command acts on.
 BATCH, MOST = 1_000, 10_000
 SHOWN = 5
+# Terms of names that people shorten, and how many jobs are counted that the start of one matches.
+NAMED, COUNTED = ("name", "sweep", "experiment"), 1_000
 # An id, or one of the newest; anything else is a name or the start of one.
 EXACT = re.compile(r"\s*(\d+|@\w+)\s*", re.ASCII)
 
@@ -73,6 +77,32 @@ def selected(backend: Backend, words: Sequence[str], states: Sequence[State]) ->
     )
 
 
+def wider(
+    backend: Backend,
+    words: Sequence[str],
+    *,
+    owner: str | None = None,
+    states: Sequence[str] | None = None,
+    before: int | None = None,
+) -> str:
+    """Return a hint for a query that no job matches, if names that begin as it says would.
+
+    A word that is a state is one, if no job has it in its name.
+    """
+    said = parse(" ".join(words))
+    if state := next((word for word in said.words if word in set(StateWord)), None):
+        return f"; for the state, write state:{state}"
+    begun = said
+    for key in NAMED:
+        names = (name if name.endswith("*") else f"{name}*" for name in said.values(key))
+        begun = begun.having(key, *names)
+    if begun == said:
+        return ""
+    found = backend.jobs(str(begun), owner=owner, states=states, before=before, count=COUNTED)
+    more = " or more" if len(found) == COUNTED else ""
+    return f"; '{begun}' would match {counted(len(found), 'job')}{more}" if found else ""
+
+
 def meant(
     backend: Backend, handles: Sequence[str], act: str, states: Sequence[State], *, yes: bool
 ) -> list[int]:
@@ -108,7 +138,7 @@ def _meant(backend: Backend, handle: str, act: str) -> int:
         raise
 
 
-def confirm(jobs: Sequence[JobStatus], act: str, *, yes: bool) -> None:
+def confirm(jobs: Sequence[JobStatus] | Sequence[AwaitingApproval], act: str, *, yes: bool) -> None:
     """Show how many jobs there are, and the first of them; unless `yes`, ask.
 
     Raises:

@@ -73,7 +73,7 @@ def backend_of(context: typer.Context) -> "Backend":
 
 
 def options_backend(context: typer.Context) -> "Backend":
-    """Return a backend to read options with. The next `backend_of` returns the same."""
+    """Return the backend for reading options. The next `backend_of` takes over its connection."""
     backend: Backend | None = context.meta.get(OPEN)
     if backend is None:
         backend = context.meta[OPEN] = connect(settings_of(context))

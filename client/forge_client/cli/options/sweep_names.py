@@ -1,5 +1,7 @@
 """Sweeps by the start of their names."""
 
+from collections.abc import Iterable
+
 from forge_schema.model.quantities import names_text
 
 from forge_client.backend import Backend
@@ -17,13 +19,22 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
     if "*" in name or ":" in name or " " in name:
         return name
     jobs = backend.jobs(f"sweep:{name}*", owner=owner or backend.me().owner, count=MOST_JOBS)
-    found = list(dict.fromkeys(job.sweep or "" for job in jobs))
-    if name in found or not found:
-        return name
+    return the_one(name, (job.sweep for job in jobs), "forge sweep list")
+
+
+def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:
+    """Return the one of some sweeps that a name, or the start of one, means; if none, the name.
+
+    Raises:
+        ClientError: it could mean several sweeps.
+    """
+    found = list(dict.fromkeys(name for name in sweeps if name and name.startswith(start)))
+    if start in found or not found:
+        return start
     if len(found) > 1:
         raise ClientError(
-            f"{name!r} could be the sweep {names_text(found, SHOWN, last='or')}",
-            hint="write more of its name; `forge sweep list` lists them",
+            f"{start!r} could be the sweep {names_text(found, SHOWN, last='or')}",
+            hint=f"write more of its name; `{listed_by}` lists them",
             code="job_ambiguous",
         )
     return found[0]

@@ -39,7 +39,7 @@ def span(option: str, text: str) -> timedelta:
     except OverflowError:
         raise _invalid(f"{option} {text!r} is too long") from None
     except ValueError as error:
-        raise _invalid(f"{option}: {error}") from error
+        raise _invalid(f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d") from error
     if found < timedelta(seconds=1):
         raise _invalid(f"{option} {text!r} is below a second")
     return found

@@ -1,25 +1,47 @@
-"""Groups of verbs that were one command: `forge sweep NAME` is now `show NAME` of the group."""
+"""Groups of verbs, `forge THING VERB`, and what they answer to other words."""
 
+from difflib import get_close_matches
 from typing import Any
 
 from forge_schema.model.quantities import names_text
 from typer.core import TyperGroup
 
+from forge_client.cli.options.other_tools import VERBS
 from forge_client.cli.show import narration
 
 HELP = ("--help", "-h")
+# How alike a word must be to a verb that may be meant, from 0 to 1.
+CLOSE = 0.7
 
 
-class ShowByDefault(TyperGroup):
-    """Takes words without a verb for those of `show`."""
+class Verbs(TyperGroup):
+    """Names the verb that is meant by the word of another tool, or all verbs."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides which click it is
+        """Return the command of a verb."""
+        if args and args[0] not in self.commands:
+            self._refuse(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+    def _refuse(self, ctx: Any, word: str) -> None:  # noqa: ANN401 - as above
+        others = (verb for verb in VERBS.get(word, ()) if verb in self.commands)
+        if meant := next(others, None) or next(
+            iter(get_close_matches(word, self.commands, 1, CLOSE)), ""
+        ):
+            ctx.fail(f"`forge {self.name}` has no command {word!r}; did you mean {meant!r}?")
+        verbs = names_text(list(self.commands), len(self.commands), last="or")
+        ctx.fail(f"`forge {self.name}` has no command {word!r}: write {verbs}")
+
+
+class ShowByDefault(Verbs):
+    """Takes words without a verb for those of `show`: `forge sweep NAME` was a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
         """Put `show` before the words of an earlier version."""
         if args and args[0] not in {*self.commands, *HELP}:
             options = [word.startswith("-") for word in args[:2]]
-            if options == [False, False]:
-                verbs = names_text(list(self.commands), len(self.commands), last="or")
-                ctx.fail(f"`forge {self.name}` has no command {args[0]!r}: write {verbs}")
+            if options == [False, False] or args[0] in VERBS:
+                self._refuse(ctx, args[0])
             if not options[0]:
                 narration.say(f"`forge {self.name} …` is now `forge {self.name} show …`", "dim")
             args = ["show", *args]

@@ -16,12 +16,15 @@ from forge_schema.model.quantities import counted
 from forge_client.backend import Backend
 from forge_client.cli.options.completion import notifications
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
-app = typer.Typer(no_args_is_help=True, help="Messages about events, to people and programs.")
+app = typer.Typer(
+    cls=Verbs, no_args_is_help=True, help="Messages about events, to people and programs."
+)
 Name = Annotated[str, typer.Argument(help="The notification's name.", autocompletion=notifications)]
 OfName = Annotated[
     str | None,
@@ -150,7 +153,7 @@ def deliveries(
         found = backend.notifications.deliveries(
             name=name, state=state and state.value, count=count
         )
-    output.show(found, DELIVERIES, form, drop=("NEXT", "AT"))
+    output.show(found, DELIVERIES, form, drop=("NEXT", "AT", "TRIES"))
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """`forge schedule`: jobs that are submitted at the times of a cron expression."""
 
 import inspect
+import re
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,14 +12,19 @@ from forge_client.cli.jobs.submit import prepared, submit, uploaded
 from forge_client.cli.options.completion import schedules
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.connection import connect
 
-app = typer.Typer(no_args_is_help=True, help="Jobs submitted at the times of a cron expression.")
+app = typer.Typer(
+    cls=Verbs, no_args_is_help=True, help="Jobs submitted at the times of a cron expression."
+)
 Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=schedules)]
 # Options of `forge submit` that make no sense here, or mean something else.
 NOT_HERE = {"name", "idempotency_key", "wait", "dry_run", "after", "after_ok", "after_any"}
+
+FIELD = re.compile(r"[\d*/,-]+")
 
 
 def _last_state(kept: Schedule) -> str:
@@ -55,7 +61,17 @@ def _with_options_of_submit(command: Any) -> Any:  # noqa: ANN401 - what typer c
     return command
 
 
-@app.command(cls=JobCommand)
+class Adding(JobCommand):
+    """Knows an expression without quotes, which the shell takes apart."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
+        """Refuse a single field, and parse the rest as usual."""
+        if args and FIELD.fullmatch(args[0]):
+            ctx.fail("the cron expression needs quotes, as in '0 3 * * 1-5'")
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=Adding)
 @_with_options_of_submit
 def add(
     context: typer.Context,
@@ -94,7 +110,7 @@ def add(
 def list_schedules(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List schedules."""
     with backend_of(context) as backend:
-        output.show(backend.schedules(), COLUMNS, form)
+        output.show(backend.schedules(), COLUMNS, form, ("OWNER", "TIMEZONE"))
 
 
 @app.command()

@@ -10,12 +10,14 @@ from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
 from forge_client.cli.show.submitted import uploaded
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
 from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import from_options, from_toml, sweep_name
 from forge_client.project.submission import called
@@ -78,6 +80,7 @@ def run(
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
     name: o.NameOption = None,
+    experiment: o.ExperimentOption = None,
     gpu: o.GpuOption = None,
     cpus: o.CpusOption = None,
     memory: o.MemoryOption = None,
@@ -138,7 +141,9 @@ def run(
 
 def resume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's whole name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
+    ],
     storage: StorageOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -150,7 +155,7 @@ def resume(
 
         from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
 
-        _drive(backend, Search.known(kept, name), form)
+        _drive(backend, Search.known(kept, whole_name(backend, name, settings.job_owner)), form)
 
 
 def _storage(settings: Settings, url: str | None) -> "BaseStorage":
@@ -175,7 +180,14 @@ def _drive(backend: Backend, search: "Search", form: Format) -> None:
 
     sweep = search.plan.sweep
     narration.say(f"search {sweep}; if this process ends: `forge sweep resume {sweep}`")
-    Driver(backend, search, narration.say).run()
+    try:
+        Driver(backend, search, narration.say).run()
+    except KeyboardInterrupt:
+        narration.say(
+            f"the jobs that run continue; `forge sweep resume {sweep}` resumes the search,"
+            f" `forge cancel --sweep {sweep}` ends its jobs"
+        )
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     found = best(search)
     states: dict[str, int] = {}
     for trial in search.trials():

@@ -8,12 +8,15 @@ import typer
 from forge_client.cli.options import completion
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.connection import connect
+from forge_client.errors import ClientError
+from forge_client.project import FILE
 from forge_client.project.forge_toml import Project
 
-app = typer.Typer(no_args_is_help=True, help="Saved job configs.")
+app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Saved job configs.")
 Name = Annotated[
     str, typer.Argument(help="The config's name.", autocompletion=completion.templates)
 ]
@@ -62,6 +65,12 @@ def keep(
     project = Project.read(folder)
     request = project.request().changed({"command": command_of(context)})
     spec = {field: value for field, value in request.fields().items() if field != "idempotency_key"}
+    if not any(spec.values()):
+        raise ClientError(
+            f"there is nothing to save: {folder} has no {FILE}, and there is no command",
+            hint=f"write the job into {FILE}, or its command after --",
+            code="option_invalid",
+        )
     with connect(settings_of(context, project)) as backend:
         backend.keep_template(name, spec)
     narration.say(f"saved as {name}; use it with `forge submit --config {name}`")

@@ -7,9 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 from forge_schema.model.quantities import counted
-from forge_schema.model.results import FIELDS, Run, columns_of, differing, measured
+from forge_schema.model.results import (
+    ANY_METRIC,
+    FIELDS,
+    Run,
+    columns_of,
+    differing,
+    drawn_metric,
+    measured,
+)
 
-from forge_client.cli.options.selection import Query
+from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.runs.export import export
 from forge_client.cli.show import narration, output
@@ -65,27 +73,32 @@ def runs(
     with connect(settings) as backend:
         if mine:
             owner = settings.job_owner or backend.me().owner
-        most = MOST if by or to else count
-        read = backend.findings.runs
-        text = " ".join(query or ())
-        found = read(text, owner=owner, sort=sort, descending=descending, count=most)
-        shown = columns.split(",") if columns else _columns(found)
-        drawn = metric or _first_measured(found, shown)
-        if drawn and found and form is Format.TABLE and not (by or to):
-            found = read(
-                text, owner=owner, sort=sort, descending=descending, count=most, curve=drawn
-            )
+        named = columns.split(",") if columns else None
+        wanted = [metric] if metric else named or [ANY_METRIC]
+        found = backend.findings.runs(
+            " ".join(query or ()),
+            owner=owner,
+            sort=sort,
+            descending=descending,
+            curve=() if by or to or form is not Format.TABLE else wanted,
+            count=MOST if by or to else count,
+        )
+        nothing = "no jobs yet"
+        if not found and (query or owner):
+            nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
+        if sort and found and all(run.value(sort) is None for run in found):
+            narration.say(f"none of these runs has a value of {sort!r} to sort by", "yellow")
     if to:
         export(found, to)
         narration.say(f"{counted(len(found), 'run')} in {to}")
     elif by:
         output.show(_groups(found, by), _group_columns(by), form)
     elif found or form is not Format.TABLE:
-        output.show(
-            found, [_column(one) for one in [*shown, *(["curve"] * bool(drawn))]], form, DROP
-        )
+        curve = ["curve"] if metric or drawn_metric(found, wanted) else []
+        shown = [*(named or _columns(found)), *curve]
+        output.show(found, [_column(one) for one in shown], form, DROP)
     else:
-        narration.say("no job matches" if query or owner else "no jobs yet")
+        narration.say(nothing)
 
 
 def sparkline(values: list[float]) -> str:
@@ -120,17 +133,9 @@ def _columns(found: list[Run]) -> list[str]:
         *("job_id", "name", "state"),
         *differing(found),
         *(column for key in measured(found)[:METRICS] for column in (key, f"{key}.best")),
-        *columns_of(found, "result")[:RESULTS],
+        *(f"result.{key}" for key in columns_of(found, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
     ]
-
-
-def _first_measured(found: list[Run], shown: list[str]) -> str | None:
-    """Return the first of some columns that is a metric, and not what the job was given."""
-    for name in shown:
-        if any(name in run.metrics and name not in run.parameters for run in found):
-            return name
-    return None
 
 
 def _column(name: str) -> Column:

@@ -12,6 +12,8 @@ from forge_client.errors import ClientError
 
 # Available for every job, even without a result.
 MEASURED = ("seconds", "gpu_seconds", "energy_j")
+# Before the keys of a result, as in the columns of runs.
+RESULT = "result."
 # The maximum number of existing names to list.
 SHOWN = 30
 
@@ -49,7 +51,8 @@ def compare(
     Args:
         sweeps: the points by sweep name. With one sweep, the baseline is its first group; with
             several, it is the same group in the first sweep.
-        metric: `seconds`, `gpu_seconds`, `energy_j`, or a result's key; dots lead into objects.
+        metric: `seconds`, `gpu_seconds`, `energy_j`, or a result's key, with or without `result.`
+            before it; dots lead into objects.
         by: the parameters to group by; None means all except `repeat`.
 
     Raises:
@@ -85,7 +88,8 @@ def compare(
         for place, values in found.items()
     ]
     numbers = (*MEASURED, *_numbers([point for points in sweeps.values() for point in points]))
-    return Comparison(groups, without, [name for name in numbers if name != metric])
+    others = [name for name in numbers if name not in {metric, f"{RESULT}{metric}"}]
+    return Comparison(groups, without, others)
 
 
 def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:
@@ -103,12 +107,12 @@ def _numbers(points: Sequence[SweepPoint]) -> dict[str, None]:
     return dict.fromkeys(
         path
         for point in points
-        for path in _paths(point.result)
+        for path in _paths(point.result, RESULT)
         if value_of(point, path) is not None
     )
 
 
-def _paths(result: Any, before: str = "") -> Iterator[str]:  # noqa: ANN401 - any JSON value
+def _paths(result: Any, before: str) -> Iterator[str]:  # noqa: ANN401 - any JSON value
     for key, value in result.items() if isinstance(result, Mapping) else ():
         yield f"{before}{key}"
         yield from _paths(value, f"{before}{key}.")
@@ -126,8 +130,11 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
 
 def value_of(point: SweepPoint, metric: str) -> float | None:
     """Return the metric of a point; None if it has none."""
-    own = metric in MEASURED
-    return number_of(getattr(point, metric) if own else value_at(point.result, metric))
+    if metric in MEASURED:
+        return number_of(getattr(point, metric))
+    key = metric.removeprefix(RESULT)
+    own = number_of(value_at(point.result, metric))
+    return number_of(value_at(point.result, key)) if own is None else own
 
 
 def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str, Any]:

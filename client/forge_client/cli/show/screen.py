@@ -21,5 +21,6 @@ def grid(rows: Sequence[Sequence[Cell]], gap: int, note: str = "") -> Table:
     made = Table.grid(*(str(n) for n in range(len(rows[0]) if rows else 0)), padding=(0, gap))
     made.caption = note or None
     for row in rows:
-        made.add_row(*(Text(text, style=style) for text, style in row))
+        # What has no spaces, such as an id, is broken and not cut.
+        made.add_row(*(Text(text, style=style, overflow="fold") for text, style in row))
     return made

@@ -25,8 +25,7 @@ def why(job: JobStatus) -> str:
     if job.waits_for:
         return waiting_for(job)
     if job.run_at and job.state == "scheduled":
-        shown = ago(job.run_at)
-        return f"due {shown}" if shown.endswith("ago") else f"not before {shown}"
+        return f"due {ago(job.run_at)}"
     if job.reason is None or job.reason.value == job.word:
         return ""
     if job.reason == "exit_code":

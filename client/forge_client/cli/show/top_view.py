@@ -82,7 +82,7 @@ def _facts(seen: Overview) -> list[tuple[str, Text]]:
     ended = counts_in_words(seen.ended)
     return [
         ("at", Text(f"{seen.at.astimezone():%H:%M:%S}")),
-        ("jobs", _counts(counts_in_words(seen.states), "jobs")),
+        ("jobs", _counts(counts_in_words(seen.states), "jobs").append(_unapproved(seen))),
         ("oldest", Text(_oldest(seen))),
         ("last hour", _counts({word: n for word, n in ended.items() if n}, "ended")),
         ("throughput", Text(_throughput(seen))),
@@ -97,13 +97,19 @@ def _counts(counts: Mapping[W, int], none: str) -> Text:
     return Text(", ").join(words or [Text(f"0 {none}")])
 
 
+def _unapproved(seen: Overview) -> str:
+    if not (jobs := seen.awaiting_approval):
+        return ""
+    return f"; {counted(jobs, 'job')} wait{'s' * (jobs == 1)} for approval"
+
+
 def _words(counts: Mapping[Reason, int]) -> str:
     return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
 
 
 def _oldest(seen: Overview) -> str:
     if (oldest := seen.oldest) is None:
-        return "nothing waits"
+        return "nothing waits for a worker"
     held = ", paused" * oldest.paused
     return _plain(
         f"job {oldest.job_id} {oldest.name!r} waits for {duration_text(oldest.waited_s)}{held}"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.model.bundles import PYTHON
+from forge_schema.model.bundles import PIP_HASH, PYTHON
 from forge_schema.model.quantities import duration_text
 
 from forge_client.default_paths import locks
@@ -48,7 +48,6 @@ CONTINUED = re.compile(r"\\\n\s*")
 ELSEWHERE = re.compile(
     r";(?!.*\bor\b).*(sys_platform|platform_system|os_name) == .(win32|darwin|Windows|Darwin|nt)\b"
 )
-DIGEST = re.compile(r"\s+--hash=\S+")
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def lock(lines: str, python: str | None) -> Lock:
     kept = [line.strip() for line in words if line.strip() and not line.strip().startswith("#")]
     # pip wants the digests of all packages or of none.
     if not all("--hash=" in line for line in kept if _is_package(line)):
-        kept = [DIGEST.sub("", line) for line in kept]
+        kept = [PIP_HASH.sub("", line) for line in kept]
     head = f"{PYTHON}{python}" if python else ANY_PYTHON
     return Lock("".join(f"{line}\n" for line in (head, *kept)))
 

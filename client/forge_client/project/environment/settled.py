@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from forge_schema.model.bundles import LOCK
+from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
 from forge_schema.model.job import Environment
 
 from forge_client.project.environment import notebook
@@ -14,9 +14,6 @@ from forge_client.project.environment.locks import stored
 from forge_client.project.listing import Entry, Listing
 from forge_client.project.request import IMAGE_WAYS, Request
 
-# A list that Forge wrote, for the worker to resolve.
-PLAIN = ".forge-requirements"
-WRITTEN = (LOCK, PLAIN)
 TEST = "test"
 
 

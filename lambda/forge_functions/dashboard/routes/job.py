@@ -20,7 +20,7 @@ from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
-from forge_functions.dashboard.routes.jobs import address
+from forge_functions.dashboard.routes.jobs import address, telling
 from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.session import Visitor
@@ -87,7 +87,7 @@ class Told:
         """Its last value of the metric that says most: a loss, or else the first by name."""
         rows = [row for row in self.metrics if isinstance(row["value"], float | int)]
         told = [row for row in rows if row["key"] not in COUNTERS]
-        return min(told, key=lambda row: ("loss" not in row["key"], row["key"]), default=None)
+        return min(told, key=lambda row: telling(row["key"]), default=None)
 
     @property
     def lines(self) -> list[Line]:

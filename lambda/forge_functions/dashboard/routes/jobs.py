@@ -12,9 +12,10 @@ from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import LARGEST, Text
-from forge_schema.model.states import StateWord
+from forge_schema.model.states import State, StateWord
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import Page
+from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
@@ -66,6 +67,17 @@ class Listed:
         """The rows of the page; none if the filter is invalid."""
         return [] if self.fault else self.page.jobs
 
+    @cached_property
+    def newest(self) -> dict[int, tuple[str, float]]:
+        """The last value of the metric that says most, of those that run."""
+        running = [job["job_id"] for job in self.jobs if job["state"] == State.RUNNING]
+        last = Jobs(self.shared.database).last_numbers(running) if running else {}
+        return {
+            job_id: min(numbers.items(), key=lambda pair: telling(pair[0]))
+            for job_id, numbers in last.items()
+            if numbers
+        }
+
     def has(self, key: str, value: str) -> bool:
         """Tell whether the filter has a value."""
         return value in self.wanted.values(key)
@@ -104,6 +116,11 @@ def jobs(
         keys=KEYS,
         did=done(request),
     )
+
+
+def telling(metric: str) -> tuple[bool, str]:
+    """Order metrics by how much they say: a loss first, others by name."""
+    return "loss" not in metric, metric
 
 
 def address(wanted: Filter) -> str:

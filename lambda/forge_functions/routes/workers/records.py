@@ -50,7 +50,13 @@ def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Share
     own_lease(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of the two
     queue = shared.queue(caller.actor)
-    standing = queue.report(fence, body.phase, progress=body.progress, devices=body.devices)
+    standing = queue.report(
+        fence,
+        body.phase,
+        progress=body.progress,
+        devices=body.devices,
+        replaced_by=body.replaced_by,
+    )
     if standing is Standing.LOST:
         raise lost()
     return Told(standing=standing)

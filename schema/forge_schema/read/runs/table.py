@@ -9,7 +9,7 @@ from pydantic import Field
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.fields import Word
-from forge_schema.model.results import Experiment, Run, in_order
+from forge_schema.model.results import Experiment, Run, drawn_metric, in_order
 from forge_schema.read.jobs import PAGE, Jobs
 
 # Points of the outline of a curve, of each attempt.
@@ -22,12 +22,13 @@ LOOK, SHOWN = 5_000, 100
 class Sorted:
     """How to sort runs: by a column, the newest first without one; and which metric is outlined.
 
-    Those sorted are the newest jobs, up to a thousand; then `count` of them are returned.
+    Those sorted are the newest jobs, up to a thousand; then `count` of them are returned. Outlined
+    is the first metric in `curve` that they have, as `drawn_metric` says.
     """
 
     sort: Word | None = None
     descending: bool = False
-    curve: Word | None = None
+    curve: tuple[Word, ...] = ()
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
 
 
@@ -45,7 +46,8 @@ def runs(
     found = [Run.model_validate(rows[job_id]) for job_id in ids if job_id in rows]
     if how.sort is not None:
         found = in_order(found, how.sort, descending=how.descending)[: how.count]
-    return found if how.curve is None else outlined(database, found, how.curve)
+    key = drawn_metric(found, how.curve)
+    return found if key is None else _outlined(database, found, key)
 
 
 def experiments(database: Database, owner: str | None) -> list[Experiment]:
@@ -54,8 +56,7 @@ def experiments(database: Database, owner: str | None) -> list[Experiment]:
     return [Experiment.model_validate(row) for row in rows]
 
 
-def outlined(database: Database, found: list[Run], key: str) -> list[Run]:
-    """Return runs with the outline of a metric."""
+def _outlined(database: Database, found: list[Run], key: str) -> list[Run]:
     ids = [run.job_id for run in found]
     rows = database.rows("run_curves", again=True, job_ids=ids, key=key, points=POINTS)
     curves = {row["job_id"]: _outline(row) for row in rows}

@@ -124,6 +124,7 @@ SELECT
     ) END AS heads, leased.job_id, leased.token,
     leased.attempt, leased.lane_id, leased.nice, leased.failures, leased.losses, leased.preemptions,
     job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s,
+    leased.attempt > 1 OR job.source_job_id IS NOT NULL AS resumes,
     forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
 FROM (SELECT) AS always
 LEFT JOIN leased ON true

@@ -46,7 +46,7 @@ LEFT JOIN LATERAL (
     FROM (
         SELECT DISTINCT ON (length(pair.key), pair.key) pair.key, pair.value
         FROM (
-            SELECT metric.number, metric.values
+            SELECT metric.token, metric.number, metric.values
             FROM metric
             WHERE metric.job_id = job_status.job_id AND metric.rank = 0
                 AND metric.at >= job_status.submitted_at
@@ -56,7 +56,7 @@ LEFT JOIN LATERAL (
         CROSS JOIN LATERAL jsonb_each(line.values) AS pair
         WHERE jsonb_typeof(pair.value) = 'number' AND length(pair.key) <= 40
             AND pair.key NOT IN ('step', 'total')
-        ORDER BY length(pair.key), pair.key, line.number DESC
+        ORDER BY length(pair.key), pair.key, line.token DESC, line.number DESC
         LIMIT 4
     ) AS few
 ) AS said ON true

@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Reason
 from support.client.command import FORGE, Command, command
 from support.client.telling import told
@@ -38,6 +39,7 @@ def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
     assert listed("name:resnet*", "state:queued") == [his, mine]
     assert listed("state:queued owner:me") == [mine]
     assert listed("resnet-2") == [his]
+    assert "matches; for the state, write state:running" in forge("ps", "running").stderr
     told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
     told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
 
@@ -67,6 +69,22 @@ def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> N
     assert [rig.state(job) for job in (*jobs, other)] == ["cancelled"] * 7 + ["ready"]
     again = forge("cancel", "name:res*", "-y")
     assert (again.returncode, again.stderr) == (0, "no unfinished job matches; nothing to cancel\n")
+
+
+@pytest.mark.parametrize("act", [("ps",), ("runs",), ("cancel", "-y")], ids=lambda act: act[0])
+def test_a_query_that_finds_nothing_says_what_the_start_of_the_name_would(
+    act: tuple[str, ...], forge: Command, rig: Rig
+) -> None:
+    rig.submit_many(3, name="tiny-1", owner="ann", sweep="tiny-1a2b", experiment="tiny-x")
+    rig.submit(name="other", owner="ann", sweep="tiny-3c4d")
+    for query, said in (
+        ("sweep:tiny", "'sweep:tiny*' would match 4 jobs"),
+        ("name:tiny sweep:tiny", "'name:tiny* sweep:tiny*' would match 3 jobs"),
+        ("experiment:tiny,no", "'experiment:tiny*,no*' would match 3 jobs"),
+    ):
+        assert f"job matches; {said}" in " ".join(forge(*act, *query.split()).stderr.split())
+    for query in ("sweep:huge", "sweep:iny*", "nowhere", "sweep:tiny state:running"):
+        assert "would match" not in forge(*act, *query.split()).stderr
 
 
 def test_only_failed_jobs_are_retried(forge: Command, rig: Rig) -> None:
@@ -130,3 +148,20 @@ def test_sweeps_are_listed_and_named_by_their_start(forge: Command, rig: Rig) ->
     assert shown["sweep"] == "depth-5e6f"
     told(forge("sweep", "show", "rates"), 2, "rates-3c4d or rates-1a2b", "forge sweep list")
     told(forge("sweep", "show", "none"), 3, "no sweep 'none'", "forge sweep list")
+
+
+def test_what_cannot_be_meant_is_refused(forge: Command) -> None:
+    told(forge("submit", ".", "--secret", "A=b", "--", "true"), 2, "takes only the name", "file A")
+    told(forge("template", "keep", "x"), 2, "there is nothing to save", "forge.toml")
+    told(forge("template", "show", "x"), 3, "no job config 'x'", "`forge template list`")
+
+
+def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig: Rig) -> None:
+    job = rig.submit(name="x", owner="ann", sweep="rates-1a2b")
+    assert "none of these runs has a value of 'los'" in forge("runs", "--sort", "los").stderr
+    assert f"job {job} brought no list of packages" in forge("code", str(job), "--packages").stderr
+    rig.queue.cancel(job)
+    assert "nothing to cancel" in forge("cancel", "--sweep", "rates", "--yes").stderr
+    rig.admin.limit_owner("ann", OwnerSettings(approve_cost=1))
+    rig.submit_many(2, owner="ann")
+    assert "2 held, 0 running; 2 jobs wait for approval" in forge("top", "--once").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.states import Phase
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> None:
     job = rig.submit(name="long", env={"A": "1", "B": "two"})
     grant = rig.worker("gpu-1").claim_one()
-    rig.queue.report(grant.fence, Phase.RUNNING)
+    rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4())
     rig.records.add_metrics(grant.fence, [MetricLine(0, 3.0, {"step": 3, "loss": 0.25})])
     through = Jsonb({"program": "port", "ports": [8888]})
     rig.database.one("enter", actor="ann", job_id=job, rank=0, detail=through)
@@ -31,6 +32,7 @@ def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> Non
         "1 gpu-1 running 42 s",
     ):  # fmt: skip
         assert said in lines, lines
-    assert [line for line in lines if line.endswith("ann entered with port 8888")]
+    for said in ("ann entered with port 8888", "the agent of gpu-1 was replaced; the job ran on"):
+        assert [line for line in lines if line.endswith(said)]
     listed = " ".join(forge("ps").stdout.splitlines()[1].split())
     assert f"{job} long running running 42 s loss=0.25 1 gpu-1" in listed

@@ -11,6 +11,7 @@ from support.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.queue.rig import Rig
     from support.workers.worker import Bed
 
 # Those of a large x report a loss that the pruner's limit ends, and go on until they are stopped.
@@ -46,7 +47,7 @@ def test_a_search_killed_in_the_middle_goes_on_where_it_was(process: Bed, tmp_pa
         said = driver.communicate()[1]
     sweep = next(line for line in said.splitlines() if line.startswith("search "))
     name = sweep.split()[1].rstrip(";")
-    done = forge("sweep", "resume", name, "-o", "json")
+    done = forge("sweep", "resume", name[:-1], "-o", "json")
     found = json.loads(done.stdout)
     assert found["states"] == {"complete": 4, "pruned": 2}, done.stderr
     assert found["best"]["parameters"] == {"x": 4}
@@ -56,3 +57,16 @@ def test_a_search_killed_in_the_middle_goes_on_where_it_was(process: Bed, tmp_pa
     shown = json.loads(forge("sweep", "show", name, "-o", "json").stdout)
     assert shown["states"] == {"succeeded": 4, "cancelled": 2}
     assert sorted(one["parameters"]["x"] for one in shown["points"]) == sorted(POINTS)
+    jobs = json.loads(forge("ps", f"sweep:{name}", "-o", "json").stdout)
+    # As of `forge submit`: that of the folder.
+    assert {job["experiment"] for job in jobs} == {"project"}
+
+
+def test_a_search_belongs_to_the_experiment_that_was_asked_for(rig: Rig, tmp_path: Path) -> None:
+    store = (tmp_path / "store").as_uri()
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store)
+    (forge.cwd / "train.py").write_text(TRAIN)
+    ask = ("sweep", "run", "--metric", "loss", "--range", "x=1..9", "--trials", "1")
+    with forge.started(*ask, "--experiment", "resnet", "--no-install", "--", "true", "{x}"):
+        (job,) = eventually(lambda: rig.rows("SELECT experiment FROM job"))
+    assert job["experiment"] == "resnet"

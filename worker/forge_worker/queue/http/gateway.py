@@ -156,9 +156,17 @@ class HttpGateway:
             standings |= {one.fence(): one.standing for one in renewed.standings}
         return Renewal(standings, renewed.command, renewed.gangs_after_s)
 
-    def report(self, fence: Fence, phase: Phase, devices: Sequence[str] | None = None) -> Standing:
+    def report(
+        self,
+        fence: Fence,
+        phase: Phase,
+        devices: Sequence[str] | None = None,
+        *,
+        adopted: bool = False,
+    ) -> Standing:
         listed = None if devices is None else list(devices)
-        body = messages.Status(**_held(fence), phase=phase, devices=listed)
+        boot = self._boot_id if adopted else None
+        body = messages.Status(**_held(fence), phase=phase, devices=listed, replaced_by=boot)
         try:
             return self._of(fence, "status", body, Told).standing or Standing.OK
         except LeaseUnknown:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import resource
 import signal
 from typing import TYPE_CHECKING, NamedTuple
 
+from forge_worker.runners.process.confinement import enter
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import NoReturn
 
     from forge_worker.runners.process.confinement import Confinement
 
@@ -55,23 +59,53 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def spawn(order: Order, output: int, confinement: Confinement) -> int:
-    """Start the job in a session of its own, writing to `output`; return its process id."""
+def spawn(output: int) -> tuple[int, int]:
+    """Start a process that waits to become the job, in a session of its own, writing to `output`.
+
+    Returns:
+        Its process id, and the descriptor at which it waits for `begin`.
+    """
     parent = os.getpid()
+    waits, begins = os.pipe()
     pid = os.fork()
     if pid == 0:
-        try:
-            _prepare(order, output, parent)
-            confinement.join()
-            if order.user:
-                _become(order.user, parent)
-        except BaseException as error:  # noqa: BLE001  a forked child must end here, whatever it is
-            _end(f"cannot prepare the job: {error}", NOT_EXECUTABLE)
-        _execute(order)
-    return pid
+        os.close(begins)
+        _wait(waits, output, parent)
+    os.close(waits)
+    return pid, begins
 
 
-def _prepare(order: Order, output: int, parent: int) -> None:
+def begin(begins: int, order: Order, confinement: Confinement) -> None:
+    """Have a process that waits become the job."""
+    with open(begins, "wb") as waiting:
+        waiting.write(json.dumps([order, confinement.entrances]).encode())
+
+
+def _wait(waits: int, output: int, parent: int) -> NoReturn:
+    try:
+        _prepare(output, parent)
+        order, entrances = _received(waits)
+        os.chdir(order.cwd)
+        if order.cpu_set:
+            os.sched_setaffinity(0, order.cpu_set)
+        enter(entrances)
+        if order.user:
+            _become(order.user, parent)
+    except BaseException as error:  # noqa: BLE001  a forked child must end here, whatever it is
+        _end(f"cannot prepare the job: {error}", NOT_EXECUTABLE)
+    _execute(order)
+
+
+def _received(waits: int) -> tuple[Order, list[str]]:
+    with open(waits, "rb") as shim:
+        said = shim.read()
+    if not said:  # the shim has got no order
+        os._exit(0)
+    order, entrances = json.loads(said)
+    return Order(*order), entrances
+
+
+def _prepare(output: int, parent: int) -> None:
     os.setsid()
     _die_with(parent)
     with open("/dev/null", "rb") as nothing:  # noqa: PTH123  pathlib would be one more import
@@ -84,9 +118,6 @@ def _prepare(order: Order, output: int, parent: int) -> None:
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if order.cpu_set:
-        os.sched_setaffinity(0, order.cpu_set)
-    os.chdir(order.cwd)
     with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  as above
         score.write(OOM_SCORE)
 
@@ -116,7 +147,7 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _execute(order: Order) -> None:
+def _execute(order: Order) -> NoReturn:
     name = order.command[0]
     try:
         os.execvpe(name, order.command, order.env)  # noqa: S606  no shell is the point
@@ -126,6 +157,6 @@ def _execute(order: Order) -> None:
         _end(f"{name}: {error}", NOT_EXECUTABLE)
 
 
-def _end(message: str, code: int) -> None:
+def _end(message: str, code: int) -> NoReturn:
     os.write(2, f"forge: {message}\n".encode(errors="surrogateescape"))
     os._exit(code)

@@ -47,14 +47,13 @@ class Confinement:
         """Whether the kernel holds the job to its memory limit."""
         return "memory" in self._groups
 
-    def join(self) -> None:
-        """Move the calling process into the groups; it must have one thread."""
-        for group in set(self._groups.values()):
-            # Under version 1, to move the one thread moves the process, and the kernel need not
-            # stop all others from forking meanwhile, for which it waits 10 to 20 ms.
-            tasks = group / "tasks"
-            with contextlib.suppress(OSError):
-                (tasks if tasks.exists() else group / "cgroup.procs").write_text("0")
+    @property
+    def entrances(self) -> list[str]:
+        """The files through which a process of one thread joins the groups."""
+        # Under version 1, to move the one thread moves the process, and the kernel need not
+        # stop all others from forking meanwhile, for which it waits 10 to 20 ms.
+        files = ((group / "tasks", group / "cgroup.procs") for group in set(self._groups.values()))
+        return [str(tasks if tasks.exists() else procs) for tasks, procs in files]
 
     def oom_kills(self) -> int:
         """Return how many processes the kernel has killed because of the memory limit."""
@@ -89,6 +88,13 @@ class Confinement:
                 time.sleep(RETRY_S)
 
 
+def enter(entrances: list[str]) -> None:
+    """Move the calling process, which must have one thread, into groups."""
+    for entrance in entrances:
+        with contextlib.suppress(OSError):
+            _write(entrance, "0")
+
+
 def confine(
     name: str, places: Mapping[str, Path], *, cpus: float, memory_bytes: int
 ) -> Confinement:
@@ -99,7 +105,7 @@ def confine(
         try:
             group.mkdir(exist_ok=True)
             for file, value in _limits(kind, cpus, memory_bytes, group).items():
-                (group / file).write_text(value)
+                _write(f"{group}/{file}", value)
         except OSError:
             _removed(group)
             continue
@@ -165,6 +171,15 @@ def _limits(kind: str, cpus: float, memory_bytes: int, group: Path) -> dict[str,
             return {"memory.limit_in_bytes": str(memory_bytes)}
         case _:
             return {"pids.max": str(PIDS)}
+
+
+def _write(file: str, value: str) -> None:
+    # Jobs wait for this, and pathlib takes longer than the kernel.
+    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, value.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _kill_all(group: Path) -> None:

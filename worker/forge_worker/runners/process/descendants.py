@@ -57,13 +57,14 @@ def kill_children() -> int:
     The caller must be a subreaper, so that orphans become its children however they detached.
     """
     deadline = time.monotonic() + KILL_PATIENCE_S
-    while True:
+    while _reap_all():
         left = descendants(os.getpid())
+        if time.monotonic() > deadline:
+            return len(left)
         for pid in left:
             _kill(pid)
-        if not _reap_all() or time.monotonic() > deadline:
-            return len(descendants(os.getpid()))
         time.sleep(RETRY_S)
+    return 0
 
 
 def _reap_all() -> bool:

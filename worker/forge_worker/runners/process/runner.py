@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
@@ -152,8 +153,7 @@ class ProcessRunner:
         Raises:
             StartFailed: this machine could not start it.
         """
-        # A control group's quota limits CPUs better than affinity.
-        cpu_set = () if "cpu" in parents() else self._cpu_table.take(spec.cpus)
+        cpu_set = () if self._has_quotas else self._cpu_table.take(spec.cpus)
         try:
             line = self._started(spec, cpu_set)
             self._shims.prepare()
@@ -165,6 +165,11 @@ class ProcessRunner:
                 f" end of {spec.log_path}",
             ) from error
         return self._handle(line, spec.name, spec.grace_s, cpu_set)
+
+    @cached_property
+    def _has_quotas(self) -> bool:
+        """Whether control groups limit CPUs, which they do better than affinity."""
+        return "cpu" in parents()
 
     def _started(self, spec: RunSpec, cpu_set: tuple[int, ...]) -> ShimLine:
         alone_s = self._alone_s - (spec.grace_s + MARGIN_S if self._strict else 0.0)

@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge_worker.runners.process.child import Order, become_subreaper, spawn
+from forge_worker.runners.process.child import Order, become_subreaper, begin, spawn
 from forge_worker.runners.process.confinement import confine, parents
 from forge_worker.runners.process.descendants import descendants, kill_children, memory_bytes
 from forge_worker.runners.process.door import EXIT, opened
@@ -70,6 +70,7 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._watch()
         self._parents = parents()
+        self._pid, self._begins = spawn(self._sink)
 
     def run(self, order: Order) -> None:
         """Run the job and report how it ended."""
@@ -82,12 +83,14 @@ class Shim:
             cpus=order.cpus,
             memory_bytes=order.memory_bytes,
         )
-        self._pid = spawn(order, self._sink, self._confinement)
+        if os.waitpid(self._pid, os.WNOHANG)[0]:  # it was killed while it waited
+            self._pid, self._begins = spawn(self._sink)
+        begin(self._begins, order, self._confinement)
+        self._tell(pid=self._pid)
         os.close(self._sink)
         self._pace = Pace(order.memory_bytes, held=self._confinement.holds_memory)
         self._measure_at = time.monotonic() + self._pace.hasten()
         self._open_door()
-        self._tell(pid=self._pid)
         self._watch_memory()
         while self._status is None:
             self._turn()

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,6 +14,7 @@ from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.job_story import JobStory
 
 from forge_functions.dashboard.page import page
+from forge_functions.dashboard.routes.runs.code_diff import CodeDiff, code_diff
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.services import Services, Shared
@@ -93,11 +94,11 @@ class Comparison:
         return [row for row in self.different if not row[0].startswith((GIVEN, PACKAGES))]
 
     @property
-    def other_code(self) -> tuple[int, int] | None:
+    def other_code(self) -> tuple[JobDetail, JobDetail] | None:
         """Two jobs with different code, if there are any."""
         coded = [one.job for one in self.jobs if one.job.bundle_digest]
         others = [job for job in coded if job.bundle_digest != coded[0].bundle_digest]
-        return (coded[0].job_id, others[0].job_id) if others else None
+        return (coded[0], others[0]) if others else None
 
     @property
     def results(self) -> list[tuple[str, list[Any]]]:
@@ -132,7 +133,18 @@ def compare(
     chosen = list(dict.fromkeys(job))
     told = Comparison([Compared.read(shared, who, one) for one in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
-    return page(request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS)
+    return page(
+        request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS,
+        different_code=partial(_different_code, shared, who, told),
+    )  # fmt: skip
+
+
+def _different_code(shared: Services, who: Visitor, told: Comparison) -> CodeDiff | None:
+    if told.other_code is None:
+        return None
+    key = shared.service(who).code_key
+    first, second = (key(job.job_id, job.bundle_digest or "") for job in told.other_code)
+    return code_diff(shared.store, first, second)
 
 
 def _settings(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The table of runs: jobs with parameters, metrics and results, sorted by any of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -9,7 +9,16 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
-from forge_schema.model.results import Experiment, Run, columns_of, differing, flat, measured
+from forge_schema.model.results import (
+    ANY_METRIC,
+    Experiment,
+    Run,
+    columns_of,
+    differing,
+    drawn_metric,
+    flat,
+    measured,
+)
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.jobs import Listed
@@ -23,6 +32,7 @@ SHOWN, PARAMETERS, METRICS, RESULTS, CHIPS = 200, 6, 4, 3, 12
 SAVED = 1000
 # The size of a small curve.
 WIDTH, HEIGHT = 96, 22
+DRAWN = (ANY_METRIC,)
 Sort = Annotated[Word | None, Query()]
 
 
@@ -33,7 +43,6 @@ class Table(Listed):
     sort: str | None = None
     down: bool = False
     most: int = SHOWN
-    drawn: str | None = field(default=None, init=False)
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -41,9 +50,14 @@ class Table(Listed):
         if self.fault:
             return []
         findings = self.shared.service(self.who).findings
-        found = findings.runs(self.text, sort=self.sort, descending=self.down, count=self.most)
-        self.drawn = next(iter(measured(found)), None)
-        return findings.outlined(found, self.drawn) if self.drawn else found
+        return findings.runs(
+            self.text, sort=self.sort, descending=self.down, curve=DRAWN, count=self.most
+        )
+
+    @cached_property
+    def drawn(self) -> str | None:
+        """The metric of the small curves."""
+        return drawn_metric(self.runs, DRAWN)
 
     @cached_property
     def parameters(self) -> list[str]:

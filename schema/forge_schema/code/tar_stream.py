@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import IO
 
 import zstandard
+
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted
 

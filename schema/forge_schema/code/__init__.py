@@ -1,0 +1,1 @@
+"""The code of jobs: bundles read entry by entry, and compared file by file."""

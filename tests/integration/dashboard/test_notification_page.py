@@ -1,0 +1,79 @@
+"""The page of notifications: what they tell, what was sent, and what was given up."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_schema.model.states import Role
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.http.api import Api
+
+NAME = "<ops>"
+HOOK = {"kind": "slack", "target": "https://hooks.example/T0/secret", "query": "name:train*"}
+WHY = "the receiver answered <b>500</b>"
+
+
+@pytest.fixture
+def ann(api: Api) -> Iterator[Guest]:
+    caller = api.key("ann", Role.SUBMITTER)
+    caller.call("PUT", f"/api/v1/queue/notifications/{NAME}", HOOK)
+    for _ in range(2):
+        caller.post(f"/api/v1/queue/test-notification/{NAME}")
+    api.rig.rows(
+        "UPDATE delivery SET state = 'failed', tries = 8, error = %s, settled_at = forge_now()", WHY
+    )
+    guest = Guest(api).login("ann", Role.SUBMITTER)
+    yield guest
+    guest.close()
+
+
+def waiting(api: Api) -> int:
+    return api.rig.count("delivery WHERE state = 'waiting' AND tries = 0")
+
+
+def test_what_was_given_up_is_shown_with_its_error_and_sent_again(api: Api, ann: Guest) -> None:
+    page = ann.page("/notifications")
+    assert html.escape(NAME) in page
+    assert html.escape(WHY) in page
+    assert NAME not in page
+    assert "<code>name:train*</code>" in page
+    assert "https://hooks.example/…" in page
+    assert "secret" not in page
+    assert "2 given up" in page
+    (first, _) = [str(row["id"]) for row in api.rig.rows("SELECT id FROM delivery")]
+    for sent in (1, 1):
+        answer = ann.act("/notifications/retry", delivery=first)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/notifications")
+        assert waiting(api) == sent
+    assert "1 waiting, 1 given up" in ann.page("/notifications?part=rows")
+    ann.act("/notifications/retry-all", name=NAME, owner="ann")
+    assert waiting(api) == 2
+    assert "given up" not in ann.page("/notifications?part=rows")
+
+
+def test_a_notification_is_tried_from_its_page(api: Api, ann: Guest) -> None:
+    answer = ann.act("/notifications/test", name=NAME, owner="ann")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/notifications")
+    assert waiting(api) == 1
+
+
+def test_a_viewer_has_no_buttons_another_owner_no_row_and_an_admin_all(
+    api: Api, ann: Guest
+) -> None:
+    assert "/notifications/retry" in ann.page("/notifications")
+    for owner, role, sees, acts in (
+        ("ann", Role.VIEWER, True, False),
+        ("bob", Role.SUBMITTER, False, False),
+        ("root", Role.ADMIN, True, True),
+    ):
+        guest = Guest(api).login(owner, role)
+        page = guest.page("/notifications")
+        guest.close()
+        assert (html.escape(NAME) in page) is sees
+        assert ('action="/notifications/' in page) is acts
