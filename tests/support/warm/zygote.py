@@ -99,7 +99,8 @@ class Zygote:
     def serve(self) -> None:
         """Fork until the clients are gone; returns in each forked process."""
         while True:
-            ready, _, _ = select.select([self.woken, self.door, *self.clients], [], [])
+            watched: list[Any] = [self.woken, self.door, *self.clients]
+            ready, _, _ = select.select(watched, [], [])
             if self.woken in ready:
                 self._reap()
             if self.door in ready:
