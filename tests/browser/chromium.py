@@ -39,8 +39,9 @@ def chromium() -> Iterator[Browser]:
     Raises:
         pytest.skip.Exception: there is none, and this is somebody's own machine.
     """
-    path = shutil.which("chromium")
-    require(path, "Chromium (Debian's package chromium)")
+    # The same engine without a window's parts draws a page in a quarter of the CPU time.
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    require(path, "Chromium (Debian's package chromium-headless-shell)")
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
