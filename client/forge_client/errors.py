@@ -26,12 +26,26 @@ PLAINLY = {
     "Input should be a valid list": 'write a list, as in ["a", "b"]',
     "Input should be a valid dictionary": "write a table, as in { name = value }",
 }
+# The same for what is part of a message.
+SHORTER = {
+    "Input should be less than or equal to": "must be at most",
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be": "must be",
+    "Value should have at least 1 item after validation, not 0": "must not be empty",
+}
 
 
 def plainly(said: str) -> str:
     """Return pydantic's message in our words, and without its prefix."""
     said = said.removeprefix("Value error, ")
-    return PLAINLY.get(said, said)
+    return shorter(PLAINLY.get(said, said))
+
+
+def shorter(said: str) -> str:
+    """Return a message with pydantic's phrases in fewer words."""
+    for theirs, ours in SHORTER.items():
+        said = said.replace(theirs, ours)
+    return said
 
 
 class ClientError(ForgeError):

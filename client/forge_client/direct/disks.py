@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 from forge_schema.database.pool import Database
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, size_text
 from forge_schema.read.growth import growth
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.store import Store
@@ -16,8 +16,6 @@ from forge_client.checks import Check, Standing
 
 SOON_DAYS = 30
 LOCAL = {"", "localhost", "127.0.0.1", "::1"}
-KILO = 1000
-UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 HINT = "have `forge-sweeper --keep-jobs-days` remove old jobs, or enlarge the disk"
 
 
@@ -36,7 +34,7 @@ def disks(database: Database, store: Store) -> Iterator[Check]:
     grown = growth(database)
     folder = Path(grown.folder) if grown.folder and _is_local(database.url) else None
     found = [
-        _Disk("database disk", f"{_size(grown.bytes)} of tables", folder, grown.tables_per_day)
+        _Disk("database disk", f"{size_text(grown.bytes)} of tables", folder, grown.tables_per_day)
     ]
     if isinstance(store, FileStore):
         found.append(_Disk("store disk", str(store.root), store.root, grown.objects_per_day))
@@ -49,12 +47,12 @@ def _check(disk: _Disk, all_disks: list[_Disk]) -> Check:
     # What the others add counts too, where they are on the same disk.
     added = [one.per_day for one in all_disks if one is disk or _same(device, one)]
     known = [per_day for per_day in added if per_day is not None]
-    room = "its free space cannot be seen from here" if free is None else f"{_size(free)} free"
+    room = "its free space cannot be seen from here" if free is None else f"{size_text(free)} free"
     if len(known) < len(added):
         growing = "too young to predict its growth"
         return Check(name=disk.name, standing=Standing.OK, detail=_said(disk.holds, room, growing))
     per_day = sum(known)
-    growing = f"grows by about {_size(per_day)} a day"
+    growing = f"grows by about {size_text(per_day)} a day"
     if free is None or per_day <= 0:
         return Check(name=disk.name, standing=Standing.OK, detail=_said(disk.holds, growing, room))
     days = free / per_day
@@ -89,10 +87,3 @@ def _device(folder: Path | None) -> int | None:
 
 def _same(device: int | None, other: _Disk) -> bool:
     return device is not None and _device(other.folder) == device
-
-
-def _size(count: float) -> str:
-    power = 0
-    while count >= KILO and power < len(UNITS) - 1:
-        count, power = count / KILO, power + 1
-    return f"{count:.3g} {UNITS[power]}"

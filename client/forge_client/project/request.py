@@ -17,7 +17,7 @@ from pydantic import (
     ValidationError,
 )
 
-from forge_client.errors import ClientError, plainly
+from forge_client.errors import ClientError, plainly, shorter
 
 NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
 
@@ -303,13 +303,6 @@ class Request(BaseModel):
 
 KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
 # The queue's names of times and sizes end with the unit, and it has two for a range of machines.
-SHORTER = {
-    "max_nodes:": "nodes:",
-    "Input should be less than or equal to": "must be at most",
-    "Input should be greater than or equal to": "must be at least",
-    "Input should be": "must be",
-    "Value should have at least 1 item after validation, not 0": "must not be empty",
-}
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 
 
@@ -348,6 +341,5 @@ def _unknown(field: str) -> ClientError:
 
 def in_own_words(said: str) -> str:
     """Return a message from the queue with keys as people write them, in shorter words."""
-    for theirs, ours in SHORTER.items():
-        said = said.replace(theirs, ours)
+    said = shorter(said).replace("max_nodes:", "nodes:")
     return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)

@@ -95,7 +95,19 @@ forge key create --owner ann --role boss
 forge report show cost --since yesterday
 forge report show costs
 forge template show nothing
+forge template rm nothing
+forge template keep empty
 forge schedule add "every day" -- true
+forge schedule add 0 3 * * 1 -- true
+forge submit . --secret TOKEN=abc -- true
+forge submit . --dependency afterok:1 -- true
+forge submit . --after-ok nothing -- true
+forge submit . --nodes 4..2 -- true
+forge sweep run . -- python train.py
+forge ps running
+forge ps sweep:hel
+forge approve --sweep nothing
+forge login nowhere
 forge notification add ops
 forge notification add ops --webhook ftp://x
 forge notification test nothing

@@ -146,6 +146,8 @@ def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
 
 
 SHOWN = 5
+# Limits that only an admin ends.
+BY_AN_ADMIN = {"approval", "queue_paused", "owner_paused"}
 # Messages for the outlooks in `explain` of a job that no worker takes.
 NOBODY = {
     "no_worker": "no online worker can run it",
@@ -156,18 +158,19 @@ NOBODY = {
 
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
-    gets = resources(job)
-    narration.say(f"job {job.job_id} {job.name!r} is {job.word}{f': {gets}' if gets else ''}")
+    # If a job that it needs has failed, it is cancelled at once.
+    said = (job.detail if job.word == "cancelled" else None) or resources(job)
+    narration.say(f"job {job.job_id} {job.name!r} is {job.word}{f': {said}' if said else ''}")
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:
-    """Warn if a job needs approval, or no online worker can run it, as `forge explain` finds."""
+    """Warn if a job waits for an admin, or no online worker can run it, as in `forge explain`."""
     try:
         found = backend.explain(job_id, workers=0)
     except ClientError:
         return  # it is submitted, whatever becomes of this look
     for limit in found.limits:
-        if limit.code == "approval":
+        if limit.code in BY_AN_ADMIN:
             narration.say(limit.text, style="yellow")
     said = NOBODY.get(found.outlook)
     if said is None:

@@ -162,7 +162,11 @@ def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig
     assert "none of these runs has a value of 'los'" in forge("runs", "--sort", "los").stderr
     assert f"job {job} brought no list of packages" in forge("code", str(job), "--packages").stderr
     rig.queue.cancel(job)
+    needs = forge("submit", ".", "--after-ok", str(job), "--", "true").stderr
+    assert f"is cancelled: job {job} was cancelled" in needs
     assert "nothing to cancel" in forge("cancel", "--sweep", "rates", "--yes").stderr
+    forge("queue", "pause", "default")
+    assert "the queue default is paused" in forge("submit", ".", "--", "true").stderr
     rig.admin.limit_owner("ann", OwnerSettings(approve_cost=1))
     rig.submit_many(2, owner="ann")
-    assert "2 held, 0 running; 2 jobs wait for approval" in forge("top", "--once").stdout
+    assert "1 queued, 2 held, 0 running; 2 jobs wait for approval" in forge("top", "--once").stdout

@@ -69,8 +69,9 @@ class Shim:
         self._source, self._sink = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._watch()
-        self._parents = parents()
+        # It makes the first use of each page of memory slow again, so the rest comes after it.
         self._pid, self._begins = spawn(self._sink)
+        self._parents = parents()
 
     def run(self, order: Order) -> None:
         """Run the job and report how it ended."""
@@ -317,8 +318,8 @@ def run(agent: socket.socket, place: int | None) -> None:
 
     `place` is the address of its title.
     """
-    agent.sendall(json.dumps({"shim": os.getpid()}).encode() + b"\n")
     shim = Shim(agent)
+    agent.sendall(json.dumps({"shim": os.getpid()}).encode() + b"\n")
     if (order := receive_order(agent)) is not None:
         belong_to(order, place)
         shim.run(order)
