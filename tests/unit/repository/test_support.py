@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from support.services import require
+from support.warm import process as warm
 
 if TYPE_CHECKING:
     from support.waiting import Eventually
@@ -45,3 +49,35 @@ def test_eventually_takes_a_failed_assertion_for_not_yet(eventually: Eventually)
 def test_eventually_gives_up_at_its_deadline_and_says_what_it_saw(eventually: Eventually) -> None:
     with pytest.raises(AssertionError, match=r"0\.05 s; last seen: \[\]"):
         eventually(list, timeout=0.05)
+
+
+def test_test_processes_fork_programs_from_one_process_that_ends_with_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(warm, "_folder", lambda: tmp_path)
+    first, second = (warm.Nursery(("json.tool",), ()) for _ in range(2))
+    parent = parent_of_a_fork(first)
+    assert parent_of_a_fork(second) == parent
+    first._close()
+    assert parent_of_a_fork(second) == parent
+    second._close()
+    # Nobody waits for it, so that it may stay a zombie.
+    eventually(lambda: parent.status() == psutil.STATUS_ZOMBIE)
+    third = warm.Nursery(("json.tool",), ())
+    assert parent_of_a_fork(third) != parent
+    third._close()
+
+
+def parent_of_a_fork(nursery: warm.Nursery) -> psutil.Process:
+    read, write = os.pipe()
+    with Path(os.devnull).open("w", encoding="utf-8") as null:
+        streams = [read, null.fileno(), null.fileno()]
+        pid, told = nursery.fork({"argv": ["json.tool"], "cwd": "/", "env": {}}, streams)
+    # It lives until it has read its input.
+    parent = psutil.Process(pid).parent()
+    assert parent is not None
+    os.close(write)
+    os.close(read)
+    with told:
+        told.recv(4)
+    return parent
