@@ -122,7 +122,6 @@ class Plan(BaseModel):
         """Return the job of a trial; the same trial always has the same one."""
         parameters = {TRIAL: number, **point}
         texts = {name: text_of(value) for name, value in parameters.items()}
-        said = " ".join(f"{name}={text}" for name, text in texts.items())
         return {
             **self.spec,
             "command": filled(self.spec["command"], texts),
@@ -130,9 +129,15 @@ class Plan(BaseModel):
             "sweep": self.sweep,
             "parallel": self.parallel,
             "parameters": parameters,
-            "name": f"{self.spec['name']} {said}"[:NAME_LENGTH],
+            "name": _numbered(self.spec["name"], number),
             "idempotency_key": f"{self.sweep}:{digest(parameters)}",
         }
+
+
+def _numbered(name: str, number: int) -> str:
+    """Return the name of a trial's job; its parameters are columns of their own."""
+    suffix = f" {TRIAL}={number}"
+    return name[: NAME_LENGTH - len(suffix)] + suffix
 
 
 def ranges(texts: Sequence[str]) -> dict[str, Range]:

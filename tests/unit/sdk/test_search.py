@@ -40,6 +40,7 @@ def test_the_job_of_a_trial_has_its_point_and_always_the_same_key() -> None:
     assert made["command"] == ["train", "1.5"]
     assert made["parameters"] == {"trial": 3, "x": 1.5}
     assert made == plan().job(3, {"x": 1.5})
+    assert made["name"].endswith(" trial=3")
     assert made["idempotency_key"] != plan().job(4, {"x": 1.5})["idempotency_key"]
 
 
