@@ -31,7 +31,8 @@ def begin(url: str) -> None:
             place = f"{connection.info.host}/{connection.info.dbname}"
             raise ClientError(
                 f"the database {place} is not empty",
-                hint="create a new one with `createdb`, and name that in the URL",
+                hint="create a new one with `createdb`, and name that in the URL; that of a"
+                " `forge up` has its tables from the start, and takes no other queue",
                 code="database_not_empty",
             )
     # Before the hold: a database that is held without a note is somebody else's.
