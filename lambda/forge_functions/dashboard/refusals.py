@@ -26,7 +26,7 @@ TITLES = {
 
 
 def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
-    """Return a handler that answers people with a page, and programs with JSON."""
+    """Return a handler that answers as a page would, and with JSON who accepts only that."""
 
     async def handler(request: Request, error: Exception) -> Response:
         answer: Response = handle(request, error)
@@ -41,7 +41,8 @@ def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
 
 def _reads(request: Request) -> bool:
     by_script = "hx-request" in request.headers
-    return by_script or "text/html" in request.headers.get("accept", "")
+    accepted = request.headers.get("accept", "")
+    return by_script or "text/html" in accepted or "application/json" not in accepted
 
 
 def _shown(request: Request, answer: Response) -> Response:
