@@ -27,7 +27,7 @@ def in_words(said: Explanation) -> Explanation:
         "limits": limits,
         "estimate": said.estimate and said.estimate.model_copy(update=basis),
         "remedies": [_said(one, _remedy(one, said)) for one in said.remedies],
-        "workers": [_said(one, _chance(one)) for one in said.workers],
+        "workers": [_said(one, _chance(one, said)) for one in said.workers],
     }
     return said.model_copy(update=changed)
 
@@ -114,10 +114,11 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
     }.get(remedy.code, t("allow more at once, or wait for one of its jobs to end"))
 
 
-def _chance(one: WorkerChance) -> str:
+def _chance(one: WorkerChance, said: Explanation) -> str:
+    free = said.nodes > 1 or said.limits
     ahead = n("takes {count} other job first", "takes {count} other jobs first", one.ahead or 0)
     return {
-        Chance.STARTS: t("takes it with its next claim"),
+        Chance.STARTS: t("is free for it") if free else t("takes it with its next claim"),
         Chance.BEHIND: ahead,
         Chance.RESERVED: t("reserves its free resources for a job ahead of this one"),
         Chance.BUSY: n("is busy with {count} job", "is busy with {count} jobs", one.leases),

@@ -95,7 +95,7 @@ def _waiting(
         if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
         else None
     )
-    shown = [_held(one, gang) if held else one for one in found.chances]
+    shown = [_held(one) if held else one for one in found.chances]
     shown = shown[: max(0, min(workers, MOST_SHOWN))]
     return Explanation(
         **_head(status),
@@ -124,11 +124,9 @@ def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) 
     return of_limits(job, held) or gang_remedies(job, gang, found)
 
 
-def _held(one: WorkerChance, gang: Machines | None) -> WorkerChance:
-    if one.chance is not Chance.STARTS:
-        return one
-    text = "is free for it" if gang else "would take it with its next claim"
-    return one.model_copy(update={"text": text})
+def _held(one: WorkerChance) -> WorkerChance:
+    free = one.chance is Chance.STARTS
+    return one.model_copy(update={"text": "is free for it"}) if free else one
 
 
 def _head(status: Row) -> Row:

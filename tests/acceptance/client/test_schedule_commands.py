@@ -59,7 +59,7 @@ def test_a_schedule_from_its_first_day_to_its_last(ann: Command, database_url: s
     assert done.stdout == "nightly\n"
     shows(ann("schedule", "list"), "nightly", "0 3 * * 1-5", "Europe/Berlin", "in ")
     shown = ann("schedule", "show", "nightly")
-    shows(shown, "waits for the end of the last job", "python train.py --epochs 3", "gpus=1")
+    shows(shown, "a time is left out", "python train.py --epochs 3", "gpus=1")
     kept = json.loads(ann("schedule", "show", "nightly", "-o", "json").stdout)
     assert len(kept["next_times"]) == 3
     assert (kept["spec"]["env"], kept["spec"]["labels"]) == ({"A": "b"}, {"zone": "eu*"})

@@ -81,6 +81,13 @@ def test_the_command_takes_jobs_separated_by_commas_or_repeated(rig: Rig, tmp_pa
     assert [f"after ok {one} {two}", f"after any {three}"] == [
         " ".join(line.split()) for line in shown.splitlines() if line.startswith("after")
     ]
+    for grant in rig.worker().claim(3):
+        if grant.job_id != three:
+            rig.finish(grant)
+    explained = " ".join(forge("explain", done.stdout.strip()).stdout.split())
+    assert f"why it waits: job {three} must end first" in explained
+    assert "is free for it" in explained
+    assert "starts" not in explained
     refused = forge("submit", ".", "--after", "seven", "--", "ls")
     assert (refused.returncode, refused.stdout) == (3, "")
     assert "no job named 'seven'" in refused.stderr

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from forge_schema.model.explanation import Explanation, Remedy, Requirement
+from forge_schema.model.explanation import Chance, Explanation, Remedy, Requirement
 from forge_schema.model.fields import Record
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
@@ -18,8 +18,6 @@ from forge_client.cli.show.output import Column, Format, FormatOption
 SHOWN, ALL = 10, 500
 SIZES = {"memory_mb", "disk_mb", "vram_mb"}
 WORKERS: list[Column] = [
-    ("WORKER", lambda w: w.worker),
-    ("CHANCE", lambda w: w.chance.replace("_", " ")),
     ("JOBS", lambda w: w.leases),
     ("HEARD", lambda w: f"{duration_text(w.silent_s)} ago"),
     ("WHY", lambda w: w.text),
@@ -75,7 +73,11 @@ def _print(found: Explanation) -> None:
         ("spent", _spent(found)),
     ])  # fmt: skip
     _remedies(found.remedies)
-    _section("", found.workers, WORKERS)
+    _section("", found.workers, [
+        ("WORKER", lambda w: w.worker),
+        ("CHANCE", lambda w: _chance(found, w.chance)),
+        *WORKERS,
+    ])  # fmt: skip
     if found.left_out:
         all_of_them = f"of all {found.workers_in_all}: {_counts(found)}"
         narration.say(f"not shown: {counted(found.left_out, 'worker')} {all_of_them}")
@@ -137,7 +139,12 @@ def _spent(found: Explanation) -> str:
 
 
 def _counts(found: Explanation) -> str:
-    return ", ".join(f"{n} {chance.replace('_', ' ')}" for chance, n in found.counts.items())
+    return ", ".join(f"{n} {_chance(found, chance)}" for chance, n in found.counts.items())
+
+
+def _chance(found: Explanation, chance: str) -> str:
+    # A job that a limit holds back does not start on a free worker either.
+    return "free" if found.limits and chance == Chance.STARTS else chance.replace("_", " ")
 
 
 def _verdict(requirement: Requirement) -> str:

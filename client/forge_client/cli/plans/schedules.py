@@ -151,7 +151,7 @@ def _print(kept: Schedule) -> None:
         ("owner", kept.owner),
         ("cron", f"{kept.cron}, {kept.timezone}"),
         ("state", "paused" if kept.paused else "active"),
-        ("overlap", "" if kept.overlap else "waits for the end of the last job"),
+        ("overlap", "" if kept.overlap else "a time is left out if the last job has not ended"),
         *(("next" if n == 0 else " ", at) for n, at in enumerate(_next(kept))),
         ("last time", _moment(kept.last_due_at) if kept.last_due_at else ""),
         ("last job", _last_job(kept)),
