@@ -1,12 +1,25 @@
-"""Results of any length, read page by page."""
+"""What jobs have left, read piece by piece."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from forge_schema.model.results import JobTest, MetricLine, SweepPoint
 
-from forge_client.backend import Findings
+from forge_client.backend import Backend, Findings
 
 PAGE = 1000
+
+
+def everything(backend: Backend, job_id: int) -> dict[str, Any]:
+    """Return all that `forge show` says of a job."""
+    return {
+        "job": backend.job(job_id),
+        "metrics": {one.key: one.value for one in backend.findings.last_metrics(job_id)},
+        "result": backend.findings.result(job_id).values,
+        "artifacts": backend.artifacts(job_id),
+        "attempts": backend.attempts(job_id),
+        "events": backend.events(job_id),
+    }
 
 
 def all_tests(

@@ -12,7 +12,7 @@ from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import Sender, packed, requests
-from forge_client.sdk.spec import RepeatedSpec
+from forge_client.sdk.spec import KeptSpec, RepeatedSpec
 
 
 class Plans:
@@ -83,9 +83,10 @@ class Plans:
     def keep_template(
         self,
         name: str,
+        /,
         folder: Path | str | None = None,
         command: Sequence[str] | str | None = None,
-        **spec: Unpack[RepeatedSpec],
+        **spec: Unpack[KeptSpec],
     ) -> Template:
         """Save the fields of a job under a name, for `submit(config=…)`; replace any before.
 

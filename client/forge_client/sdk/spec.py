@@ -96,6 +96,12 @@ class RepeatedSpec(CommonSpec, total=False):
     arguments: Mapping[str, Any] | None
 
 
+class KeptSpec(RepeatedSpec, total=False):
+    """The fields of a saved job config."""
+
+    name: str | None
+
+
 class JobSpec(NamedSpec, RepeatedSpec, total=False):
     """The fields of a job; docs/forge-toml.md explains them."""
 

@@ -236,8 +236,11 @@ def test_waiting_exits_with_the_jobs_own_code_and_passes_its_output_on(
     assert printed == bytes(range(256)).replace(b"\r", b"\n") + b"from here\n"
     assert "failed after 1 attempt: exit code 7" in done.stderr
     assert "packed 1 file" in done.stderr
-    again = forge("submit", project, *options, "--", "python", "-c", "", WORD="")
+    quiet = [*options, "-o", "json"]
+    again = forge("submit", project, *quiet, "--", "python", "-c", "print('seen')", WORD="")
     assert again.returncode == 0
+    assert json.loads(again.stdout)["job"]["state"] == "succeeded"
+    assert "seen" in again.stderr
     assert "already there" in again.stderr
 
 

@@ -96,5 +96,9 @@ def test_the_command_says_who_waits_and_approves_jobs_or_a_sweep(rig: Rig, tmp_p
     assert "depths: 3 approved" in forge("approve", "--sweep", "depths").stderr
     assert "1 approved" in forge("approve", job).stderr
     assert forge("approve").stdout.count("\n") <= 1
-    other = forge("approve", str(rig.submit()), "999")
-    assert (other.returncode, "1 was not waiting for approval" in other.stderr) == (3, True)
+    unasked = rig.submit()
+    other = forge("approve", job, str(unasked), "999")
+    assert other.returncode == 3
+    assert "1 approved" in other.stderr
+    assert f"job {unasked} was not waiting for approval" in other.stderr
+    assert "job 999 does not exist" in other.stderr

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.admin import AwaitingApproval
+from forge_schema.model.quantities import names_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_names import OptionalJobIds
@@ -74,22 +75,38 @@ def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool
 
 
 def _approve(backend: Backend, jobs: list[int]) -> None:
-    counts = {"approved": 0, "unasked": 0, "absent": 0}
+    found: dict[str, list[int]] = {"approved": [], "unasked": [], "absent": []}
+    jobs = list(dict.fromkeys(jobs))
     for at in range(0, len(jobs), PAGE):
-        for name, count in backend.admin.approve(jobs[at : at + PAGE]).items():
-            counts[name] += count
-    if counts["approved"]:
-        narration.say(f"{counts['approved']} approved")
-    if counts["unasked"]:
-        were = "was" if counts["unasked"] == 1 else "were"
-        narration.say(f"{counts['unasked']} {were} not waiting for approval", style="yellow")
-    if absent := counts["absent"]:
+        _sort(backend, jobs[at : at + PAGE], found)
+    if approved := found["approved"]:
+        narration.say(f"{len(approved)} approved")
+    if unasked := found["unasked"]:
+        were = "was" if len(unasked) == 1 else "were"
+        narration.say(f"{_named(unasked)} {were} not waiting for approval", style="yellow")
+    if absent := found["absent"]:
         raise ClientError(
-            f"{absent} of these jobs {'does' if absent == 1 else 'do'} not exist",
+            f"{_named(absent)} {'does' if len(absent) == 1 else 'do'} not exist",
             hint="`forge approve` lists those that wait",
             code="job_unknown",
             exit_code=ExitCode.NOT_FOUND,
         )
+
+
+def _sort(backend: Backend, jobs: list[int], into: dict[str, list[int]]) -> None:
+    """Approve jobs, and sort them by outcome. The queue counts outcomes, so halves tell whose."""
+    counts = backend.admin.approve(jobs)
+    for outcome, count in counts.items():
+        if count == len(jobs):
+            into[outcome] += jobs
+            return
+    half = len(jobs) // 2
+    _sort(backend, jobs[:half], into)
+    _sort(backend, jobs[half:], into)
+
+
+def _named(jobs: list[int]) -> str:
+    return f"job{'s' * (len(jobs) > 1)} {names_text([str(job) for job in jobs])}"
 
 
 def _waiting(backend: Backend, *, owner: str | None) -> Iterator[AwaitingApproval]:

@@ -14,7 +14,7 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
 from forge_client.cli.show.submitted import send
-from forge_client.cli.show.waiting import wait_for
+from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
@@ -72,7 +72,7 @@ def run_handler(
     with connect(settings) as backend:
         (job_id,) = send(backend, settings, project, [request], folder)
         if wait:
-            raise typer.Exit(wait_for(backend, job_id))
+            raise typer.Exit(wait_and_show(backend, job_id, form))
         status = backend.job(job_id)
         narration.say(f"job {job_id} {status.name!r} is {status.word}")
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data

@@ -24,6 +24,7 @@ from forge_client.cli.show.standing import (
     why,
     workers,
 )
+from forge_client.findings import everything
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
@@ -62,22 +63,8 @@ def show(context: typer.Context, job: JobId = LAST, form: FormatOption = Format.
     Without JOB, your newest.
     """
     with backend_of(context) as backend:
-        detail, attempts, events = backend.job(job), backend.attempts(job), backend.events(job)
-        artifacts = backend.artifacts(job)
-        metrics = {one.key: one.value for one in backend.findings.last_metrics(job)}
-        result = backend.findings.result(job).values
-    everything = {
-        "job": detail, "metrics": metrics, "result": result, "artifacts": artifacts,
-        "attempts": attempts, "events": events,
-    }  # fmt: skip
-    hidden = {"step", "total", *(key for key, value in metrics.items() if is_link(value))}
-    left = [
-        ("metrics", inline({k: v for k, v in metrics.items() if k not in hidden})),
-        *((key, value) for key, value in metrics.items() if is_link(value)),
-        ("result", inline(result)),
-        ("artifacts", _artifacts(job, artifacts)),
-    ]
-    output.show_one(everything, form, lambda: _print(detail, left, attempts, events))
+        found = everything(backend, job)
+    output.show_one(found, form, lambda: _print(**found))
 
 
 def source(job: JobDetail) -> str:
@@ -140,11 +127,28 @@ def _configuration(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), inline(value)
 
 
+def _left(
+    job: JobDetail,
+    metrics: Mapping[str, Any],
+    result: Mapping[str, Any] | None,
+    artifacts: Sequence[Artifact],
+) -> list[tuple[str, str]]:
+    """Return what a job has left: what it reported and stored."""
+    links = [(key, value) for key, value in metrics.items() if is_link(value)]
+    hidden = {"step", "total", *dict(links)}
+    return [
+        ("metrics", inline({k: v for k, v in metrics.items() if k not in hidden})),
+        *links,
+        ("result", inline(result)),
+        ("artifacts", _artifacts(job.job_id, artifacts)),
+    ]
+
+
 def _print(
     job: JobDetail,
-    left: Sequence[tuple[str, str]],
     attempts: Sequence[Attempt],
     events: Sequence[Event],
+    **reported: Any,  # noqa: ANN401 - passed on
 ) -> None:
     budgets = (
         counted(job.max_failures, "failure"),
@@ -159,7 +163,7 @@ def _print(
         ("detail", job.detail),
         ("progress", progress(job)),
         ("running for", ran(job.ran_s)),
-        *left,
+        *_left(job, **reported),
         ("workers" if job.nodes > 1 else "worker", workers(job)),
         ("attempt", job.attempt),
         ("checkpoint", f"{duration_text(job.saved_s)} ago" if job.saved_s is not None else ""),

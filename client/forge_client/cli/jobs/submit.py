@@ -25,7 +25,7 @@ from forge_client.cli.show.submitted import (
     tell_left_out,
     tell_nobody,
 )
-from forge_client.cli.show.waiting import wait_for
+from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -146,7 +146,7 @@ def submit(
         tell_job(status)
         tell_nobody(backend, job_id)
         if wait:
-            raise typer.Exit(wait_for(backend, job_id))
+            raise typer.Exit(wait_and_show(backend, job_id, form))
         output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 

@@ -11,8 +11,10 @@ from forge_client.cli.logs.lines import Shaping
 from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import attempt_ending, decisive, ending, what_follows
+from forge_client.cli.show.output import Format
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
+from forge_client.findings import everything
 
 SIGNAL_BASE = 128
 PHASES = {
@@ -54,6 +56,19 @@ def wait_for(
     return exit_code(teller.known) if teller.known else ExitCode.FAILED
 
 
+def wait_and_show(backend: Backend, job_id: int, form: Format) -> int:
+    """Follow a job to its end, and return the exit code for how it ended.
+
+    As JSON, stdout has what `forge show` says of the job then, and stderr its log.
+    """
+    if form is Format.TABLE:
+        return wait_for(backend, job_id)
+    code = wait_for(backend, job_id, teller=Teller(backend, job_id, aside=True))
+    if code != ExitCode.INTERRUPTED:
+        output.show_one(everything(backend, job_id), form, lambda: None)
+    return code
+
+
 def exit_code(status: JobStatus) -> int:
     """Return a job's own exit code, or the one that stands for how it ended."""
     if status.state == "succeeded":
@@ -82,6 +97,7 @@ class Teller:
         shaping: how to transform the output; by default, only ranks are marked.
         phases: whether each phase of an attempt counts as a move.
         part: the part of the output; only its attempt is reported, and the worker of its rank.
+        aside: whether the output goes to stderr too, because stdout is for data.
     """
 
     def __init__(
@@ -92,6 +108,7 @@ class Teller:
         *,
         phases: bool = False,
         part: Part | None = None,
+        aside: bool = False,
     ) -> None:
         self.known: JobDetail | None = None
         self._backend = backend
@@ -103,6 +120,7 @@ class Teller:
         self._attempt = 0
         self._ended = 0
         self._whole_line = True
+        self._to = sys.stderr if aside else sys.stdout
 
     def piece(self, piece: Piece) -> None:
         """Write output."""
@@ -111,7 +129,7 @@ class Teller:
             self._say(f"— {counted(piece.missing, 'byte')} of the log missing here —")
         for data in self._shaping.shaped(piece):
             self._write(data)
-        sys.stdout.buffer.flush()
+        self._to.buffer.flush()
 
     def status(self, status: JobDetail) -> None:
         """Report the job's status if it has changed."""
@@ -131,16 +149,16 @@ class Teller:
         """Write the last lines that do not end with a newline."""
         for data in self._shaping.rest():
             self._write(data)
-        sys.stdout.buffer.flush()
+        self._to.buffer.flush()
 
     def end_line(self) -> None:
         """On a terminal, end the line that the job left open."""
-        if not self._whole_line and sys.stdout.isatty():
-            sys.stdout.write("\n")
+        if not self._whole_line and self._to.isatty():
+            self._to.write("\n")
         self._whole_line = True
 
     def _write(self, data: bytes) -> None:
-        sys.stdout.buffer.write(data)
+        self._to.buffer.write(data)
         self._whole_line = data.endswith(b"\n")
 
     def _does(self, before: JobDetail | None, status: JobDetail) -> None:

@@ -104,10 +104,10 @@ def test_tests_and_handlers_are_jobs(client: Client, project: Path) -> None:
 
 
 def test_a_job_config_is_kept_used_and_removed(client: Client, project: Path) -> None:
-    kept = client.keep_template("big", command="ls", memory="2GiB")
+    kept = client.keep_template("big", command="ls", name="resnet", memory="2GiB")
     assert client.templates() == [kept]
     job = client.submit(project, config="big")
-    assert job.status().spec["resources"]["memory_mb"] == 2048
+    assert (job.status().name, job.status().spec["resources"]["memory_mb"]) == ("resnet", 2048)
     client.remove_template("big")
     assert client.templates() == []
 
