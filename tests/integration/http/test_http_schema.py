@@ -33,6 +33,7 @@ PARTS = 12
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 NOTIFICATION = {"target": "https://hooks.example/", "kind": "slack", "query": "", "ids": []}
 NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
+NOTIFICATION |= {"new_secret": False}  # only a webhook has one
 
 
 def of_coverage(case: AnyCase) -> bool:
