@@ -20,6 +20,7 @@ from sqlalchemy.schema import CreateSchema
 
 from forge_client.errors import ClientError
 from forge_client.project.matrix import Scalar
+from forge_client.search.lease import Lease
 from forge_client.search.named import pruner
 from forge_client.search.plan import Plan, Range
 from forge_client.search.samplers import sampler_of
@@ -36,6 +37,7 @@ class Search:
     def __init__(self, study: optuna.Study, plan: Plan) -> None:
         self.study = study
         self.plan = plan
+        self._lease = Lease(study)
         self._space = _space(plan)
         self._trials: dict[int, Trial] = {}
         study.pruner = pruner(plan)
@@ -85,6 +87,20 @@ class Search:
                 code="sweep_unknown",
             )
         return cls(study, Plan.model_validate(study.user_attrs[PLAN]))
+
+    def hold(self) -> None:
+        """Keep this process the only one that runs the search.
+
+        Raises:
+            ClientError: another process runs it, or the storage does not answer.
+        """
+        with reached():
+            self._lease.hold()
+
+    def release(self) -> None:
+        """Let another process run the search."""
+        with reached():
+            self._lease.release()
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials, as they are stored."""

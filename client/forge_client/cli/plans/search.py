@@ -184,6 +184,7 @@ def _drive(backend: Backend, search: "Search", form: Format) -> None:
     from forge_client.search.driver import Driver, best  # noqa: PLC0415 - Optuna is an extra
 
     sweep = search.plan.sweep
+    search.hold()
     narration.say(f"search {sweep}; if this process ends: `forge sweep resume {sweep}`")
     try:
         Driver(backend, search, narration.say).run()
