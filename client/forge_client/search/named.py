@@ -25,8 +25,11 @@ def sampler(plan: Plan, seed: int | None = None) -> BaseSampler:
     if plan.is_grid:
         options["search_space"] = plan.choices
     known = _parameters(made)
+    if "seed" in known and "seed" in options:
+        # Each trial would have the same one, and so the same point.
+        raise _wrong("--sampler: the seed is an option of its own", f"--seed {options['seed']}")
     if "seed" in known and plan.seed is not None:
-        options.setdefault("seed", plan.seed if _is_sequence(made) else seed)
+        options["seed"] = plan.seed if _is_sequence(made) else seed
     if "constant_liar" in known:
         # Several trials run at once: without it, they would be much alike.
         options.setdefault("constant_liar", True)

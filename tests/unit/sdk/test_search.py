@@ -89,6 +89,7 @@ def test_samplers_and_pruners_are_optunas_by_name_or_the_users_own() -> None:
         ("sampler", "magic", "no such sampler"),
         ("sampler", "no.such:Module", "No module named"),
         ("sampler", "tpe,odd=1", "odd"),
+        ("sampler", "random,seed=3", "an option of its own"),
         ("sampler", "pathlib:Path", "is no BaseSampler"),
         ("pruner", "magic", "no such pruner"),
         ("pruner", "percentile", "percentile"),
