@@ -139,7 +139,7 @@ def _one_first(workerinput: dict[str, Any]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of all test processes of this run."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
@@ -152,9 +152,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_programs(shared: Path) -> None:
+def _shared_programs(run_folder: Path) -> None:
     """Fork our programs from the same processes as the other test processes do."""
-    warm.share(shared)
+    warm.share(run_folder)
 
 
 @pytest.fixture
@@ -164,11 +164,11 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(shared: Path) -> Iterator[postgres.Server]:
+def postgres_server(run_folder: Path) -> Iterator[postgres.Server]:
     """The server of this test process: embedded, or that of $FORGE_TEST_POSTGRES_BIN."""
     chosen = os.environ.get("FORGE_TEST_POSTGRES_BIN")
     binaries = Path(chosen) if chosen else None
-    data = postgres.kept(shared / "postgres.tar", binaries, _make_template)
+    data = postgres.kept(run_folder / "postgres.tar", binaries, _make_template)
     with postgres.running(binaries, data) as server:
         yield server
 

@@ -44,7 +44,7 @@ def browsing(
     from browser.chromium import Browsing  # noqa: PLC0415  as above
 
     # A fifth of the browser's work, so only for a test that has failed already.
-    again: bool = request.config.getoption("lf")
+    again: bool = request.config.getoption("lf", default=False)
     made = Browsing(browser, site, tmp_path, traced=again)
     yield made
     made.close()

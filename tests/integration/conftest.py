@@ -77,11 +77,11 @@ def bucket(moto: str) -> Iterator[Bucket]:
 
 
 @pytest.fixture(scope="session")
-def past(shared: Path) -> Iterator[tuple[str, Past]]:
+def past(run_folder: Path) -> Iterator[tuple[str, Past]]:
     """A database with a past of $FORGE_TEST_ATTEMPTS attempts, 300,000, shared by all."""
     from support.past.shared_past import shared_past  # noqa: PLC0415  most tests have no past
 
     chosen = os.environ.get("FORGE_TEST_POSTGRES_BIN")
     attempts = int(os.environ.get("FORGE_TEST_ATTEMPTS", "300000"))
-    with shared_past(shared, attempts, Path(chosen) if chosen else None) as lent:
+    with shared_past(run_folder, attempts, Path(chosen) if chosen else None) as lent:
         yield lent

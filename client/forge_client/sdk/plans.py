@@ -125,10 +125,11 @@ class Plans:
         events: Sequence[str] | None = None,
         query: str = "",
         everyone: bool = False,
+        new_secret: bool = False,
     ) -> KeptNotification:
-        """Have messages sent about events; a notification of the same name is replaced.
+        """Have messages sent about events; a notification of the same name is changed.
 
-        The secret of a webhook, by which it is signed, cannot be read again.
+        The secret by which a webhook is signed is in the answer only when it is new.
 
         Args:
             name: the notification's name.
@@ -138,6 +139,7 @@ class Plans:
             events: by default `failed`, `stalled` and `approval`.
             query: which jobs, as for `jobs`; all by default.
             everyone: whether to include all owners' jobs, for admins.
+            new_secret: whether a webhook that was there gets a new secret.
 
         Raises:
             ClientError: the target, an event or the query is invalid.
@@ -152,7 +154,9 @@ class Plans:
             )
         ((kind, target),) = given
         wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
-        chosen = {} if events is None else {"events": list(events)}
+        chosen: dict[str, object] = {} if events is None else {"events": list(events)}
+        if new_secret:
+            chosen["new_secret"] = True
         return self.backend.notifications.keep(name, {**wanted, **chosen})
 
     def remove_notification(self, name: str) -> None:

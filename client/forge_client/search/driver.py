@@ -6,6 +6,7 @@ told yet is told.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 from forge_schema.model.job import JobStatus
 from forge_schema.model.results import number_of, value_at
 from forge_schema.model.states import State
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forge_client.backend import Backend
-from forge_client.errors import Outage
+from forge_client.errors import ClientError, Outage
 from forge_client.findings import PAGE
 from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 
@@ -53,23 +55,35 @@ class Driver:
         """Go on until all trials have ended.
 
         Raises:
-            ClientError: a job is refused, or the queue or the storage was away for too long.
+            ClientError: a job is refused, another process runs the search, or the queue or the
+                storage was away for too long.
         """
         outage = Outage()
-        while not (over := outage.ask(self._reached_step)):
-            sleep(UNANSWERED_S if over is None else self._backend.slowest_s)
+        try:
+            while not (over := outage.ask(self._reached_step)):
+                sleep(UNANSWERED_S if over is None else self._backend.slowest_s)
+        finally:
+            with suppress(ClientError):
+                self._search.release()
 
     def _reached_step(self) -> bool:
-        with reached():
-            return self.step()
+        try:
+            with reached():
+                return self.step()
+        except UpdateFinishedTrialError:
+            # Whoever ended it meanwhile may run the search now: the next step asks.
+            return False
 
     def step(self) -> bool:
         """Do all that is due now; return whether the search is over."""
+        self._search.hold()
         trials = self._search.trials()
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
         jobs = {trial.number: self._job(trial) for trial in running}
         states = self._backend.statuses(list(jobs.values())) if jobs else {}
         for trial in running:
+            # Each time: with many trials, a step may take longer than a lease.
+            self._search.hold()
             self._follow(trial, jobs[trial.number], states.get(jobs[trial.number]))
         trials = self._search.trials()
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
@@ -77,6 +91,7 @@ class Driver:
         wanted = 0 if self._spent_out else (self._plan.trials or len(trials) + self._plan.parallel)
         room = min(self._plan.parallel - len(running), wanted - len(trials))
         for _ in range(room):
+            self._search.hold()
             self._submit(self._search.ask())
         return not running and room <= 0
 

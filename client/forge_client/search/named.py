@@ -19,20 +19,17 @@ from forge_client.search.plan import Plan
 SHORT = {"halving": "successivehalving", "none": "nop"}
 
 
-def sampler(plan: Plan, number: int) -> BaseSampler:
-    """Return the sampler that chooses the point of a trial.
-
-    With a seed, each trial has a seed of its own: the point of a trial depends on its number and on
-    earlier trials, and not on how often the search was interrupted.
-    """
+def sampler(plan: Plan, seed: int | None = None) -> BaseSampler:
+    """Return a sampler as the plan names it, with this seed unless the plan's is needed."""
     made, options = _read(plan.sampler, optuna.samplers, "Sampler", "--sampler")
     if plan.is_grid:
         options["search_space"] = plan.choices
     known = _parameters(made)
-    if "seed" in known and plan.seed is not None and "seed" not in options:
-        # A sequence must stay one sequence.
-        one = issubclass(made, optuna.samplers.QMCSampler) if inspect.isclass(made) else False
-        options["seed"] = plan.seed if one else plan.seed + number
+    if "seed" in known and "seed" in options:
+        # Each trial would have the same one, and so the same point.
+        raise _wrong("--sampler: the seed is an option of its own", f"--seed {options['seed']}")
+    if "seed" in known and plan.seed is not None:
+        options["seed"] = plan.seed if _is_sequence(made) else seed
     if "constant_liar" in known:
         # Several trials run at once: without it, they would be much alike.
         options.setdefault("constant_liar", True)
@@ -45,6 +42,21 @@ def pruner(plan: Plan) -> BasePruner:
     made, options = _read(plan.pruner or "none", optuna.pruners, "Pruner", "--pruner")
     found: BasePruner = _made(made, options, "--pruner", BasePruner)
     return found
+
+
+def check_names(plan: Plan) -> None:
+    """Check the names and arguments of the sampler and the pruner.
+
+    Raises:
+        ClientError: Optuna has none of this name, or it takes no such argument.
+    """
+    sampler(plan), pruner(plan)
+
+
+def _is_sequence(made: Any) -> bool:  # noqa: ANN401 - a class or a function
+    """Whether the seed orders all points of a search: a trial takes the one of its number."""
+    ordered = (optuna.samplers.QMCSampler, optuna.samplers.GridSampler)
+    return inspect.isclass(made) and issubclass(made, ordered)
 
 
 def _read(text: str, module: ModuleType, kind: str, option: str) -> tuple[Any, dict[str, Any]]:

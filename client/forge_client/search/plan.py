@@ -63,6 +63,16 @@ class Range(BaseModel):
         """Whether it has only whole numbers."""
         return all(isinstance(one, int) for one in (self.low, self.high, self.step or 1))
 
+    @property
+    def note(self) -> str | None:
+        """What to say of whole numbers: whoever wrote `dropout=0..1` did not mean them."""
+        if not self.whole or self.step:
+            return None
+        return (
+            f"whole numbers {self.low} to {self.high};"
+            f" write {self.low}.0..{self.high}.0 for all between"
+        )
+
 
 class Plan(BaseModel):
     """A search: `spec` is a job without its point, its command with `{name}` for each value.

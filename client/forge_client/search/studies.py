@@ -20,8 +20,10 @@ from sqlalchemy.schema import CreateSchema
 
 from forge_client.errors import ClientError
 from forge_client.project.matrix import Scalar
-from forge_client.search.named import pruner, sampler
+from forge_client.search.lease import Lease
+from forge_client.search.named import pruner
 from forge_client.search.plan import Plan, Range
+from forge_client.search.samplers import sampler_of
 
 # Beside Forge's own tables: both call one of theirs `alembic_version`.
 SCHEMA = "optuna"
@@ -35,11 +37,11 @@ class Search:
     def __init__(self, study: optuna.Study, plan: Plan) -> None:
         self.study = study
         self.plan = plan
-        self._samplers_per_trial = plan.seed is not None or plan.is_grid
+        self._lease = Lease(study)
         self._space = _space(plan)
         self._trials: dict[int, Trial] = {}
         study.pruner = pruner(plan)
-        study.sampler = sampler(plan, 0)
+        study.sampler = sampler_of(plan)
 
     @classmethod
     def begun(cls, storage: BaseStorage, plan: Plan) -> Self:
@@ -48,8 +50,6 @@ class Search:
         Raises:
             ClientError: there is a study of another owner, or the storage does not answer.
         """
-        # What it names is checked before anything is stored.
-        sampler(plan, 0), pruner(plan)
         with reached():
             study = optuna.create_study(
                 study_name=plan.sweep,
@@ -88,13 +88,26 @@ class Search:
             )
         return cls(study, Plan.model_validate(study.user_attrs[PLAN]))
 
+    def hold(self) -> None:
+        """Keep this process the only one that runs the search.
+
+        Raises:
+            ClientError: another process runs it, or the storage does not answer.
+        """
+        with reached():
+            self._lease.hold()
+
+    def release(self) -> None:
+        """Let another process run the search."""
+        with reached():
+            self._lease.release()
+
     def trials(self) -> list[FrozenTrial]:
         """Return all trials, as they are stored."""
         return self.study.get_trials(deepcopy=False)
 
     def ask(self) -> Trial:
         """Begin the next trial."""
-        self._choose_sampler(len(self.trials()))
         trial = self.study.ask()
         self._trials[trial.number] = trial
         return trial
@@ -102,7 +115,6 @@ class Search:
     def trial(self, stored: FrozenTrial) -> Trial:
         """Return a trial that runs, also one that another process began."""
         if stored.number not in self._trials:
-            self._choose_sampler(stored.number)
             self._trials[stored.number] = Trial(self.study, stored._trial_id)  # noqa: SLF001 - as `ask` does
         return self._trials[stored.number]
 
@@ -119,10 +131,6 @@ class Search:
             if "Study.stop" not in str(error):
                 raise
         self._trials.pop(trial.number, None)
-
-    def _choose_sampler(self, number: int) -> None:
-        if self._samplers_per_trial:
-            self.study.sampler = sampler(self.plan, number)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Notifications:
     def keep(
         self, name: str, wanted: NotificationRequest, *, server: str | None
     ) -> KeptNotification:
-        """Store a notification under a name, replacing any before; its webhooks get a new secret.
+        """Store a notification under a name, replacing any before, whose secret stays.
 
         Raises:
             NotificationInvalid: its target or its query cannot be used.
@@ -73,7 +73,7 @@ class Notifications:
         _check_target(wanted)
         _check_query(wanted.query)
         secret = new_secret() if wanted.kind is NotificationKind.WEBHOOK else None
-        self._database.rows(
+        (kept,) = self._database.rows(
             "put_notification",
             again=True,
             **wanted.model_dump(mode="json"),
@@ -83,7 +83,11 @@ class Notifications:
             server=server,
             actor=self._actor,
         )
-        return KeptNotification(notification=self.get(name), secret=secret)
+        return KeptNotification(
+            notification=self.get(name),
+            changed=kept["changed"],
+            secret=secret if kept["has_given_secret"] else None,
+        )
 
     def get(self, name: str) -> Notification:
         """Return a notification.
@@ -221,6 +225,10 @@ def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) ->
 
 
 def _check_target(wanted: NotificationRequest) -> None:
+    if wanted.new_secret and wanted.kind is not NotificationKind.WEBHOOK:
+        raise NotificationInvalid(
+            "only webhooks are signed with a secret", hint="leave out the wish for a new one"
+        )
     if wanted.kind is NotificationKind.EMAIL:
         _check_address(wanted.target)
         return

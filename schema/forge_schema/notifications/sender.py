@@ -24,8 +24,9 @@ TOGETHER = 20
 CLAIM_LASTS = timedelta(minutes=2)
 # Seconds to wait after each failed try; then the delivery has failed, after about 18 hours.
 PAUSES_S = [10, 60, 300, 1800, 7200, 18_000, 36_000]
-# A notification pauses for at most this many of them: five minutes.
-LONGEST_PAUSE = 3
+# Seconds for which a receiver is left alone after a failure; they double up to a minute.
+FIRST_BREAK_S = 10
+LONGEST_BREAK_S = 60
 # A notification with a lot to send makes room for others after so long.
 TURN_S = 20.0
 MOST = 1_000
@@ -62,7 +63,9 @@ class Sender:
             self._sending = {n: one for n, one in self._sending.items() if not one.done()}
             for notification_id in (row["id"] for row in rows):
                 if notification_id not in self._sending:
-                    self._sending[notification_id] = self._pool.submit(self._turn, notification_id)
+                    self._sending[notification_id] = self._pool.submit(
+                        self._send_due, notification_id
+                    )
                     begun += 1
         return begun
 
@@ -77,12 +80,12 @@ class Sender:
         self._ending.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _turn(self, notification_id: int) -> None:
+    def _send_due(self, notification_id: int) -> None:
         """Send what is due of one notification, until a failure or the end of its turn."""
         until = self._clock() + TURN_S
         try:
             while not self._ending.is_set() and self._clock() < until:
-                if not self._one(notification_id):
+                if not self._send_next(notification_id):
                     break
         except ForgeError as error:
             # The database is away: what was claimed is due again later.
@@ -90,8 +93,8 @@ class Sender:
         except Exception:
             log.exception("notification_failed")
 
-    def _one(self, notification_id: int) -> bool:
-        """Send what belongs together; tell whether there may be more."""
+    def _send_next(self, notification_id: int) -> bool:
+        """Claim and send the next message, or those that go together; tell whether to go on."""
         rows = self._database.rows(
             "claim_deliveries",
             notification_id=notification_id,
@@ -100,7 +103,7 @@ class Sender:
         )
         if not rows:
             return False
-        failed = _tried(rows)
+        failed = _failure_of(rows)
         self._settle(rows, failed)
         return failed is None
 
@@ -115,19 +118,20 @@ class Sender:
             error=failed.message if failed else None,
             least_s=failed.least_s if failed else 0,
             pauses=PAUSES_S,
-            longest=LONGEST_PAUSE,
+            first_s=FIRST_BREAK_S,
+            longest_s=LONGEST_BREAK_S,
         )
 
 
-def _tried(rows: list[Row]) -> NotSent | None:
+def _failure_of(rows: list[Row]) -> NotSent | None:
     try:
-        _send(rows)
+        _deliver(rows)
     except NotSent as error:
         return error
     return None
 
 
-def _send(rows: list[Row]) -> None:
+def _deliver(rows: list[Row]) -> None:
     first, messages = rows[0], [row["message"] for row in rows]
     match first["kind"]:
         case NotificationKind.EMAIL:

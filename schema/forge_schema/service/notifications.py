@@ -50,7 +50,7 @@ class Notifying(Verbs):
         server: str | None = None,
         owner: str | None = None,
     ) -> KeptNotification:
-        """Store a notification under a name, replacing any before.
+        """Store a notification under a name, replacing any before, whose secret stays.
 
         Args:
             name: its name.

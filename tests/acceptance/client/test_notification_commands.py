@@ -53,6 +53,9 @@ def test_a_notification_from_its_first_day_to_its_last(ann: Command) -> None:
         done = ann(NOTE, "add", "ops", "--webhook", hook.url, "--on", "failed", "-q", "name:train*")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("whsec_")
+        done = ann(NOTE, "add", "ops", "--webhook", hook.url, "-q", "name:train*")
+        assert done.stdout == "ops\n"
+        assert "notification ops changed" in done.stderr
         refused = ann(NOTE, "test", "ops")
         told(refused, 1, "has no public address", "forge notification deliveries")
         listed = ann(NOTE, "list").stdout

@@ -31,8 +31,14 @@ PARTS = 12
 
 # A schema cannot say which there are.
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
-NOTIFICATION = {"target": "https://hooks.example/", "kind": "slack", "query": "", "ids": []}
+NOTIFICATION: dict[str, Any] = {
+    "target": "https://hooks.example/",
+    "kind": "slack",
+    "query": "",
+    "ids": [],
+}
 NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
+NOTIFICATION |= {"new_secret": False}  # only a webhook has one
 
 
 def of_coverage(case: AnyCase) -> bool:

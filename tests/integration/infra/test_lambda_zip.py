@@ -38,9 +38,9 @@ Start: TypeAlias = "Callable[[str], AbstractContextManager[RuntimeApi]]"
 
 
 @pytest.fixture(scope="session")
-def code(shared: Path) -> Path:
+def code(run_folder: Path) -> Path:
     """The unpacked zip."""
-    return lambda_zip.unpacked(shared)
+    return lambda_zip.unpacked(run_folder)
 
 
 def contents(archive: ZipFile) -> dict[str, tuple[object, ...]]:
@@ -51,32 +51,32 @@ def contents(archive: ZipFile) -> dict[str, tuple[object, ...]]:
     }
 
 
-def test_the_same_tree_gives_the_same_bytes(code: Path, shared: Path, tmp_path: Path) -> None:
+def test_the_same_tree_gives_the_same_bytes(code: Path, run_folder: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     said = lambda_zip.build_a_part(again, TMPDIR=str(elsewhere), PYTHONHASHSEED="7")
     assert code.is_dir()
     assert re.search(r"again\.zip: \d+\.\d MB, \d+\.\d MB unpacked", said)
-    with ZipFile(shared / "lambda.zip") as whole, ZipFile(again) as part:
+    with ZipFile(run_folder / "lambda.zip") as whole, ZipFile(again) as part:
         first, second = contents(whole), contents(part)
     packages = {name.partition("/")[0] for name in second}
     assert packages > {"forge_functions", "forge_schema", "jinja2"}
     assert list(second.items()) == [one for one in first.items() if one[0] in second]
 
 
-def test_lambda_takes_it(code: Path, shared: Path) -> None:
-    assert (shared / "lambda.zip").stat().st_size < LARGEST_ZIP
+def test_lambda_takes_it(code: Path, run_folder: Path) -> None:
+    assert (run_folder / "lambda.zip").stat().st_size < LARGEST_ZIP
     files = [path for path in code.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < LARGEST_TREE
 
 
-def test_it_holds_nothing_but_what_runs(code: Path, shared: Path) -> None:
+def test_it_holds_nothing_but_what_runs(code: Path, run_folder: Path) -> None:
     assert not (code / "forge_worker").exists()
     assert not (code / "forge_client").exists()
     assert not [path for path in code.rglob("*") if path.name in {"tests", "RECORD"}]
     machine = str(lambda_zip.ROOT).encode()
-    with ZipFile(shared / "lambda.zip") as archive:
+    with ZipFile(run_folder / "lambda.zip") as archive:
         for entry in archive.infolist():
             assert machine not in archive.read(entry), f"{entry.filename} names this machine"
             assert entry.external_attr >> 16 & 0o444 == 0o444, "another user runs it"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.cli.plans.notifications import _settled
+from forge_client.cli.plans.notifications import _next, _settled, _why_untold
+from forge_schema.model.notifications import Delivery
 from forge_schema.notifications.sender import PAUSES_S, Sender
 from forge_schema.sweeper.sweeper import Sweeper
 from support.client.reaching import WAYS, reaching
@@ -30,12 +32,19 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
     with receiver() as hook:
         kept = client.add_notification("a/b c", webhook=hook.url, query="name:x", events=["failed"])
         assert (kept.secret or "").startswith("whsec_")
+        same: dict[str, Any] = {"webhook": hook.url, "query": "name:x", "events": ["failed"]}
+        assert client.add_notification("a/b c", **same, new_secret=True).secret != kept.secret
+        changed = client.add_notification("a/b c", **same)
+        assert (changed.changed, changed.secret) == (True, None)
         assert client.set_notifier({"private": True}).private
         assert client.notifier().private
         sender = Sender(rig.database, threads=1)
         sweeper = Sweeper(rig.tick, period_s=10, sender=sender)
         hook.answers += [500] * (len(PAUSES_S) + 1)
         sent = client.test_notification("a/b c")
+        assert "the sweeper has not come to it" in _why_untold(client.backend, sent)
+        rig.rows("UPDATE sweeper SET ticked_at = NULL")
+        assert "no sweeper is running" in _why_untold(client.backend, sent)
         # One that only watches sends nothing.
         sweeper.send()
         sender.wait()
@@ -75,3 +84,12 @@ def test_what_is_wrong_is_said(client: Client) -> None:
         with pytest.raises(ClientError) as refused:
             act()
         assert (refused.value.code, refused.value.exit_code) == (code, exit_code)
+
+
+def test_a_message_that_is_overdue_is_tried_now() -> None:
+    moment = datetime.now(UTC)
+    said = {"id": "1", "notification": "n", "owner": "ann", "event": "test", "at": moment}
+    one = Delivery.model_validate({**said, "state": "waiting", "tries": 0})
+    assert _next(one.model_copy(update={"next_at": moment})) == "now"
+    assert _next(one.model_copy(update={"next_at": moment + timedelta(days=2)})).startswith("in ")
+    assert _next(one) == ""

@@ -194,8 +194,13 @@ def test_secrets_are_shown_once(rig: Rig) -> None:
     ann = caller(rig)
     kept = ann.keep("n", HOOK)
     assert (kept.secret or "").startswith("whsec_")
-    again = ann.keep("n", HOOK)
-    assert again.secret != kept.secret
+    # Another choice of events must not break the receiver.
+    changed = ann.keep("n", {**HOOK, "events": ["succeeded"]})
+    assert (kept.changed, changed.changed, changed.secret) == (False, True, None)
+    assert rig.row("SELECT secret FROM notification") == {"secret": kept.secret}
+    again = ann.keep("n", {**HOOK, "new_secret": True})
+    assert again.secret not in {kept.secret, None}
+    assert rig.row("SELECT secret FROM notification") == {"secret": again.secret}
     (listed,) = ann.listed()
     assert listed.target == "https://hooks.example/…"
     events = rig.rows("SELECT detail FROM event WHERE action LIKE 'notif%%'")
@@ -216,6 +221,7 @@ def test_secrets_are_shown_once(rig: Rig) -> None:
         (NotificationInvalid, {"target": "https://hooks.example:99999/"}),
         (NotificationInvalid, {"kind": "email", "target": "ann"}),
         (NotificationInvalid, {"kind": "email", "target": "a@b.c\r\nBcc: d@e.f"}),
+        (NotificationInvalid, {"kind": "slack", "new_secret": True}),
         (NotificationInvalid, {"query": "state:failed"}),
         (NotificationInvalid, {"query": "since:1d"}),
         (FilterInvalid, {"query": "nam:x"}),

@@ -6,6 +6,7 @@ import base64
 import hmac
 import socket
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from forge_schema.model.states import Reason, Role
 from forge_schema.notifications import sender as sending
 from forge_schema.notifications import webhook
 from forge_schema.notifications.rules import DeliveryUnknown
-from forge_schema.notifications.sender import PAUSES_S, Sender
+from forge_schema.notifications.sender import FIRST_BREAK_S, PAUSES_S, Sender
 from forge_schema.service.caller import Caller
 from forge_schema.service.notifications import Notifying
 from support.notifications.receivers import mail_server, receiver
@@ -112,11 +113,15 @@ def test_a_receiver_that_fails_and_recovers_hears_of_it_once_more(
     assert send(sender) == 0
     (kept,) = ann.listed()
     assert (kept.waiting, kept.error) == (2, "the receiver answered 500")
-    assert kept.paused_until is not None
-    for pause in PAUSES_S[:2]:
-        rig.clock.advance(pause)
-        send(sender)
-    rig.clock.advance(PAUSES_S[1])
+    # Nobody is promised an earlier try than there will be.
+    assert [one.next_at for one in ann.deliveries()] == [kept.paused_until] * 2
+    rig.clock.advance(FIRST_BREAK_S)
+    send(sender)
+    # One message at a time tries it, and the break grows with its failures, up to a minute.
+    assert [one.tries for one in ann.deliveries()] == [1, 1]
+    rig.clock.advance(2 * FIRST_BREAK_S - 1)
+    assert send(sender) == 0
+    rig.clock.advance(1)
     send(sender)
     assert states(ann) == ["sent", "sent"]
     assert ann.listed()[0].error is None
@@ -261,11 +266,16 @@ def test_two_senders_send_nothing_twice(
     assert len(hook.calls) == len({*hook.ids}) == 20
 
 
-def test_a_claim_passes_by_what_another_one_holds(rig: Rig, ann: Notifying, hook: Receiver) -> None:
+def test_a_claim_passes_by_what_another_one_holds_or_a_pause(
+    rig: Rig, ann: Notifying, hook: Receiver
+) -> None:
     keep(ann, hook)
     failed_job(rig)
     rig.tick.run()
     params: dict[str, Any] = {"notification_id": 1, "together": 9, "lasts": sending.CLAIM_LASTS}
+    rig.rows("UPDATE notification SET paused_until = forge_now() + interval '1 minute'")
+    assert rig.database.rows("claim_deliveries", **params) == []
+    rig.rows("UPDATE notification SET paused_until = NULL")
     with rig.database.transaction() as connection:
         connection.execute("SELECT FROM delivery FOR UPDATE")
         assert rig.database.rows("claim_deliveries", **params) == []
@@ -325,11 +335,36 @@ def test_a_test_is_sent_at_once_even_to_one_that_pauses(
     failed_job(rig)
     rig.tick.run()
     send(sender)
+    failed_job(rig)
+    rig.tick.run()
+    hook.answers.append(503)
     made = ann.test("ops")
     assert (made.state, made.event, made.job_id) == ("waiting", "test", None)
+    assert made.next_at == made.at
     send(sender)
-    assert ann.delivery(made.id).state == "sent"
+    assert ann.delivery(made.id).error == "the receiver answered 503"
+    # It goes before what waits, which stays where it is.
+    assert send(sender) == 0
     assert hook.types == ["job.failed", "test"]
+    again = ann.test("ops")
+    send(sender)
+    assert ann.delivery(again.id).state == "sent"
+    assert hook.types == ["job.failed", "test", "test", "job.failed"]
+
+
+def test_a_receiver_rests_for_a_minute_at_most_however_many_messages_fail(
+    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+) -> None:
+    keep(ann, hook)
+    for _ in range(6):
+        failed_job(rig)
+    rig.tick.run()
+    hook.answers += [500] * 6
+    for tries, rest in enumerate((10, 20, 40, 60, 60, 60), 1):
+        send(sender)
+        assert len(hook.calls) == tries
+        assert ann.listed()[0].paused_until == rig.clock.now + timedelta(seconds=rest)
+        rig.clock.advance(rest)
 
 
 def test_a_private_address_is_reached_only_if_an_admin_allows_it(

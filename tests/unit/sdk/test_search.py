@@ -10,6 +10,9 @@ from forge_client.errors import ClientError
 from forge_client.project.matrix import from_options
 from forge_client.search.named import pruner, sampler
 from forge_client.search.plan import Plan, Range, choices, ranges
+from forge_client.search.studies import Search
+from optuna.storages import InMemoryStorage
+from optuna.trial import TrialState
 
 
 def plan(**changes: Any) -> Plan:  # noqa: ANN401  fields of all types
@@ -22,6 +25,10 @@ def test_a_range_is_whole_if_all_its_numbers_are() -> None:
     found = ranges(["lr=1e-4..1e-1,log", "n=1..8", "k=2..16,step=2", "f=0..1.0"])
     assert found["lr"] == Range(low=1e-4, high=0.1, log=True)
     assert [name for name, span in found.items() if span.whole] == ["n", "k"]
+    # Whoever names a step means whole numbers; `dropout=0..1` may be a slip.
+    assert {name: span.note for name, span in found.items() if span.note} == {
+        "n": "whole numbers 1 to 8; write 1.0..8.0 for all between"
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,7 @@ def test_samplers_and_pruners_are_optunas_by_name_or_the_users_own() -> None:
         ("sampler", "magic", "no such sampler"),
         ("sampler", "no.such:Module", "No module named"),
         ("sampler", "tpe,odd=1", "odd"),
+        ("sampler", "random,seed=3", "an option of its own"),
         ("sampler", "pathlib:Path", "is no BaseSampler"),
         ("pruner", "magic", "no such pruner"),
         ("pruner", "percentile", "percentile"),
@@ -92,3 +100,45 @@ def test_a_wrong_name_or_argument_is_refused(option: str, text: str, said: str) 
     with pytest.raises(ClientError, match=said) as refused:
         made_by[option](plan(**{option: text}))
     assert refused.value.hint
+
+
+BETWEEN = {"ranges": ranges(["x=0.0..1.0"])}
+
+
+def points(storage: InMemoryStorage, count: int, **changes: Any) -> list[Any]:  # noqa: ANN401  as above
+    """Return the points of trials whose search goes on in a new process before each of them."""
+    found = []
+    for _ in range(count):
+        search = Search.begun(storage, plan(**{**BETWEEN, **changes}))
+        trial = search.ask()
+        found.append(search.point(trial)["x"])
+        search.tell(trial, TrialState.COMPLETE, 1.0)
+    return found
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_searches_with_neighbouring_seeds_have_no_points_in_common(sampler: str) -> None:
+    found = [points(InMemoryStorage(), 5, sampler=sampler, seed=seed) for seed in (7, 8, 7)]
+    assert not {*found[0]} & {*found[1]}
+    assert len({*found[0]}) == 5
+    assert found[0] == found[2]
+
+
+def test_a_grid_with_a_seed_has_each_point_once() -> None:
+    values = [*range(8)]
+    changes = {"sampler": "grid", "seed": 3, "ranges": {}, "choices": {"x": values}}
+    assert sorted(points(InMemoryStorage(), 8, **changes)) == values
+
+
+def test_the_seed_of_a_trial_is_of_the_number_that_it_got(monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = points(InMemoryStorage(), 2, sampler="random", seed=7)
+    storage = InMemoryStorage()
+    search = Search.begun(storage, plan(sampler="random", seed=7, **BETWEEN))
+    create = storage.create_new_trial
+
+    def after_another(study: int, template: None = None) -> int:
+        create(study)
+        return create(study, template)
+
+    monkeypatch.setattr(storage, "create_new_trial", after_another)
+    assert search.point(search.ask()) == {"x": undisturbed[1]}

@@ -1,6 +1,7 @@
 """`forge notification`: messages about events, to people and programs."""
 
 import time
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -35,7 +36,14 @@ LOOK_S = 0.5
 
 def _state(one: Notification) -> str:
     waiting = f"{one.waiting} waiting" if one.waiting else ""
-    return ", ".join(filter(None, (waiting, f"{one.failed} failed" if one.failed else "")))
+    failed = f"{one.failed} failed" if one.failed else ""
+    paused = f"next try {ago(one.paused_until)}" if one.waiting and one.paused_until else ""
+    return ", ".join(filter(None, (waiting, paused, failed)))
+
+
+def _next(one: Delivery) -> str:
+    overdue = one.next_at is not None and one.next_at <= datetime.now(UTC)
+    return "now" if overdue else ago(one.next_at)
 
 
 COLUMNS: list[Column] = [
@@ -56,7 +64,7 @@ DELIVERIES: list[Column] = [
     ("AT", lambda d: ago(d.at)),
     ("STATE", lambda d: d.state),
     ("TRIES", lambda d: d.tries),
-    ("NEXT", lambda d: ago(d.next_at)),
+    ("NEXT", _next),
     ("ERROR", lambda d: d.error),
 ]
 
@@ -81,11 +89,14 @@ def add(
     everyone: Annotated[
         bool, typer.Option("--everyone", help="Include all owners' jobs; for admins.")
     ] = False,
+    new_secret: Annotated[
+        bool, typer.Option("--new-secret", help="Make a new secret for a webhook that has one.")
+    ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Have messages sent about events. A notification of the same name is replaced.
+    """Have messages sent about events. A notification of the same name is changed.
 
-    The secret that signs webhooks is shown once.
+    The secret that signs webhooks is shown once; a change keeps it.
     """
     targets = {"webhook": webhook, "slack": slack, "email": email}
     given = {kind: target for kind, target in targets.items() if target is not None}
@@ -93,10 +104,15 @@ def add(
         raise typer.BadParameter("give exactly one of --webhook, --slack and --email")
     ((kind, target),) = given.items()
     wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
-    chosen = {"events": [event.value for event in on]} if on else {}
+    chosen: dict[str, object] = {"events": [event.value for event in on]} if on else {}
+    if new_secret:
+        chosen["new_secret"] = True
     with backend_of(context) as backend:
         kept = backend.notifications.keep(name, {**wanted, **chosen})
-    narration.say(f"notification {name} kept; `forge notification test {name}` tries it")
+    done = "changed" if kept.changed else "kept"
+    narration.say(f"notification {name} {done}; `forge notification test {name}` tries it")
+    if kept.changed and kind == "webhook" and not kept.secret:
+        narration.say("its secret is still the same; --new-secret makes another", "dim")
     if kept.secret:
         narration.say("save the secret now: it cannot be shown again", "dim")
     output.show_one(kept, form, lambda: print(kept.secret or name))  # noqa: T201 - the data
@@ -127,13 +143,13 @@ def send_a_test(
     """Send a message now, and say how it went."""
     with backend_of(context) as backend:
         sent = _settled(backend, backend.notifications.test(name), wait)
-    if sent.state != DeliveryState.SENT:
-        raise ClientError(
-            f"the message has not been sent: {sent.error or 'no sweeper took it so far'}",
-            hint="it is tried again; `forge notification deliveries` shows how it goes",
-            code="not_sent",
-            exit_code=ExitCode.FAILED,
-        )
+        if sent.state != DeliveryState.SENT:
+            raise ClientError(
+                f"the message has not been sent: {sent.error or _why_untold(backend, sent)}",
+                hint="it stays in line; `forge notification deliveries` shows how it goes",
+                code="not_sent",
+                exit_code=ExitCode.FAILED,
+            )
     narration.say(f"notification {name}: sent")
     output.show_one(sent, form, lambda: print(sent.id))  # noqa: T201 - the data
 
@@ -212,3 +228,12 @@ def _settled(backend: Backend, sent: Delivery, wait_s: float) -> Delivery:
         time.sleep(LOOK_S)
         sent = backend.notifications.delivery(sent.id)
     return sent
+
+
+def _why_untold(backend: Backend, sent: Delivery) -> str:
+    """Return why a delivery has no error yet."""
+    if sent.tries:
+        return "the receiver has not answered yet"
+    if backend.overview().sweeper.healthy:
+        return "the sweeper has not come to it yet"
+    return "no sweeper is running; start forge-sweeper"

@@ -129,13 +129,18 @@ def run(
             gpu_hours=budget_gpu_hours,
             cost=budget_cost,
         ).checked()
+
+        from forge_client.search.named import check_names  # noqa: PLC0415 - Optuna is an extra
+        from forge_client.search.studies import Search  # noqa: PLC0415 - as above
+
+        check_names(plan)
+        for parameter, numbers in plan.ranges.items():
+            if numbers.note:
+                narration.say(f"{parameter}: {numbers.note}")
         kept = _storage(settings, storage)
         base = base.model_copy(update={"idempotency_key": None})
         (spec,) = uploaded(backend, settings, project, [base], folder)
         plan = plan.model_copy(update={"spec": spec})
-
-        from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
-
         _drive(backend, Search.begun(kept, plan), form)
 
 
@@ -179,6 +184,7 @@ def _drive(backend: Backend, search: "Search", form: Format) -> None:
     from forge_client.search.driver import Driver, best  # noqa: PLC0415 - Optuna is an extra
 
     sweep = search.plan.sweep
+    search.hold()
     narration.say(f"search {sweep}; if this process ends: `forge sweep resume {sweep}`")
     try:
         Driver(backend, search, narration.say).run()

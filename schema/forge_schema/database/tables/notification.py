@@ -15,7 +15,7 @@ class Notification(SQLModel, table=True):
     """Whom to tell of which events, and about which jobs.
 
     `target` and `secret` are never shown again. `server` is where the dashboard is, for links.
-    After `failures` tries in a row that failed, none is made before `paused_until`.
+    After `failures` tries in a row that failed, none but a test is made before `paused_until`.
     """
 
     __table_args__ = (
@@ -43,7 +43,7 @@ class Delivery(SQLModel, table=True):
     """One message of a notification: `new` until it is known whether its query chooses the job.
 
     `facts` is what was known of the event, `message` what is sent, the same at each try. A claimed
-    one is due again at `next_at`, in case its sender dies.
+    one is due again at `next_at`, in case its sender dies. A new test's is `-infinity`.
     """
 
     __table_args__ = (

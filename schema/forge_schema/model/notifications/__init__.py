@@ -48,6 +48,7 @@ class NotificationRequest(KnownFields):
 
     `target` is the URL of a webhook, or the address of an e-mail. `query` chooses jobs as
     `forge ps` does; without one, all jobs are told of. `everyone` includes those of all owners.
+    A notification that is there already keeps the secret of its webhooks without `new_secret`.
     """
 
     kind: NotificationKind
@@ -55,6 +56,7 @@ class NotificationRequest(KnownFields):
     events: list[Occasion] = Field(default_factory=lambda: list(TROUBLE), min_length=1)
     query: Annotated[Text, Field(max_length=1000)] = ""
     everyone: Flag = False
+    new_secret: Flag = False
 
 
 class Notification(Record):
@@ -79,14 +81,21 @@ class Notification(Record):
 
 
 class KeptNotification(Record):
-    """A notification that was just stored, and what its webhooks are signed with: shown once."""
+    """A notification that was just stored; `changed` if there was one of its name.
+
+    `secret` is what its webhooks are signed with, if that is new: it is shown once.
+    """
 
     notification: Notification
+    changed: bool = False
     secret: str | None = None
 
 
 class Delivery(Record):
-    """One message of a notification. Receivers know a repetition by its `id`."""
+    """One message of a notification. Receivers know a repetition by its `id`.
+
+    A waiting one is tried again at `next_at`, when its own pause and its receiver's are over.
+    """
 
     id: str
     notification: str

@@ -2,13 +2,17 @@
 -- again after `lasts`, should their sender die.
 -- Locks, none of which it waits for: delivery.
 WITH due AS MATERIALIZED (
-    SELECT id FROM delivery
-    WHERE notification_id = %(notification_id)s AND state = 'waiting' AND next_at <= forge_now()
-    ORDER BY next_at
+    SELECT delivery.id
+    FROM delivery
+    JOIN notification AS n ON n.id = delivery.notification_id
+    WHERE delivery.notification_id = %(notification_id)s AND delivery.state = 'waiting'
+        AND delivery.next_at <= forge_now()
+        AND forge_next_try(delivery.next_at, n.paused_until) <= forge_now()
+    ORDER BY delivery.next_at
     LIMIT CASE (SELECT kind FROM notification WHERE id = %(notification_id)s)
         WHEN 'webhook' THEN 1 ELSE %(together)s
     END
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE OF delivery SKIP LOCKED
 ),
 taken AS (
     UPDATE delivery SET tries = tries + 1, next_at = forge_now() + %(lasts)s::interval

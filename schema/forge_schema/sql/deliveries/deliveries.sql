@@ -4,7 +4,9 @@ SELECT
     CASE WHEN delivery.event NOT IN ('test', 'worker_offline') THEN subject END AS job_id,
     CASE WHEN delivery.event = 'worker_offline' THEN subject END AS worker_id,
     delivery.at, delivery.state, delivery.tries,
-    CASE WHEN delivery.state = 'waiting' THEN delivery.next_at END AS next_at,
+    CASE WHEN delivery.state = 'waiting' THEN
+        greatest(delivery.at, forge_next_try(delivery.next_at, n.paused_until))
+    END AS next_at,
     delivery.settled_at, delivery.error
 FROM delivery
 JOIN notification AS n ON n.id = delivery.notification_id

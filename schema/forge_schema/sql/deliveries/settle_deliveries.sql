@@ -1,7 +1,8 @@
 -- Records how a try to send deliveries ended: without an error they are sent. Otherwise they are
--- tried again after a pause that grows with their tries, until these are used up; and the
--- notification pauses too, so that a receiver that is down costs one try at a time. A try that took so long
--- that another one has begun says nothing about that one, unless it succeeded.
+-- tried again after a pause that grows with their tries, until these are used up. The notification
+-- has a short pause too, which doubles with each failure in a row, so that a receiver that is down
+-- is not asked by every message at once. A try that took so long that another one has begun says
+-- nothing about that one, unless it succeeded.
 -- Locks: delivery, then notification.
 WITH tried AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tries)s::smallint[]) AS one (id, tries)
@@ -32,7 +33,7 @@ UPDATE notification SET
     paused_until = CASE WHEN %(error)s::text IS NOT NULL THEN
         forge_now() + make_interval(
             secs => greatest(
-                (%(pauses)s::integer[])[least(failures + 1, %(longest)s)], %(least_s)s
+                least(%(first_s)s * 2 ^ failures, %(longest_s)s), %(least_s)s
             )
         )
     END

@@ -1,6 +1,10 @@
 -- Stores an owner's notification under a name. It replaces any previous one, with a fresh start:
--- no pause, and no events from before.
-WITH kept AS (
+-- no pause, and no events from before; but its secret stays, so that its receiver goes on, unless a
+-- new one is wanted. Says whether there was one, and whether the given secret is now its own.
+WITH former AS (
+    SELECT FROM notification WHERE owner = %(owner)s AND name = %(name)s
+),
+kept AS (
     INSERT INTO notification (
         owner, name, kind, target, secret, events, query, everyone, server, created_at
     )
@@ -11,7 +15,10 @@ WITH kept AS (
     ON CONFLICT (owner, name) DO UPDATE SET
         kind = excluded.kind,
         target = excluded.target,
-        secret = excluded.secret,
+        secret = CASE
+            WHEN excluded.kind <> 'webhook' OR %(new_secret)s THEN excluded.secret
+            ELSE coalesce(notification.secret, excluded.secret)
+        END,
         events = excluded.events,
         query = excluded.query,
         everyone = excluded.everyone,
@@ -20,10 +27,13 @@ WITH kept AS (
         failures = 0,
         paused_until = NULL,
         error = NULL
-    RETURNING owner, name, kind, events, everyone
+    RETURNING owner, name, kind, events, everyone, secret
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)
-    SELECT forge_now(), %(actor)s, 'notification_kept', to_jsonb(kept) FROM kept
+    SELECT forge_now(), %(actor)s, 'notification_kept', to_jsonb(kept) - 'secret' FROM kept
 )
-SELECT name FROM kept
+SELECT
+    EXISTS (SELECT FROM former) AS changed,
+    coalesce(secret = %(secret)s, false) AS has_given_secret
+FROM kept

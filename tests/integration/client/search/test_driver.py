@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass, field
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.search.driver import Driver, best
+from forge_client.search.lease import DRIVER, LAPSES_AFTER_S, RENEWED_AFTER_S, Lease
 from forge_client.search.plan import Plan, Range
 from forge_client.search.studies import Search, beside_the_queue, opened
 from forge_schema.model.attempt_records import MetricLine
@@ -176,6 +181,7 @@ def test_a_driver_that_dies_at_any_call_loses_no_trial_and_repeats_none(
                 jobs.work()
         assert backend.deaths == 0
         assert ended(search) == ended(undisturbed)
+        assert len({params["x"] for params, *_ in ended(search)}) == TRIALS
         assert len(jobs.begun) == len(set(jobs.begun)) == len(search.trials())
         assert best(search) | {"job_id": 0} == best(undisturbed) | {"job_id": 0}  # type: ignore[operator]
 
@@ -220,6 +226,59 @@ def test_a_budget_ends_a_search(
         assert all("budget of" in trial.user_attrs["forge_stopped"] for trial in stopped)
         assert not jobs.running
         assert steps >= 4
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+def test_a_search_has_one_process_until_it_ends_or_falls_silent(
+    rig: Rig, url: str, where: str
+) -> None:
+    storage = opened(url) if where == "file" else beside_the_queue(rig.url)
+    study, now = Search.begun(storage, plan()).study, [1000.0]
+    first, second, third = (Lease(study, process, lambda: now[0]) for process in "abc")
+    first.hold()
+    now[0] += RENEWED_AFTER_S
+    first.hold()
+    now[0] += LAPSES_AFTER_S - 1
+    with pytest.raises(ClientError, match=f"process {os.getpid()} on .* since 1970-01-01") as told:
+        second.hold()
+    assert told.value.exit_code == ExitCode.CONFLICT
+    second.release()
+    now[0] += 1
+    second.hold()
+    with pytest.raises(ClientError, match="has been running the search 's'"):
+        first.hold()
+    second.release()
+    third.hold()
+    # Killed on this machine: nobody needs to wait.
+    study.set_user_attr(DRIVER, {**study.user_attrs[DRIVER], "pid": 2**30})
+    first.hold()
+    storage.engine.dispose()
+
+
+def test_a_driver_stops_once_another_process_has_its_search(
+    rig: Rig, tmp_path: Path, storage: BaseStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(rig)
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, plan())
+        backend = client.backend
+        statuses = backend.statuses
+
+        def meanwhile(ids: list[int]) -> Any:  # noqa: ANN401  as above
+            jobs.work()
+            study = Search.known(storage, "s").study
+            if study.trials[0].state == TrialState.RUNNING:
+                # As a process does that was frozen since before the driver began.
+                study.tell(0, state=TrialState.FAIL)
+            else:
+                Lease(study, "other", lambda: time() + LAPSES_AFTER_S).hold()
+            return statuses(ids)
+
+        monkeypatch.setattr(backend, "statuses", meanwhile)
+        monkeypatch.setattr("forge_client.search.driver.sleep", lambda _: None)
+        with pytest.raises(ClientError, match="has been running the search"):
+            Driver(backend, search, print).run()
+        assert search.study.user_attrs[DRIVER]["process"] == "other"
 
 
 def test_optuna_reads_a_study_beside_the_queue(rig: Rig, tmp_path: Path) -> None:

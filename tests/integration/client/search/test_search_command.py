@@ -62,11 +62,23 @@ def test_a_search_killed_in_the_middle_goes_on_where_it_was(process: Bed, tmp_pa
     assert {job["experiment"] for job in jobs} == {"project"}
 
 
-def test_a_search_belongs_to_the_experiment_that_was_asked_for(rig: Rig, tmp_path: Path) -> None:
-    store = (tmp_path / "store").as_uri()
-    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store)
+def test_a_second_process_is_told_of_the_first_and_a_wrong_name_uploads_nothing(
+    rig: Rig, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=store.as_uri())
     (forge.cwd / "train.py").write_text(TRAIN)
     ask = ("sweep", "run", "--metric", "loss", "--range", "x=1..9", "--trials", "1")
-    with forge.started(*ask, "--experiment", "resnet", "--no-install", "--", "true", "{x}"):
-        (job,) = eventually(lambda: rig.rows("SELECT experiment FROM job"))
+    rest = ("--experiment", "resnet", "--no-install", "--", "true", "{x}")
+    wrong = forge(*ask, "--pruner", "median,odd=1", *rest)
+    assert "odd" in wrong.stderr
+    assert wrong.returncode == 2
+    assert not list(store.rglob("*"))
+    with forge.started(*ask, *rest) as first:
+        (job,) = eventually(lambda: rig.rows("SELECT experiment, sweep FROM job"))
+        second = forge("sweep", "resume", job["sweep"])
+        assert second.returncode == 4, second.stderr
+        assert f"process {first.pid} on" in second.stderr
+        first.kill()
+        assert "x: whole numbers 1 to 9; write 1.0..9.0" in first.communicate()[1]
     assert job["experiment"] == "resnet"
