@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from forge_schema.model.job import ListedJob
-from forge_schema.model.results import Experiment, Run
+from forge_schema.model.results import Experiment, Run, require_column
 
 from forge_client import settings
 from forge_client.connection import connect
+from forge_client.errors import as_client_error
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import Scalar, expanded, from_toml, sweep_name
 from forge_client.project.submission import PYTEST, called
@@ -310,18 +311,20 @@ class Client(Plans, Administration):
             count: the largest number of runs, at most 1000.
 
         Raises:
-            ClientError: the query is not a filter.
+            ClientError: the query is not a filter, or no run has the column to sort by.
         """
-        return Rows(
-            self.backend.findings.runs(
-                query,
-                owner=owner,
-                sort=sort,
-                descending=descending,
-                curve=[curve] if curve else (),
-                count=count,
-            )
+        found = self.backend.findings.runs(
+            query,
+            owner=owner,
+            sort=sort,
+            descending=descending,
+            curve=[curve] if curve else (),
+            count=count,
         )
+        if sort:
+            with as_client_error():
+                require_column(found, sort)
+        return Rows(found)
 
     def experiments(self, *, owner: str | None = None) -> Rows[Experiment]:
         """Return the newest experiments, with the newest job of each."""

@@ -37,6 +37,7 @@ MEANINGS = {
 EXIT_CODES = {
     "bundle_invalid": ExitCode.USAGE,
     "bundle_too_large": ExitCode.USAGE,
+    "column_unknown": ExitCode.USAGE,
     "command_empty": ExitCode.USAGE,
     "cron_invalid": ExitCode.USAGE,
     "file_changed": ExitCode.USAGE,

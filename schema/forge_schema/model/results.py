@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Literal
 
 from pydantic import Field
 
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import Open, Record
+from forge_schema.model.quantities import names_text
 from forge_schema.model.states import Reason, State, Verdict
 
 # The fields of a run that are columns as they are.
@@ -21,6 +24,16 @@ KINDS = ("best", "min", "max", "last")
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
+
+
+# How many columns a message names.
+NAMED = 8
+
+
+class ColumnUnknown(ForgeError):
+    """None of some runs has a column of this name."""
+
+    code = "column_unknown"
 
 
 class Result(Record):
@@ -270,6 +283,24 @@ def drawn_metric(runs: list[Run], wanted: Iterable[str]) -> str | None:
     if ANY_METRIC in names:
         return next(iter(plain), None)
     return next((name for known in (plain, every) for name in names if name in known), None)
+
+
+def require_column(runs: list[Run], name: str) -> None:
+    """Refuse a column that none of the runs has; of no runs, any may be one.
+
+    Raises:
+        ColumnUnknown: it is neither a field nor a parameter, metric or key of the result.
+    """
+    if not runs or name in FIELDS or any(run.value(name) is not None for run in runs):
+        return
+    keys = [key for table in TABLES for key in columns_of(runs, table)]
+    if name in keys:
+        return
+    close = get_close_matches(name, [*keys, *FIELDS], 1)
+    hint = (
+        f"did you mean {close[0]}?" if close else f"there are {names_text(keys or FIELDS, NAMED)}"
+    )
+    raise ColumnUnknown(f"none of these runs has a column {name!r}", hint=hint)
 
 
 def differing(runs: list[Run]) -> list[str]:

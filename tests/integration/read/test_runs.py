@@ -139,6 +139,11 @@ def test_runs_are_shown_and_exported(
         ("▁" in line) == (line.split()[0] in map(str, three[:2]))
         for line in chosen.splitlines()[1:]
     )
+    forge("runs", "--by", "experiment", "--to", tmp_path / "groups.csv")
+    with (tmp_path / "groups.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["experiment"] for row in csv.DictReader(file)] == ["other", "digits"]
+    forge("runs", "-n", "1", "--to", tmp_path / "one.csv")
+    assert len((tmp_path / "one.csv").read_text(encoding="utf-8").splitlines()) == 2
     groups = json.loads(forge("runs", "--by", "experiment", "-o", "json").stdout)
     assert [(group["experiment"], group["runs"]) for group in groups] == [
         ("other", 1),

@@ -1,22 +1,19 @@
 """Runs as a file for other programs: CSV, or Parquet with pyarrow."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forge_schema.model.results import Run, flat
+from forge_schema.model.results import flat
 
 from forge_client.cli.show.output import plain
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
-# Of each run another one.
-LEFT_OUT = {"curve"}
 
-
-def export(runs: Sequence[Run], to: Path) -> None:
-    """Write runs to a file, in the format that its name ends in.
+def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) -> None:
+    """Write rows to a file, in the format that its name ends in; `names` are there without any.
 
     Raises:
         ClientError: it ends in another, what writes it is not installed, or it cannot be written.
@@ -29,9 +26,9 @@ def export(runs: Sequence[Run], to: Path) -> None:
             hint="write --to runs.csv or --to runs.parquet",
             code="option_invalid",
         )
-    rows = [flat(run.model_dump(exclude=LEFT_OUT)) for run in runs]
+    found = [flat(row) for row in rows]
     try:
-        writer(rows, list(dict.fromkeys(name for row in rows for name in row)), to)
+        writer(found, list(dict.fromkeys(name for row in found for name in row)) or [*names], to)
     except OSError as error:
         raise ClientError(
             f"{to} cannot be written: {error.strerror}",

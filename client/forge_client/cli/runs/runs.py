@@ -1,7 +1,7 @@
 """`forge runs`: jobs with their parameters, metrics and results, sorted, grouped or exported."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +15,7 @@ from forge_schema.model.results import (
     differing,
     drawn_metric,
     measured,
+    require_column,
 )
 
 from forge_client.cli.options.selection import Query, wider
@@ -24,10 +25,13 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
 from forge_client.cli.show.standing import ran
 from forge_client.connection import connect
+from forge_client.errors import as_client_error
 
 MOST = 1000
-# What is shown of them if no columns are chosen.
-METRICS, RESULTS = 3, 3
+# What is shown of them if nothing is chosen.
+SHOWN, METRICS, RESULTS = 25, 3, 3
+# Of files: each run has another one.
+LEFT_OUT = {"curve"}
 BARS = "▁▂▃▄▅▆▇█"
 HASH = 8
 DROP = ("REVISION", "COST", "SUBMITTED", "TIME", "CURVE", "NAME")
@@ -60,8 +64,15 @@ def runs(
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     owner: Annotated[str | None, typer.Option(help="Only this owner's jobs.")] = None,
     count: Annotated[
-        int, typer.Option("--count", "-n", help="Maximum number of runs.", min=1, max=MOST)
-    ] = 25,
+        int | None,
+        typer.Option(
+            "--count",
+            "-n",
+            help="Maximum number of runs; default: 25, of files 1000.",
+            min=1,
+            max=MOST,
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Compare jobs: their parameters, last and best metrics, results, duration and cost.
@@ -75,24 +86,29 @@ def runs(
             owner = settings.job_owner or backend.me().owner
         named = columns.split(",") if columns else None
         wanted = [metric] if metric else named or [ANY_METRIC]
+        drawn = bool(metric) or not (by or to or form is not Format.TABLE)
         found = backend.findings.runs(
             " ".join(query or ()),
             owner=owner,
             sort=sort,
             descending=descending,
-            curve=() if by or to or form is not Format.TABLE else wanted,
-            count=MOST if by or to else count,
+            curve=wanted if drawn else (),
+            count=count or (MOST if by or to else SHOWN),
         )
         nothing = "no jobs yet"
         if not found and (query or owner):
             nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
-        if sort and found and all(run.value(sort) is None for run in found):
-            narration.say(f"none of these runs has a value of {sort!r} to sort by", "yellow")
+    with as_client_error():
+        for one in {*filter(None, (sort, *(named or ())))} - {*WRITTEN}:
+            require_column(found, one)
+    if (by or to) and len(found) == MOST:
+        narration.say(f"only the newest {MOST:,} jobs are counted; narrow the query", "yellow")
+    rows = _groups(found, by) if by else [run.model_dump(exclude=LEFT_OUT) for run in found]
     if to:
-        export(found, to)
-        narration.say(f"{counted(len(found), 'run')} in {to}")
+        export(rows, [by] if by else [*Run.model_fields], to)
+        narration.say(f"{counted(len(rows), by or 'run')} in {to}")
     elif by:
-        output.show(_groups(found, by), _group_columns(by), form)
+        output.show(rows, _group_columns(by), form)
     elif found or form is not Format.TABLE:
         curve = ["curve"] if metric or drawn_metric(found, wanted) else []
         shown = [*(named or _columns(found)), *curve]
@@ -155,11 +171,17 @@ def _groups(found: list[Run], by: str) -> list[dict[str, object]]:
             "runs": len(group),
             "states": dict(Counter(run.state.word for run in group)),
             "seconds": sum(run.seconds for run in group),
-            "cost": sum(run.cost for run in group if run.cost is not None),
+            "cost": _sum(run.cost for run in group),
             "submitted_at": max(run.submitted_at for run in group),
         }
         for name, group in grouped.items()
     ]
+
+
+def _sum(costs: Iterable[float | None]) -> float | None:
+    """Return the sum of the costs that are known; None if none is."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
 
 
 def _group_columns(by: str) -> list[Column]:
@@ -168,6 +190,6 @@ def _group_columns(by: str) -> list[Column]:
         ("RUNS", lambda g: g["runs"]),
         ("STATES", lambda g: ", ".join(f"{count} {word}" for word, count in g["states"].items())),
         ("TIME", lambda g: ran(g["seconds"])),
-        ("COST", lambda g: inline(g["cost"])),
+        ("COST", lambda g: "" if g["cost"] is None else inline(g["cost"])),
         ("NEWEST", lambda g: ago(g["submitted_at"])),
     ]

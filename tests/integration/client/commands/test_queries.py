@@ -159,7 +159,9 @@ def test_what_cannot_be_meant_is_refused(forge: Command) -> None:
 
 def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig: Rig) -> None:
     job = rig.submit(name="x", owner="ann", sweep="rates-1a2b")
-    assert "none of these runs has a value of 'los'" in forge("runs", "--sort", "los").stderr
+    for option in ("--sort", "--columns"):
+        told(forge("runs", option, "priorty"), 2, "a column 'priorty'", "there are")
+        told(forge("runs", option, "secons"), 2, "a column 'secons'", "did you mean seconds?")
     assert f"job {job} brought no list of packages" in forge("code", str(job), "--packages").stderr
     rig.queue.cancel(job)
     needs = forge("submit", ".", "--after-ok", str(job), "--", "true").stderr
