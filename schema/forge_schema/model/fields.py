@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -108,6 +108,8 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # JSON distinguishes booleans, numbers and strings, so none is converted to another.
 Flag = Annotated[bool, Field(strict=True)]
 NUMERIC = BeforeValidator(_numeric)
+# A number that JSON does not have, as text.
+NotFinite: TypeAlias = Literal["NaN", "Infinity", "-Infinity"]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
 Count = Annotated[int, Field(ge=0, le=INTEGER), NUMERIC]

@@ -13,6 +13,7 @@ from forge_schema.model.fields import (
     NUMERIC,
     Flag,
     KnownFields,
+    NotFinite,
     Open,
     Record,
     Text,
@@ -156,7 +157,7 @@ class ListedJob(JobStatus):
     """
 
     ran_s: float | None = None
-    metrics: dict[str, float] = Field(default_factory=dict)
+    metrics: dict[str, float | NotFinite] = Field(default_factory=dict)
     unservable: bool = False
 
 

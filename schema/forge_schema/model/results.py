@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import Open, Record
+from forge_schema.model.fields import NotFinite, Open, Record
 from forge_schema.model.quantities import names_text
 from forge_schema.model.states import Reason, State, Verdict
 
@@ -155,11 +155,14 @@ class SweepCancelled(Record):
 
 
 class Measured(Record):
-    """The last, the least and the greatest value of a metric."""
+    """The last, the least and the greatest value of a metric.
 
-    last: float
-    min: float
-    max: float
+    The last may be no finite number; then only those before it are compared, if there are any.
+    """
+
+    last: float | NotFinite
+    min: float | None = None
+    max: float | None = None
 
 
 class Run(Record):
@@ -209,7 +212,7 @@ class Run(Record):
             return self._measured(key)
         return value_at(self.parameters if table == "parameters" else self.result, key)
 
-    def _measured(self, key: str) -> float | None:
+    def _measured(self, key: str) -> float | NotFinite | None:
         if measured := self.metrics.get(key):
             return measured.last
         name, _, kind = key.rpartition(".")
@@ -218,7 +221,7 @@ class Run(Record):
             return None
         if kind == "best":
             kind = "min" if lower_is_better(name) else "max"
-        value: float = getattr(measured, kind)
+        value: float | NotFinite | None = getattr(measured, kind)
         return value
 
 
@@ -251,11 +254,12 @@ def lower_is_better(key: str) -> bool:
 
 
 def in_order(runs: Iterable[Run], column: str, *, descending: bool = False) -> list[Run]:
-    """Return runs in the order of a column; those without a value come last."""
+    """Return runs in the order of a column; those without a value, or with NaN, come last."""
     rows = [(run.value(column), run) for run in runs]
-    said = [row for row in rows if row[0] is not None]
+    last = (None, *get_args(NotFinite))
+    said = [row for row in rows if row[0] not in last]
     said.sort(key=lambda row: _rank(row[0]), reverse=descending)
-    return [run for _, run in said] + [run for value, run in rows if value is None]
+    return [run for _, run in said] + [run for value, run in rows if value in last]
 
 
 def _rank(value: object) -> tuple[int, Any]:

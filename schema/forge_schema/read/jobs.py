@@ -5,6 +5,7 @@ from datetime import datetime
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
+from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Place
@@ -46,7 +47,7 @@ class Jobs:
         rows = {row["job_id"]: row for row in found}
         return [rows[job_id] for job_id in ids]
 
-    def last_numbers(self, job_ids: Sequence[int]) -> dict[int, dict[str, float]]:
+    def last_numbers(self, job_ids: Sequence[int]) -> dict[int, dict[str, float | NotFinite]]:
         """Return a few of the last numbers that each job wrote to its metrics file."""
         rows = self._database.rows("listed_jobs", again=True, job_ids=list(job_ids))
         return {row["job_id"]: row["metrics"] for row in rows}

@@ -57,6 +57,23 @@ def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:
     assert listed["metrics"] == {"loss": 4}
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -> None:
+    good = ran(rig, 0.1, [9, 5, 1, 3])
+    job = rig.submit(experiment="digits")
+    grant = rig.worker().claim_one()
+    losses: tuple[float | str, ...] = (1.0, 0.5, "NaN")
+    lines = [MetricLine(n, n, {"loss": loss, "mae": "Infinity"}) for n, loss in enumerate(losses)]
+    assert rig.records.add_metrics(grant.fence, lines)
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        runs = client.runs("experiment:digits", sort="loss", descending=True)
+        assert [run.job_id for run in runs] == [good, job]
+        assert (runs[1].value("loss"), runs[1].value("loss.best")) == ("NaN", 0.5)
+        assert (runs[1].value("mae"), runs[1].value("mae.best")) == ("Infinity", None)
+        listed, _ = client.jobs("experiment:digits")
+        assert listed.metrics == {"loss": "NaN", "mae": "Infinity"}
+
+
 @pytest.fixture
 def three(rig: Rig) -> list[int]:
     """Three runs of one experiment, and a job of another."""

@@ -102,7 +102,9 @@ def runs(
         for one in {*filter(None, (sort, *(named or ())))} - {*WRITTEN}:
             require_column(found, one)
     if (by or to) and len(found) == MOST:
-        narration.say(f"only the newest {MOST:,} jobs are counted; narrow the query", "yellow")
+        narration.say(
+            f"these are the newest {counted(MOST, 'job')} only; narrow the query", "yellow"
+        )
     rows = _groups(found, by) if by else [run.model_dump(exclude=LEFT_OUT) for run in found]
     if to:
         export(rows, [by] if by else [*Run.model_fields], to)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import reason_in_words
@@ -44,10 +45,10 @@ def ran(seconds: float | None) -> str:
     return "" if seconds is None else duration_text(seconds)
 
 
-def metrics_text(metrics: Mapping[str, float], most: int) -> str:
+def metrics_text(metrics: Mapping[str, float | NotFinite], most: int) -> str:
     """Return the first of some metrics: `loss=0.27 accuracy=0.92`."""
     shown = [(name, value) for name, value in metrics.items() if name not in {"step", "total"}]
-    return " ".join(f"{name}={value:.4g}" for name, value in shown[:most])
+    return " ".join(f"{name}={float(value):.4g}" for name, value in shown[:most])
 
 
 def revision_text(spec: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
-from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.fields import LARGEST, NotFinite, Text
 from forge_schema.model.states import State, StateWord
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import Page
@@ -68,7 +68,7 @@ class Listed:
         return [] if self.fault else self.page.jobs
 
     @cached_property
-    def newest(self) -> dict[int, tuple[str, float]]:
+    def newest(self) -> dict[int, tuple[str, float | NotFinite]]:
         """The last value of the metric that says most, of those that run."""
         running = [job["job_id"] for job in self.jobs if job["state"] == State.RUNNING]
         last = Jobs(self.shared.database).last_numbers(running) if running else {}

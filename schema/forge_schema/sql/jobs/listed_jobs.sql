@@ -41,7 +41,8 @@ LEFT JOIN LATERAL (
     WHERE attempt.job_id = job_status.job_id AND attempt.attempt = job_status.attempt
 ) AS past ON true
 LEFT JOIN LATERAL (
-    -- A job may write anything, so only a few short names with numbers are shown.
+    -- A job may write anything, so only a few short names with numbers are shown; a run that diverged
+    -- writes NaN, as text.
     SELECT jsonb_object_agg(few.key, few.value) AS values
     FROM (
         SELECT DISTINCT ON (length(pair.key), pair.key) pair.key, pair.value
@@ -54,7 +55,11 @@ LEFT JOIN LATERAL (
             LIMIT 3
         ) AS line
         CROSS JOIN LATERAL jsonb_each(line.values) AS pair
-        WHERE jsonb_typeof(pair.value) = 'number' AND length(pair.key) <= 40
+        WHERE (
+                jsonb_typeof(pair.value) = 'number'
+                OR pair.value IN ('"NaN"', '"Infinity"', '"-Infinity"')
+            )
+            AND length(pair.key) <= 40
             AND pair.key NOT IN ('step', 'total')
         ORDER BY length(pair.key), pair.key, line.token DESC, line.number DESC
         LIMIT 4
