@@ -26,7 +26,7 @@ TITLES = {
 
 
 def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
-    """Return a handler that answers as a page would, and with JSON who accepts only that."""
+    """Return a handler that answers people with a page, and programs with JSON."""
 
     async def handler(request: Request, error: Exception) -> Response:
         answer: Response = handle(request, error)
@@ -41,8 +41,7 @@ def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
 
 def _reads(request: Request) -> bool:
     by_script = "hx-request" in request.headers
-    accepted = request.headers.get("accept", "")
-    return by_script or "text/html" in accepted or "application/json" not in accepted
+    return by_script or "text/html" in request.headers.get("accept", "")
 
 
 def _shown(request: Request, answer: Response) -> Response:
