@@ -295,10 +295,11 @@ def require_column(runs: list[Run], name: str) -> None:
     Raises:
         ColumnUnknown: it is neither a field nor a parameter, metric or key of the result.
     """
-    if not runs or name in FIELDS or any(run.value(name) is not None for run in runs):
-        return
     keys = [key for table in TABLES for key in columns_of(runs, table)]
-    if name in keys:
+    # A value may be null, and of a metric that was never a number, there is no best.
+    bare = name.partition(".")[2] if name.partition(".")[0] in TABLES else name
+    named = {*FIELDS, *keys, *(f"{key}.{kind}" for key in keys for kind in KINDS)}
+    if not runs or bare in named or any(run.value(name) is not None for run in runs):
         return
     close = get_close_matches(name, [*keys, *FIELDS], 1)
     hint = (

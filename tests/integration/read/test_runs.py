@@ -69,6 +69,7 @@ def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -
         runs = client.runs("experiment:digits", sort="loss", descending=True)
         assert [run.job_id for run in runs] == [good, job]
         assert (runs[1].value("loss"), runs[1].value("loss.best")) == ("NaN", 0.5)
+        assert len(client.runs("state:running", sort="metrics.mae.best")) == 1
         assert (runs[1].value("mae"), runs[1].value("mae.best")) == ("Infinity", None)
         listed, _ = client.jobs("experiment:digits")
         assert listed.metrics == {"loss": "NaN", "mae": "Infinity"}

@@ -90,12 +90,18 @@ class Nursery:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
             door.bind(str(self._door))
             door.listen()
-            os.set_inheritable(door.fileno(), True)  # noqa: FBT003  its only form
             # Without the script's folder on the path, which the program would not have.
             words = [sys.executable, "-P", str(SCRIPT), str(door.fileno()), *self._program]
-            nothing = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in (0, 1)]
+            # It inherits nothing else: a pipe of a test that it held would never end.
+            started = subprocess.Popen(
+                words,
+                env={**os.environ, **self._fixed},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[door.fileno()],
+            )
             # Nobody waits for its end: it comes with that of the last test process.
-            os.posix_spawn(words[0], words, {**os.environ, **self._fixed}, file_actions=nothing)
+            started.returncode = 0
 
     def _close(self) -> None:
         # Processes that it started continue.
