@@ -41,27 +41,13 @@ LEFT JOIN LATERAL (
     WHERE attempt.job_id = job_status.job_id AND attempt.attempt = job_status.attempt
 ) AS past ON true
 LEFT JOIN LATERAL (
-    -- A job may write anything, so only a few short names with numbers are shown; a run that diverged
-    -- writes NaN, as text.
+    -- A job may write anything, so only a few short names are shown.
     SELECT jsonb_object_agg(few.key, few.value) AS values
     FROM (
-        SELECT DISTINCT ON (length(pair.key), pair.key) pair.key, pair.value
-        FROM (
-            SELECT metric.token, metric.number, metric.values
-            FROM metric
-            WHERE metric.job_id = job_status.job_id AND metric.rank = 0
-                AND metric.at >= job_status.submitted_at
-            ORDER BY metric.token DESC, metric.number DESC
-            LIMIT 3
-        ) AS line
-        CROSS JOIN LATERAL jsonb_each(line.values) AS pair
-        WHERE (
-                jsonb_typeof(pair.value) = 'number'
-                OR pair.value IN ('"NaN"', '"Infinity"', '"-Infinity"')
-            )
-            AND length(pair.key) <= 40
-            AND pair.key NOT IN ('step', 'total')
-        ORDER BY length(pair.key), pair.key, line.token DESC, line.number DESC
+        SELECT last.key, last.value
+        FROM forge_last_metrics(job_status.job_id, job_status.submitted_at) AS last
+        WHERE length(last.key) <= 40 AND last.key NOT IN ('step', 'total')
+        ORDER BY length(last.key), last.key
         LIMIT 4
     ) AS few
 ) AS said ON true

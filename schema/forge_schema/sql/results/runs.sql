@@ -3,20 +3,8 @@
 SELECT runs.*, coalesce(diverged.values, '{}') AS diverged
 FROM runs
 LEFT JOIN LATERAL (
-    SELECT jsonb_object_agg(newest.key, newest.value) AS values
-    FROM (
-        SELECT DISTINCT ON (pair.key) pair.key, pair.value
-        FROM (
-            SELECT metric.token, metric.number, metric.values
-            FROM metric
-            WHERE metric.job_id = runs.job_id AND metric.rank = 0
-                AND metric.at >= runs.submitted_at
-            ORDER BY metric.token DESC, metric.number DESC
-            LIMIT 3
-        ) AS line
-        CROSS JOIN LATERAL jsonb_each(line.values) AS pair
-        ORDER BY pair.key, line.token DESC, line.number DESC
-    ) AS newest
-    WHERE newest.value IN ('"NaN"', '"Infinity"', '"-Infinity"')
+    SELECT jsonb_object_agg(last.key, last.value) AS values
+    FROM forge_last_metrics(runs.job_id, runs.submitted_at) AS last
+    WHERE jsonb_typeof(last.value) <> 'number'
 ) AS diverged ON true
 WHERE runs.job_id = ANY(%(job_ids)s::bigint[])
