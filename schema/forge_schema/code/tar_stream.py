@@ -29,7 +29,7 @@ PREFIX_FIELD = slice(345, 500)
 
 
 class BundleRefused(ForgeError):
-    """The worker refuses to unpack the archive; nothing of it is kept."""
+    """The archive is not a plain one; whoever reads it keeps nothing of it."""
 
     code = "bundle_refused"
 

@@ -135,34 +135,21 @@ class BundleCache:
     @contextmanager
     def _held(self, digest: str, key: str, progress: Progress | None) -> Iterator[Path]:
         path = archive(self.root, digest)
-        with self._sound(path, digest) or self._fetched(path, digest, key, progress) as file:
+        with _opened_sound(path, digest) or self._fetched(path, digest, key, progress) as file:
             os.utime(file.fileno())  # the order of eviction is the order of use
             yield path
-
-    def _sound(self, path: Path, digest: str) -> BufferedReader | None:
-        file = _opened_shared(path)
-        if file is None or _is_sound(file, digest):
-            return file
-        file.close()
-        return None
 
     def _fetched(
         self, path: Path, digest: str, key: str, progress: Progress | None
     ) -> BufferedReader:
         with self._locked(digest, progress):
             # Another may have fetched it meanwhile.
-            return self._cached(path, digest) or self._download(path, digest, key, progress)
-
-    def _cached(self, path: Path, digest: str) -> BufferedReader | None:
-        file = _opened_shared(path)
-        if file is None:
-            return None
-        if _is_sound(file, digest):
-            return file
-        file.close()
-        log.warning("bundle_damaged", note="fetching it again", bundle=digest[:12])
-        path.unlink(missing_ok=True)
-        return None
+            if file := _opened_sound(path, digest):
+                return file
+            if path.exists():
+                log.warning("bundle_damaged", note="fetching it again", bundle=digest[:12])
+                path.unlink(missing_ok=True)
+            return self._download(path, digest, key, progress)
 
     def _download(
         self, path: Path, digest: str, key: str, progress: Progress | None
@@ -171,12 +158,9 @@ class BundleCache:
         try:
             for _ in range(DOWNLOADS):
                 self.store.get_file(key, arriving, progress=progress)
-                file = _opened_shared(arriving)
-                if file and _is_sound(file, digest):
+                if file := _opened_sound(arriving, digest):
                     arriving.replace(path)
                     return file
-                if file:
-                    file.close()
         finally:
             arriving.unlink(missing_ok=True)
         raise BundleCorrupt(
@@ -233,6 +217,15 @@ def _opened_shared(path: Path) -> BufferedReader | None:
             if _is_at(file, path):
                 return file
         file.close()
+
+
+def _opened_sound(path: Path, digest: str) -> BufferedReader | None:
+    """Open an archive under a shared lock; None if it is missing or damaged."""
+    file = _opened_shared(path)
+    if file is None or _is_sound(file, digest):
+        return file
+    file.close()
+    return None
 
 
 def _is_at(file: BufferedReader, path: Path) -> bool:
