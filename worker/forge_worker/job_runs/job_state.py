@@ -16,6 +16,7 @@ from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.attempt.cursors import BYTES, MODE
 from forge_worker.attempt.folders import Folders
 from forge_worker.clock import this_boot
+from forge_worker.files.atomic import write_atomically
 from forge_worker.machine.slots import Slot
 from forge_worker.runners.process.door import EXIT
 from forge_worker.runners.runner import Exit
@@ -68,7 +69,7 @@ class Record:
             "claimed_s": self.attempt.claimed_s,
             "boot": self.boot,
         }
-        overwrite(self.attempt.folders.root / LEASE, kept)
+        write_atomically(self.attempt.folders.root / LEASE, json.dumps(kept), durable=False)
         # Allocate the disk space for later state now.
         self.attempt.cursors.keep(recorded=1)
         for name in (STOP, EXIT):
