@@ -24,8 +24,6 @@ KINDS = ("best", "min", "max", "last")
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
-
-
 # How many columns a message names.
 NAMED = 8
 
@@ -296,16 +294,17 @@ def require_column(runs: list[Run], name: str) -> None:
         ColumnUnknown: it is neither a field nor a parameter, metric or key of the result.
     """
     keys = [key for table in TABLES for key in columns_of(runs, table)]
+    table, _, key = name.partition(".")
     # A value may be null, and of a metric that was never a number, there is no best.
-    bare = name.partition(".")[2] if name.partition(".")[0] in TABLES else name
-    named = {*FIELDS, *keys, *(f"{key}.{kind}" for key in keys for kind in KINDS)}
-    if not runs or bare in named or any(run.value(name) is not None for run in runs):
+    known = {*FIELDS, *keys, *(f"{key}.{kind}" for key in keys for kind in KINDS)}
+    is_known = (key if table in TABLES else name) in known
+    if not runs or is_known or any(run.value(name) is not None for run in runs):
         return
     close = get_close_matches(name, [*keys, *FIELDS], 1)
-    hint = (
+    said = (
         f"did you mean {close[0]}?" if close else f"there are {names_text(keys or FIELDS, NAMED)}"
     )
-    raise ColumnUnknown(f"none of these runs has a column {name!r}", hint=hint)
+    raise ColumnUnknown(f"none of these runs has a column {name!r}", hint=said)
 
 
 def differing(runs: list[Run]) -> list[str]:
