@@ -86,7 +86,7 @@ def benchmark(
     """
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "name": name or project.name or called(folder),
         "command": command_of(context),
         "parallel": parallel or project.parallel,
