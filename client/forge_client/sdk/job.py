@@ -321,7 +321,7 @@ class Job:
 
     def approve(self) -> bool:
         """Approve the job, as an admin; return whether it is approved, now or before."""
-        return self.backend.admin.approve([self.id])["approved"] == 1
+        return self.backend.admin.approve([self.id]).approved == 1
 
     def found(self, *, rank: int = 0) -> dict[str, Any] | None:
         """Return what a rank of the job has written to $FORGE_RESULT_FILE, without waiting.
