@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted, size, size_text
 
 from forge_client.backend import Backend
@@ -21,11 +20,9 @@ from forge_client.cli.show.submitted import (
     tell_command,
     tell_environment,
     tell_images,
-    tell_job,
     tell_left_out,
-    tell_nobody,
 )
-from forge_client.cli.show.waiting import wait_and_show
+from forge_client.cli.show.waiting import show_submitted
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -141,13 +138,8 @@ def submit(
         _show_plan({**ready.spec, **ready.shown}, ready.listing, form)
         return
     with connect(ready.settings) as backend:
-        job_id = backend.submit([uploaded(backend, ready)])[0]
-        status = _status(backend, job_id)
-        tell_job(status)
-        tell_nobody(backend, job_id)
-        if wait:
-            raise typer.Exit(wait_and_show(backend, job_id, form))
-        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+        (job_id,) = backend.submit([uploaded(backend, ready)])
+        show_submitted(backend, job_id, form, wait=wait)
 
 
 @dataclass(frozen=True)
@@ -210,15 +202,6 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
     return {**spec, **shown, **stored.fields}
-
-
-def _status(backend: Backend, job_id: int) -> JobDetail:
-    try:
-        return backend.job(job_id)
-    except ClientError as error:
-        # Without the id, the user would submit the job again.
-        error.message = f"job {job_id} is submitted, but then {error.message}"
-        raise
 
 
 def _unsent(config: str, request: Request) -> dict[str, Any]:
