@@ -135,8 +135,8 @@ def test_next_job_has_the_gpu_and_the_cpus_while_the_output_of_the_first_is_stor
         eventually(lambda: _short(made, third) == {"disk_mb": 400})
         # Until it is written again, the file may be the one from before the second.
         share = itemgetter("job", "cpus", "memory_mb", "disk_mb", "gpus")
-        only_disk = [(first, 0, 0, 600, [])]
-        eventually(lambda: [*map(share, here.lent(worker).values())] == only_disk)
+        only_disk = (first, 0, 0, 600)
+        eventually(lambda: [*map(share, here.lent(worker).values())] == [(*only_disk, [])])
         assert "ended, and holds only its 600 MiB of disk" in asked(made, "--status").stdout
         here.held.let_go()
         for job in (first, third):
