@@ -171,7 +171,7 @@ class Agent:
         except NotWaited:
             return
         self._refusals.met()
-        self._jobs.go_on(found)
+        self._jobs.adopt(found)
         loops = self._loops()
         for loop in loops:
             loop.start()

@@ -81,16 +81,16 @@ class Jobs:
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
                 self._claims.give_back(fence, error)
 
-    def go_on(self, adopted: Iterable[Adopted]) -> None:
+    def adopt(self, found: Iterable[Adopted]) -> None:
         """Continue the attempts that an earlier agent left running."""
-        for found in adopted:
-            self._slots.lend_again(found.attempt.fence.token, found.slot, ended=found.ended)
+        for one in found:
+            self._slots.lend_again(one.attempt.fence.token, one.slot, ended=one.ended)
             self._claims.took_one()
-            given = (found.attempt, found.slot, found.runner, self.known(), found.handle)
+            given = (one.attempt, one.slot, one.runner, self.known(), one.handle)
             try:
-                self._begin(found.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
+                self._begin(one.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
             except RuntimeError as error:
-                self._claims.give_back(found.attempt.fence, error)
+                self._claims.give_back(one.attempt.fence, error)
 
     def _begin(self, attempt: Attempt, run: Callable[[], End | None], reason: Reason) -> None:
         """Start a job in a thread; while the worker leaves, the job is given back with the reason.
