@@ -17,6 +17,7 @@ from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
+from forge_schema.read.runs import table as read_runs
 from forge_schema.storage import keys
 from support.http.guest import Guest
 
@@ -312,6 +313,9 @@ def test_runs_are_sorted_by_any_column_and_saved(
     assert [line.partition(",")[0] for line in saved[1:]] == [
         str(j) for j in (second, first, third)
     ]
+    monkeypatch.setattr(table, "SHOWN", 1)
+    monkeypatch.setattr(read_runs, "MOST_RUNS", 2)
+    assert "Only the newest 2 of those that match are sorted." in ann.page("/runs?sort=cost")
 
 
 def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
