@@ -43,17 +43,11 @@ def runs(
     ids = Jobs(database).ids(wanted, owner=owner, count=most)
     rows = {row["job_id"]: row for row in database.rows("runs", again=True, job_ids=ids)}
     # A job may have been removed since.
-    found = [_run(rows[job_id]) for job_id in ids if job_id in rows]
+    found = [Run.model_validate(rows[job_id]) for job_id in ids if job_id in rows]
     if how.sort is not None:
         found = in_order(found, how.sort, descending=how.descending)[: how.count]
     key = drawn_metric(found, how.curve)
     return found if key is None else _outlined(database, found, key)
-
-
-def _run(row: Row) -> Run:
-    measured = row["metrics"]
-    ended = {key: {**measured.get(key, {}), "last": last} for key, last in row["diverged"].items()}
-    return Run.model_validate({**row, "metrics": measured | ended})
 
 
 def experiments(database: Database, owner: str | None) -> list[Experiment]:
