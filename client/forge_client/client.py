@@ -11,9 +11,9 @@ from forge_schema.model.results import Experiment, Run, require_column
 
 from forge_client import settings
 from forge_client.connection import connect
-from forge_client.errors import as_client_error
+from forge_client.errors import ClientError, as_client_error
 from forge_client.project.forge_toml import Project
-from forge_client.project.matrix import Scalar, expanded, from_toml, sweep_name
+from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
 from forge_client.project.submission import PYTEST, called
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
@@ -147,7 +147,7 @@ class Client(Plans, Administration):
             **spec: fields of every job, as `submit` takes them.
 
         Raises:
-            ClientError: as for `submit`.
+            ClientError: a `{name}` has no value, or as for `submit`.
         """
         jobs: list[JobWithCommand] = [
             {**spec, "command": _filled(command, chosen)} for chosen in values
@@ -338,6 +338,19 @@ class Client(Plans, Administration):
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
-    # One pass, so that a value that looks like a placeholder is not replaced.
-    names = re.compile("|".join(re.escape(f"{{{name}}}") for name in values) or r"(?!)")
-    return [names.sub(lambda match: str(values[match[0][1:-1]]), word) for word in command]
+    known = [re.escape(f"{{{name}}}") for name in values]
+    # One pass, so that a value that looks like a placeholder is not replaced. ${NAME} is a shell's.
+    placeholder = re.compile("|".join([*known, rf"(?<!\$)\{{{NAME.pattern}\}}"]))
+    return [placeholder.sub(lambda match: _value(match[0], values), word) for word in command]
+
+
+def _value(placeholder: str, values: Mapping[str, object]) -> str:
+    name = placeholder[1:-1]
+    if name not in values:
+        raise ClientError(
+            f"the command has {placeholder}, but one of the jobs has values only for"
+            f" {', '.join(map(str, values)) or 'no name'}",
+            hint=f"add one; {name!r}: {placeholder!r} keeps the braces",
+            code="option_invalid",
+        )
+    return str(values[name])

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted, size, size_text
 
 from forge_client.backend import Backend
@@ -21,11 +20,9 @@ from forge_client.cli.show.submitted import (
     tell_command,
     tell_environment,
     tell_images,
-    tell_job,
     tell_left_out,
-    tell_nobody,
 )
-from forge_client.cli.show.waiting import wait_and_show
+from forge_client.cli.show.waiting import show_submitted
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -36,11 +33,11 @@ from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
     configured,
-    settled,
     specs,
     upload,
     upload_images,
     with_images,
+    with_packages,
 )
 from forge_client.settings import Settings
 
@@ -141,13 +138,8 @@ def submit(
         _show_plan({**ready.spec, **ready.shown}, ready.listing, form)
         return
     with connect(ready.settings) as backend:
-        job_id = backend.submit([uploaded(backend, ready)])[0]
-        status = _status(backend, job_id)
-        tell_job(status)
-        tell_nobody(backend, job_id)
-        if wait:
-            raise typer.Exit(wait_and_show(backend, job_id, form))
-        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+        (job_id,) = backend.submit([uploaded(backend, ready)])
+        show_submitted(backend, job_id, form, wait=wait)
 
 
 @dataclass(frozen=True)
@@ -192,7 +184,7 @@ def prepared(
     else:
         if not request.command:
             raise no_command()
-        whole = settled([request], listing)
+        whole = with_packages([request], listing)
         tell_environment(whole)
         spec = specs(whole.requests, owner=settings.job_owner, folder=folder)[0]
         listing, shown = whole.listing, whole.shown(spec)
@@ -204,7 +196,7 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     spec, shown, listing = ready.spec, ready.shown, ready.listing
     if ready.config:
         kept = backend.template(ready.config)
-        whole = settled([ready.request], listing, kept.spec)
+        whole = with_packages([ready.request], listing, kept.spec)
         tell_environment(whole)
         (request,), listing = whole.requests, whole.listing
         spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)
@@ -215,15 +207,6 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
     return {**spec, **shown, **stored.fields}
-
-
-def _status(backend: Backend, job_id: int) -> JobDetail:
-    try:
-        return backend.job(job_id)
-    except ClientError as error:
-        # Without the id, the user would submit the job again.
-        error.message = f"job {job_id} is submitted, but then {error.message}"
-        raise
 
 
 def _unsent(config: str, request: Request) -> dict[str, Any]:

@@ -140,15 +140,14 @@ def compare(
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(
         request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS,
-        different_code=partial(_different_code, shared, who, told),
+        different_code=partial(_different_code, shared, told),
     )  # fmt: skip
 
 
-def _different_code(shared: Services, who: Visitor, told: Comparison) -> CodeDiff | None:
+def _different_code(shared: Services, told: Comparison) -> CodeDiff | None:
     if told.other_code is None:
         return None
-    key = shared.service(who).code_key
-    first, second = (key(job.job_id, job.bundle_digest or "") for job in told.other_code)
+    first, second = (job.bundle_digest or "" for job in told.other_code)
     return code_diff(shared.store, first, second)
 
 
