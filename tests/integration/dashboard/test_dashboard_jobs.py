@@ -353,7 +353,11 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
     assert "cannot be read" in shown
-    alone = ann.page("/compare?job=1")
+    said = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
+    grant = api.rig.worker().claim_one()
+    assert api.rig.records.add_metrics(grant.fence, [MetricLine(0, 3, said)])
+    alone = ann.page(f"/compare?job={grant.job_id}")
+    assert re.findall(r'class="mono">([^<]+)</th><td[^>]*>([^<]+)', alone) == [("loss", "NaN")]
     assert "Different" not in alone
     assert "forge diff" not in alone
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_client.cli.runs.export import export
 from forge_client.errors import ClientError
 from forge_client.http import findings as http_findings
 from forge_schema.model.attempt_records import MetricLine
@@ -64,11 +66,15 @@ def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -> None:
     good = ran(rig, 0.1, [9, 5, 1, 3])
-    job = rig.submit(experiment="digits")
+    job = rig.submit(experiment="digits", sweep="s")
     grant = rig.worker().claim_one()
-    losses: tuple[float | str, ...] = (1.0, 0.5, "NaN")
+    losses: tuple[float | str, ...] = ("NaN", 1.0, 0.5, "NaN")
     lines = [MetricLine(n, n, {"loss": loss, "mae": "Infinity"}) for n, loss in enumerate(losses)]
-    assert rig.records.add_metrics(grant.fence, lines)
+    lines[0].values["big"] = 10**400
+    # It goes on with lines about something else.
+    lines += [MetricLine(n, n, {"lr": 0.1, "progress": 0.1}) for n in range(4, 12)]
+    for batch in (lines[:1], lines[1:3], lines[3:]):
+        assert rig.records.add_metrics(grant.fence, batch)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         runs = client.runs("experiment:digits", sort="loss", descending=True)
         assert [run.job_id for run in runs] == [good, job]
@@ -76,7 +82,21 @@ def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -
         assert len(client.runs("state:running", sort="metrics.mae.best")) == 1
         assert (runs[1].value("mae"), runs[1].value("mae.best")) == ("Infinity", None)
         listed, _ = client.jobs("experiment:digits")
-        assert listed.metrics == {"loss": "NaN", "mae": "Infinity"}
+        shown = {"loss": "NaN", "mae": "Infinity", "lr": 0.1, "big": "Infinity"}
+        assert listed.metrics == shown
+        frame = runs.to_frame()
+        assert [isnan(loss) for loss in frame["metrics.loss.last"]] == [False, True]
+        assert frame["metrics.mae.last"][1] == inf
+        (point,) = client.sweep("s").points()
+        assert (point.metrics, point.value("loss.best")) == (runs[1].metrics, 0.5)
+    # A chart of summaries has a gap where one of lines has it.
+    spans = rig.rows("SELECT values FROM metric_span WHERE job_id = %s ORDER BY span", job)
+    assert [span["values"]["loss"] for span in spans] == [
+        [2, 0.5, 1, 1.5, "NaN"],
+        [2, 0.5, 1, 1.5, 0.5],
+    ]
+    assert ["mae" in span["values"] for span in spans] == [True, False]
+    assert spans[0]["values"]["mae"] == [0, None, None, 0, "Infinity"]
 
 
 @pytest.fixture
@@ -182,6 +202,8 @@ def test_runs_are_shown_and_exported(
 
     read = pq.read_table(tmp_path / "runs.parquet")
     assert read["metrics.loss.max"].to_pylist() == [10, 10, None]
+    export([{"loss": "-Infinity"}, {"loss": 1}, {}], ["loss"], tmp_path / "one.parquet")
+    assert pq.read_table(tmp_path / "one.parquet")["loss"].to_pylist() == [-inf, 1, None]
     wrong = forge("runs", "--to", "runs.txt")
     assert (wrong.returncode, "neither a .csv nor a .parquet" in wrong.stderr) == (2, True)
 

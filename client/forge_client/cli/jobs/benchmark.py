@@ -194,7 +194,9 @@ def compare(
     ] = None,
     metric: Annotated[
         str,
-        typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result: result.a.b."),
+        typer.Option(
+            help="seconds, gpu_seconds, energy_j, a key of the result, or a metric: loss.best."
+        ),
     ] = "seconds",
     by: Annotated[
         list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")
@@ -230,5 +232,5 @@ def compare(
     output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
     if comparison.without:
         narration.say(
-            f"{counted(comparison.without, 'job')} did not succeed or reported no {metric}"
+            f"{counted(comparison.without, 'job')} did not succeed or reported no finite {metric}"
         )

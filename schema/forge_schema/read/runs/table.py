@@ -98,13 +98,7 @@ def _first(database: Database, ids: list[int], how: Sorted) -> list[Run]:
 def _read(database: Database, ids: list[int]) -> list[Run]:
     rows = {row["job_id"]: row for row in database.rows("runs", again=True, job_ids=ids)}
     # A job may have been removed since.
-    return [_run(rows[job_id]) for job_id in ids if job_id in rows]
-
-
-def _run(row: Row) -> Run:
-    measured = row["metrics"]
-    ended = {key: {**measured.get(key, {}), "last": last} for key, last in row["diverged"].items()}
-    return Run.model_validate({**row, "metrics": measured | ended})
+    return [Run.model_validate(rows[job_id]) for job_id in ids if job_id in rows]
 
 
 def experiments(database: Database, owner: str | None) -> list[Experiment]:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import JobDetail
+from forge_schema.model.results import PROGRESS
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.job_story import JobStory
 
@@ -51,7 +52,11 @@ class Compared:
             story.spent(),
             _settings(story.asked()),
             dict(_flat(service.findings.result(job_id).values or {})),
-            {last.key: last.value for last in service.findings.last_metrics(job_id)},
+            {
+                last.key: last.value
+                for last in service.findings.last_metrics(job_id)
+                if last.key not in PROGRESS
+            },
         )
 
     @property
