@@ -67,7 +67,7 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
 
 
 def _running(database: Database, job: Row, status: Row) -> Explanation:
-    found = explain_past.run(database, job, status)
+    found = explain_past.current(database, job, status)
     text = explain_past.running_text(found) if found else "it has just left its worker"
     waits = members_text(database, job["job_id"]) if job["nodes"] > 1 else ""
     return Explanation(

@@ -176,7 +176,7 @@ class Claims:
                 with self._room_after(group) as (free, count):
                     sent_s = seconds()
                     ended, grants = self._gateway.finish_and_claim(ends, free, count)
-                    granted = self._settled(group, ended, grants, sent_s)
+                    granted = self._take_answer(group, ended, grants, sent_s)
                     if grants and len(grants) < count:
                         # What is left is looked at once more, and its room recorded.
                         self.woken.set()
@@ -220,7 +220,7 @@ class Claims:
         except Exception as error:  # noqa: BLE001 - as the docstring says
             _fail(group, error)
 
-    def _settled(
+    def _take_answer(
         self,
         group: Sequence[Report],
         ended: Sequence[Ended],

@@ -115,7 +115,7 @@ class Jobs:
     def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
         try:
             end = run()
-            if attempt.settle() and end is not None:
+            if attempt.decide_end() and end is not None:
                 frees = not self._reaper.may_live(attempt)
                 self.start(self._outbox.deliver(attempt, end, frees=frees))
         finally:

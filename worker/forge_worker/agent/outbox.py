@@ -157,12 +157,12 @@ class Outbox(Loop):
             DatabaseUnreachable: the queue does not answer; the remaining ends wait.
         """
         for end in self.spool.ends():
-            if self._settled(end):
+            if self._answered(end):
                 self.spool.drop(end)
                 self._failing.pop(end.fence, None)
 
-    def _settled(self, end: End) -> bool:
-        """Report one end; return whether it is settled."""
+    def _answered(self, end: End) -> bool:
+        """Report one end; return whether the queue took or refused it."""
         try:
             _report(end, self._gateway.finish([end])[0])
         except ServerRefused as error:

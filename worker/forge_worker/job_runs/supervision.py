@@ -84,7 +84,7 @@ def _blame_gpus(parts: Parts) -> None:
 
     The next job must not get this GPU, and a later agent could not tell whose fault it was.
     """
-    parts.services.fault_watch.settle()
+    parts.services.fault_watch.catch_up()
     stop = parts.attempt.stop
     if stop is not None and stop.reason is Reason.GPU_FAULT:
         parts.keep(partial(keep_stop, parts.attempt.folders.root, stop))

@@ -33,11 +33,11 @@ from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
     configured,
-    settled,
     specs,
     upload,
     upload_images,
     with_images,
+    with_packages,
 )
 from forge_client.settings import Settings
 
@@ -184,7 +184,7 @@ def prepared(
     else:
         if not request.command:
             raise no_command()
-        whole = settled([request], listing)
+        whole = with_packages([request], listing)
         tell_environment(whole)
         spec = specs(whole.requests, owner=settings.job_owner, folder=folder)[0]
         listing, shown = whole.listing, whole.shown(spec)
@@ -196,7 +196,7 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     spec, shown, listing = ready.spec, ready.shown, ready.listing
     if ready.config:
         kept = backend.template(ready.config)
-        whole = settled([ready.request], listing, kept.spec)
+        whole = with_packages([ready.request], listing, kept.spec)
         tell_environment(whole)
         (request,), listing = whole.requests, whole.listing
         spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)

@@ -14,7 +14,7 @@ from forge_client.cli.show.resources import resources
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
-from forge_client.project.environment.settled import Settled
+from forge_client.project.environment.packages import WithPackages
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.image_tar import ImageTar
@@ -22,11 +22,11 @@ from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
     Uploaded,
-    settled,
     specs,
     upload,
     upload_images,
     with_images,
+    with_packages,
 )
 from forge_client.settings import Settings
 
@@ -67,7 +67,7 @@ def uploaded(
     listing = scan(folder, include=project.include) if folder else None
     if listing:
         tell_left_out(listing)
-    whole = settled(requests, listing) if listing else None
+    whole = with_packages(requests, listing) if listing else None
     requests = whole.requests if whole else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
     tell_alone(wanted)
@@ -111,7 +111,7 @@ def tell_command(request: Request, listing: Listing) -> None:
         )
 
 
-def tell_environment(whole: Settled) -> None:
+def tell_environment(whole: WithPackages) -> None:
     """Say which packages the jobs install, and why these."""
     for said in whole.said:
         narration.say(f"packages: {said}")

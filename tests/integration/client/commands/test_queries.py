@@ -39,6 +39,8 @@ def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
     assert listed("name:resnet*", "state:queued") == [his, mine]
     assert listed("state:queued owner:me") == [mine]
     assert listed("resnet-2") == [his]
+    assert (listed(str(mine)), listed(str(mine), str(his))) == ([mine], [his, mine])
+    assert listed(str(his), "owner:me") == []
     assert "matches; for the state, write state:running" in forge("ps", "running").stderr
     told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
     told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
@@ -75,12 +77,13 @@ def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> N
 def test_a_query_that_finds_nothing_says_what_the_start_of_the_name_would(
     act: tuple[str, ...], forge: Command, rig: Rig
 ) -> None:
-    rig.submit_many(3, name="tiny-1", owner="ann", sweep="tiny-1a2b", experiment="tiny-x")
+    rig.submit_many(3, name="tiny-19", owner="ann", sweep="tiny-1a2b", experiment="tiny-x")
     rig.submit(name="other", owner="ann", sweep="tiny-3c4d")
     for query, said in (
         ("sweep:tiny", "'sweep:tiny*' would match 4 jobs"),
         ("name:tiny sweep:tiny", "'name:tiny* sweep:tiny*' would match 3 jobs"),
         ("experiment:tiny,no", "'experiment:tiny*,no*' would match 3 jobs"),
+        ("19 state:queued", "'state:queued name:*19*' would match 3 jobs"),
     ):
         assert f"job matches; {said}" in " ".join(forge(*act, *query.split()).stderr.split())
     for query in ("sweep:huge", "sweep:iny*", "nowhere", "sweep:tiny state:running"):
