@@ -12,7 +12,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.standing import revision_text
-from forge_client.cli.show.waiting import show_submitted
+from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
 
 

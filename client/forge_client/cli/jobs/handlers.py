@@ -13,8 +13,7 @@ from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Format, FormatOption, inline
-from forge_client.cli.show.submitted import uploaded
-from forge_client.cli.show.waiting import show_submitted
+from forge_client.cli.show.submitted import show_submitted, uploaded
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project

@@ -15,6 +15,7 @@ from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.submitted import (
+    show_submitted,
     tell,
     tell_alone,
     tell_command,
@@ -22,7 +23,6 @@ from forge_client.cli.show.submitted import (
     tell_images,
     tell_left_out,
 )
-from forge_client.cli.show.waiting import show_submitted
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.backend import Backend
-from forge_client.cli.show import narration
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Format
 from forge_client.cli.show.resources import resources
+from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
@@ -29,6 +32,29 @@ from forge_client.project.submission import (
     with_packages,
 )
 from forge_client.settings import Settings
+
+
+def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:
+    """Tell of a job that was submitted just now, and print its id; or follow it to its end.
+
+    Raises:
+        typer.Exit: with the code for how it ended.
+    """
+    status = _submitted(backend, job_id)
+    tell_job(status)
+    tell_nobody(backend, job_id)
+    if wait:
+        raise typer.Exit(wait_and_show(backend, job_id, form))
+    output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+def _submitted(backend: Backend, job_id: int) -> JobDetail:
+    try:
+        return backend.job(job_id)
+    except ClientError as error:
+        # Without the id, the user would submit the job again.
+        error.message = f"job {job_id} is submitted, but then {error.message}"
+        raise
 
 
 def send(

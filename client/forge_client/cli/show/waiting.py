@@ -2,7 +2,6 @@
 
 import sys
 
-import typer
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, names_text
 
@@ -13,7 +12,6 @@ from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.cli.show.output import Format
-from forge_client.cli.show.submitted import tell_job, tell_nobody
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.findings import everything
@@ -56,29 +54,6 @@ def wait_for(
             error.hint += f"; the job keeps running, and `forge logs -f {job_id}` follows it again"
         raise
     return exit_code(teller.known) if teller.known else ExitCode.FAILED
-
-
-def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:
-    """Tell of a job that was submitted just now, and print its id; or follow it to its end.
-
-    Raises:
-        typer.Exit: with the code for how it ended.
-    """
-    status = _submitted(backend, job_id)
-    tell_job(status)
-    tell_nobody(backend, job_id)
-    if wait:
-        raise typer.Exit(wait_and_show(backend, job_id, form))
-    output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
-
-
-def _submitted(backend: Backend, job_id: int) -> JobDetail:
-    try:
-        return backend.job(job_id)
-    except ClientError as error:
-        # Without the id, the user would submit the job again.
-        error.message = f"job {job_id} is submitted, but then {error.message}"
-        raise
 
 
 def wait_and_show(backend: Backend, job_id: int, form: Format) -> int:
