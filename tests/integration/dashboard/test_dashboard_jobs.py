@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+    from pydantic import JsonValue
     from support.http.api import Api
     from support.queue.rig import Rig
 
@@ -340,7 +341,7 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
     assert "cannot be read" in shown
-    said = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
+    said: dict[str, JsonValue] = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
     grant = api.rig.worker().claim_one()
     assert api.rig.records.add_metrics(grant.fence, [MetricLine(0, 3, said)])
     alone = ann.page(f"/compare?job={grant.job_id}")
