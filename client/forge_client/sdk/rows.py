@@ -1,6 +1,6 @@
 """Lists of records that become a data frame."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge_schema.model.job import JobStatus
@@ -40,6 +40,15 @@ class Rows(list[T]):
         for name in frame.select_dtypes(exclude=["number", "datetimetz"]):
             frame[name] = as_numbers([*frame[name]])
         return frame
+
+
+class FoundRows(Rows[T]):
+    """Some of the rows that were `found`; if there are `more`, older ones match too."""
+
+    def __init__(self, rows: Iterable[T], *, found: int, more: bool) -> None:
+        super().__init__(rows)
+        self.found = found
+        self.more = more
 
 
 def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of a report

@@ -30,6 +30,9 @@ ANY_METRIC = "*"
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 # How many columns a message names.
 NAMED = 8
+# How many runs are sorted or grouped: the newest that match.
+MOST_RUNS = 10_000
+GroupedBy = Literal["experiment", "sweep", "owner"]
 
 
 class ColumnUnknown(ForgeError):
@@ -209,6 +212,41 @@ class Run(Record):
         return _value(self, column, FIELDS, TABLES)
 
 
+class Runs(Record):
+    """Some of the runs that were `found`: the newest of them, or the first by a column.
+
+    Found are the newest that match, as many as are listed or, to be sorted, up to `MOST_RUNS`. If
+    there are `more`, older ones match too.
+    """
+
+    items: list[Run]
+    found: int
+    more: bool
+
+
+class RunGroup(Record):
+    """The runs of an experiment, a sweep or an owner: how many, in which states, and their sums.
+
+    Its newest run was submitted at `submitted_at`.
+    """
+
+    name: str
+    runs: int
+    states: dict[str, int]
+    seconds: float = 0
+    cost: float | None = None
+    first_submitted_at: datetime
+    submitted_at: datetime
+
+
+class RunGroups(Record):
+    """Groups of the runs that were `found`, the newest `MOST_RUNS` that match, or fewer."""
+
+    items: list[RunGroup]
+    found: int
+    more: bool
+
+
 class Experiment(Record):
     """An experiment of an owner, and its newest job."""
 
@@ -316,18 +354,33 @@ def require_column(runs: list[Run], name: str) -> None:
     Raises:
         ColumnUnknown: it is neither a field nor a parameter, metric or key of the result.
     """
-    keys = [key for table in TABLES for key in columns_of(runs, table)]
+    if runs and not has_column(runs, name):
+        raise column_unknown(name, keys_of(runs))
+
+
+def keys_of(runs: list[Run]) -> list[str]:
+    """Return the parameters, metrics and keys of results that any run has."""
+    return [key for table in TABLES for key in columns_of(runs, table)]
+
+
+def has_column(runs: list[Run], name: str) -> bool:
+    """Tell whether a column is a field, or any run has it."""
+    keys = keys_of(runs)
     table, _, key = name.partition(".")
     # A value may be null, and of a metric that was never a number, there is no best.
     known = {*FIELDS, *keys, *(f"{key}.{kind}" for key in keys for kind in KINDS)}
     is_known = (key if table in TABLES else name) in known
-    if not runs or is_known or any(run.value(name) is not None for run in runs):
-        return
-    close = get_close_matches(name, [*keys, *FIELDS], 1)
+    return is_known or any(run.value(name) is not None for run in runs)
+
+
+def column_unknown(name: str, keys: Iterable[str]) -> ColumnUnknown:
+    """Return the refusal of a column, with the most similar of the keys that there are, or all."""
+    known = list(dict.fromkeys(keys))
+    close = get_close_matches(name, [*known, *FIELDS], 1)
     said = (
-        f"did you mean {close[0]}?" if close else f"there are {names_text(keys or FIELDS, NAMED)}"
+        f"did you mean {close[0]}?" if close else f"there are {names_text(known or FIELDS, NAMED)}"
     )
-    raise ColumnUnknown(f"none of these runs has a column {name!r}", hint=said)
+    return ColumnUnknown(f"none of these runs has a column {name!r}", hint=said)
 
 
 def differing(runs: list[Run]) -> list[str]:

@@ -58,7 +58,7 @@ def run_handler(
     """
     project = Project.read(folder) if folder else Project()
     request = Request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "name": name or handler,
         "experiment": experiment or handler,
         "kind": "custom",

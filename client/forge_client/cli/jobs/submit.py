@@ -131,7 +131,7 @@ def submit(
     Options override forge.toml (or the config named with --config), which overrides the queue's
     defaults. The job's id is printed on stdout.
     """
-    ready = prepared(**locals())
+    ready = prepared(context)
     if dry_run:
         tell_alone([ready.spec])
         _check(ready.settings, ready.spec)
@@ -161,24 +161,19 @@ class Prepared:
     shown: dict[str, Any]
 
 
-def prepared(
-    context: typer.Context,
-    folder: Path,
-    config: str | None,
-    include: list[str] | None,
-    limit: str | None,
-    **options: Any,  # noqa: ANN401 - options of all types
-) -> Prepared:
-    """Read a folder, and the options of `forge submit`, by the names of its parameters."""
-    project = Project.read(folder).including(include)
+def prepared(context: typer.Context) -> Prepared:
+    """Read the folder and the options of a command that has those of `forge submit`."""
+    given = context.params
+    folder, config = given["folder"], given["config"]
+    project = Project.read(folder).including(given["include"])
     listing = scan(folder, include=project.include)
     tell_left_out(listing)
     base = Request() if config else project.request()
-    request = base.changed({**o.changes(options), "command": command_of(context)})
+    request = base.changed({**o.changes(given), "command": command_of(context)})
     (request,), images = with_images([request], bar=narration.transfer)
     tell_command(request, listing)
     settings = settings_of(context, project)
-    most = _limit(limit) or project.limit or LIMIT
+    most = _limit(given["limit"]) or project.limit or LIMIT
     if config:
         spec, shown = _unsent(config, request), {}
     else:

@@ -72,7 +72,7 @@ def run_tests(
     """
     project = Project.read(folder).including(include)
     request = project.request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "kind": "test",
         "max_failures": 0 if project.max_failures is None else None,
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],

@@ -175,3 +175,13 @@ def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig
     rig.admin.limit_owner("ann", OwnerSettings(approve_cost=1))
     rig.submit_many(2, owner="ann")
     assert "1 queued, 2 held, 0 running; 2 jobs wait for approval" in forge("top", "--once").stdout
+
+
+def test_the_table_of_runs_says_how_many_it_leaves_out(forge: Command, rig: Rig) -> None:
+    rig.submit_many(26, name="x", owner="ann")
+    for options, said in (
+        ((), "the newest 25 runs; -n shows older ones too\n"),
+        (("--sort", "job_id"), "the first 25 of 26 runs; see -n\n"),
+        (("--sort", "job_id", "-n", "3"), ""),
+    ):
+        assert forge("runs", *options).stderr == said
