@@ -161,7 +161,7 @@ def watched() -> Watch:
     wrap(APIClient, "request", watch.call)
     watch.timed(job_run, "supervise", "until its end")
     wrap(job_run, "supervise", watch.run)
-    watch.timed(job_run, "settle", "log and artifacts")
+    watch.timed(job_run, "finish", "log and artifacts")
     watch.timed(Outbox, "deliver", "report")
     wrap(Outbox, "deliver", watch.report)
     watch.timed(Reaper, "let_go", "removal, after the report")

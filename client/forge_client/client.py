@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from forge_schema.model.job import ListedJob
-from forge_schema.model.results import Experiment, Run, require_column
+from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 
 from forge_client import settings
 from forge_client.connection import connect
-from forge_client.errors import as_client_error
+from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
-from forge_client.project.matrix import Scalar, expanded, from_toml, sweep_name
+from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
 from forge_client.project.submission import PYTEST, called
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
-from forge_client.sdk.rows import Rows
+from forge_client.sdk.rows import FoundRows, Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
 from forge_client.sdk.sweeps import Sweep
@@ -147,7 +147,7 @@ class Client(Plans, Administration):
             **spec: fields of every job, as `submit` takes them.
 
         Raises:
-            ClientError: as for `submit`.
+            ClientError: a `{name}` has no value, or as for `submit`.
         """
         jobs: list[JobWithCommand] = [
             {**spec, "command": _filled(command, chosen)} for chosen in values
@@ -296,19 +296,20 @@ class Client(Plans, Administration):
         descending: bool = False,
         curve: str | None = None,
         count: int = 1000,
-    ) -> Rows[Run]:
+    ) -> FoundRows[Run]:
         """Return jobs as runs: with parameters, metrics, result, duration, cost and git revision.
 
-        `to_frame` has a column for each parameter, metric (`metrics.loss.min`) and result.
+        `to_frame` has a column for each parameter, metric (`metrics.loss.min`) and result. `found`
+        is how many were sorted; `more` tells whether older jobs match that are not among them.
 
         Args:
             query: a filter, such as `"experiment:resnet*"`.
             owner: only this owner's jobs.
-            sort: a column to sort the newest thousand by: a field of `Run`, or the name of a
-                parameter, a metric (its last value; `loss.best` for its best) or a result.
+            sort: a column to sort the newest 10,000 that match by: a field of `Run`, or the name
+                of a parameter, a metric (its last value; `loss.best` for its best) or a result.
             descending: whether the highest come first.
             curve: a metric of which each run gets an outline, in `curve`.
-            count: the largest number of runs, at most 1000.
+            count: the largest number of runs, at most 10,000.
 
         Raises:
             ClientError: the query is not a filter, or no run has the column to sort by.
@@ -321,10 +322,24 @@ class Client(Plans, Administration):
             curve=[curve] if curve else (),
             count=count,
         )
-        if sort:
-            with as_client_error():
-                require_column(found, sort)
-        return Rows(found)
+        return FoundRows(found.items, found=found.found, more=found.more)
+
+    def run_groups(
+        self, query: str = "", *, by: GroupedBy = "experiment", owner: str | None = None
+    ) -> FoundRows[RunGroup]:
+        """Return the experiments, sweeps or owners of jobs, with their states, time and cost.
+
+        Args:
+            query: a filter, such as `"since:7d"`. Grouped are the newest 10,000 jobs that match,
+                of which `found` is the number; `more` tells whether older ones match too.
+            by: what groups them: `experiment`, `sweep` or `owner`.
+            owner: only this owner's jobs.
+
+        Raises:
+            ClientError: the query is not a filter.
+        """
+        found = self.backend.findings.run_groups(query, by=by, owner=owner)
+        return FoundRows(found.items, found=found.found, more=found.more)
 
     def experiments(self, *, owner: str | None = None) -> Rows[Experiment]:
         """Return the newest experiments, with the newest job of each."""
@@ -338,6 +353,19 @@ class Client(Plans, Administration):
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
-    # One pass, so that a value that looks like a placeholder is not replaced.
-    names = re.compile("|".join(re.escape(f"{{{name}}}") for name in values) or r"(?!)")
-    return [names.sub(lambda match: str(values[match[0][1:-1]]), word) for word in command]
+    known = [re.escape(f"{{{name}}}") for name in values]
+    # One pass, so that a value that looks like a placeholder is not replaced. ${NAME} is a shell's.
+    placeholder = re.compile("|".join([*known, rf"(?<!\$)\{{{NAME.pattern}\}}"]))
+    return [placeholder.sub(lambda match: _value(match[0], values), word) for word in command]
+
+
+def _value(placeholder: str, values: Mapping[str, object]) -> str:
+    name = placeholder[1:-1]
+    if name not in values:
+        raise ClientError(
+            f"the command has {placeholder}, but one of the jobs has values only for"
+            f" {', '.join(map(str, values)) or 'no name'}",
+            hint=f"add one; {name!r}: {placeholder!r} keeps the braces",
+            code="option_invalid",
+        )
+    return str(values[name])

@@ -25,8 +25,13 @@ class Items(BaseModel, Generic[T]):
         """Return a page. If it is full, the next one has the parameters `after` its last item."""
         if len(items) < full:
             return cls(items=items)
-        url = request.url.include_query_params(**after(items[-1]))
-        return cls(items=items, next=f"{url.path}?{url.query}")
+        return cls(items=items, next=next_page(request, after(items[-1])))
+
+
+def next_page(request: Request, after: dict[str, object]) -> str:
+    """Return the path and query of this page with other parameters."""
+    url = request.url.include_query_params(**after)
+    return f"{url.path}?{url.query}"
 
 
 class Done(BaseModel):

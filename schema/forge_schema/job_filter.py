@@ -1,11 +1,12 @@
-"""Parse filters of jobs: `state:running,queued owner:me name:resnet* oom`."""
+"""Parse filters of jobs: `state:running,queued owner:me name:resnet* param:lr>0.01 oom`."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
+from math import isfinite
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import DAY, counted, span
@@ -13,7 +14,7 @@ from forge_schema.model.states import JobKind, Reason, State, StateWord, WaitsFo
 
 KEYS = (
     *("state", "owner", "queue", "name", "label", "worker", "reason", "waits", "kind", "sweep"),
-    *("experiment", "since"),
+    *("experiment", "param", "id", "since"),
 )
 ENUMS: dict[str, type[StrEnum]] = {
     "state": StateWord,
@@ -23,10 +24,22 @@ ENUMS: dict[str, type[StrEnum]] = {
 }
 # Still accepted, though users no longer read them: `ready`, `scheduled`, `dead`.
 FORMER = {"state": frozenset(state.value for state in State)}
+EXAMPLES = {
+    "state": "running,queued",
+    "since": "2d",
+    "label": "zone=eu*",
+    "param": "lr=0.1",
+    "id": "35",
+}
 ME = "me"
 LENGTH = 1000
 MOST_S = 100 * 365 * DAY
 _LABEL = re.compile(r"[^=]+(=.*)?", re.DOTALL)
+_PARAMETER = re.compile(r"([^=<>]+)(?:(=|<=?|>=?)(.*))?", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_ID = re.compile(r"[0-9]{1,18}")
+# A word of them alone names jobs.
+_IDS = re.compile(rf"{_ID.pattern}(,{_ID.pattern})*")
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _BARE = re.compile(r'[^\s",]*')
@@ -62,10 +75,33 @@ class Said:
 def quoted(text: str, *, free: bool = False) -> str:
     """Quote a value or a word for a filter, if necessary."""
     plain = _PLAIN_WORD if free else _PLAIN
-    if plain.fullmatch(text):
+    if plain.fullmatch(text) and not (free and _IDS.fullmatch(text)):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a parameter must be: there, or like a glob, or compared with a number."""
+
+    name: str
+    sign: str = ""
+    value: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> "Bound | None":
+        """Return what `lr=0.1`, `lr>0.01` or `lr` says; None if it says nothing."""
+        said = _PARAMETER.fullmatch(text)
+        bound = said and cls(said[1], said[2] or "", said[3] or "")
+        compares_text = bound and bound.sign not in {"", "="} and bound.number is None
+        return None if compares_text else bound
+
+    @property
+    def number(self) -> float | None:
+        """The value as a number; None if it is none."""
+        number = float(self.value) if _NUMBER.fullmatch(self.value) else None
+        return None if number is None or not isfinite(number) else number
 
 
 @dataclass(frozen=True)
@@ -76,20 +112,23 @@ class Filter:
         words: parts of the name, case-insensitive.
         terms: by key, the values of which one must match: globs, or states, reasons, kinds.
         labels: for each term, the labels of which the job must want one: `zone=eu*`, or `zone`.
+        parameters: for each term, the parameters of which it must have one: see `Bound`.
     """
 
     words: tuple[str, ...] = ()
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: tuple[tuple[str, ...], ...] = ()
+    parameters: tuple[tuple[str, ...], ...] = ()
 
     def __str__(self) -> str:
         said = [(key, self.terms[key]) for key in KEYS if key in self.terms]
         said += [("label", values) for values in self.labels]
+        said += [("param", values) for values in self.parameters]
         keyed = [f"{key}:{','.join(quoted(v) for v in values)}" for key, values in said]
         return " ".join([*keyed, *(quoted(word, free=True) for word in self.words)])
 
     def __bool__(self) -> bool:
-        return bool(self.words or self.terms or self.labels)
+        return bool(self.words or self.terms or self.labels or self.parameters)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values given for a key; empty if any will do."""
@@ -121,7 +160,7 @@ class Filter:
         """Return the filter with other values for a key; without values, the key is removed."""
         others = {k: v for k, v in self.terms.items() if k != key}
         terms = {**others, key: tuple(dict.fromkeys(values))} if values else others
-        return Filter(self.words, terms, self.labels)
+        return replace(self, terms=terms)
 
     def toggled(self, key: str, value: str) -> "Filter":
         """Return the filter with a value of a key added, or removed if it is there."""
@@ -145,17 +184,19 @@ def parse(text: str) -> Filter:
         )
     words: list[str] = []
     found: dict[str, tuple[str, ...]] = {}
-    labels: list[tuple[str, ...]] = []
+    repeated: dict[str, list[tuple[str, ...]]] = {"label": [], "param": []}
     for said in _read(text):
         if said.key is None:
             words += said.values
-        elif said.key == "label":
-            labels.append(_checked(said))
+        elif said.key in repeated:
+            repeated[said.key].append(_checked(said))
+        elif said.key == "id":
+            found["id"] = tuple(dict.fromkeys((*found.get("id", ()), *_checked(said))))
         elif said.key in found:
             raise _wrong(said, f"{said.key} is given twice", f"write {said.key}:one,other")
         else:
             found[said.key] = _checked(said)
-    return Filter(tuple(words), found, tuple(labels))
+    return Filter(tuple(words), found, *(tuple(terms) for terms in repeated.values()))
 
 
 def _read(text: str) -> list[Said]:
@@ -182,6 +223,11 @@ def _checked(said: Said) -> tuple[str, ...]:
         raise _wrong(said, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")
     if said.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
         raise _wrong(said, "a label lacks its name", "write label:zone=eu* or label:zone")
+    if said.key == "param" and (wrong := next((v for v in values if not Bound.of(v)), None)):
+        hint = "write param:lr=0.1, param:lr>0.01 or param:lr"
+        raise _wrong(said, f"{wrong!r} is not a name, or a name and a value", hint)
+    if said.key == "id" and (wrong := next((v for v in values if not _ID.fullmatch(v)), None)):
+        raise _wrong(said, f"{wrong!r} is not the id of a job", "write id:35 or id:35,36")
     return values
 
 
@@ -195,7 +241,7 @@ def _meant(word: str, known: Collection[str]) -> str:
 
 
 def _example(key: str) -> str:
-    return {"state": "running,queued", "since": "2d", "label": "zone=eu*"}.get(key, f"SOME-{key}")
+    return EXAMPLES.get(key, f"SOME-{key}")
 
 
 def _is_span(text: str) -> bool:
@@ -229,7 +275,10 @@ def _term(text: str, start: int) -> Said:
         return Said(None, (value or "",), start, end, value is not None)
     word = _WORD.match(text, start)
     end = word.end() if word else start + 1
-    return Said(None, (text[start:end],), start, end)
+    bare = text[start:end]
+    if _IDS.fullmatch(bare):
+        return Said("id", tuple(bare.split(",")), start, end)
+    return Said(None, (bare,), start, end)
 
 
 def _keyed(text: str, start: int, found: re.Match[str]) -> Said:

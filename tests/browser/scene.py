@@ -6,12 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from browser.site import Teller
+from forge_schema.model.notifications import NotificationRequest
+from forge_schema.notifications.rules import Notifications
 from forge_schema.schedules.schedules import Schedules
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from browser.site import Site
 
+MESSAGES = """
+INSERT INTO delivery (notification_id, event, subject, at, state, tries, next_at, settled_at, error)
+SELECT
+    n.id, CASE WHEN n.name = 'ann' THEN 'test' ELSE 'failed' END, %(failed)s,
+    forge_now() - age * interval '90 seconds', said.state, said.tries,
+    forge_now() + interval '1 hour',
+    CASE WHEN said.state <> 'waiting' THEN forge_now() END, said.error
+FROM (VALUES
+    ('on-call', 1, 'sent', 1, NULL),
+    ('ann', 2, 'sent', 2, NULL),
+    ('pipeline', 3, 'waiting', 3, 'the receiver answered 503'),
+    ('pipeline', 4, 'failed', 8, 'ci.example: the name could not be resolved within 10 s')
+) AS said (name, age, state, tries, error)
+JOIN notification AS n USING (name)
+"""
 # More than there is.
 HUGE = {"resources": {"cpus": 0.5, "memory_mb": 256, "disk_mb": 500, "gpus": 8}}
 
@@ -41,6 +58,10 @@ class Scene:
             f"/workers/{self.worker}",
             "/queues",
             "/schedules",
+            "/notifications",
+            "/runs",
+            f"/compare?job={self.jobs['succeeded']}&job={self.jobs['failed']}",
+            "/keys",
             "/reports",
             "/reports/failures",
             "/events",
@@ -63,6 +84,7 @@ def small_life(site: Site, teller: Teller) -> Scene:
         bed.ended(job)
     eventually(lambda: b"epoch 1" in bed.log(running))
     keep_schedules(site, last=ends["failed"])
+    keep_notifications(site, failed=ends["failed"])
     return Scene(site, worker, {**ends, "waiting": waiting, "running": running})
 
 
@@ -82,6 +104,25 @@ def keep_schedules(site: Site, *, last: int) -> None:
             "UPDATE schedule SET last_due_at = next_at - interval '1 day', last_job_id = %s,"
             " error = CASE WHEN NOT overlap THEN %s END WHERE NOT paused",
             [last, f"skipped: job {last} had not ended (--no-overlap)"],
+        )
+
+
+def keep_notifications(site: Site, *, failed: int) -> None:
+    """Keep notifications that have sent messages, have some waiting, and gave some up."""
+    database = site.bed.database
+    kept = Notifications(database, owner="ann", actor="user:ann")
+    for name, kind, target, query, events in (
+        ("on-call", "slack", "https://hooks.example/T0/B0/x", "", ["failed", "worker_offline"]),
+        ("pipeline", "webhook", "https://ci.example/forge", "experiment:resnet* queue:gpu", None),
+        ("ann", "email", "ann@research.example", "", ["succeeded", "cancelled"]),
+    ):
+        wanted = {"kind": kind, "target": target, "query": query, "events": events or ["failed"]}
+        kept.keep(name, NotificationRequest.model_validate(wanted), server=None)
+    with database.connection() as connection:
+        connection.execute(MESSAGES, {"failed": failed})
+        connection.execute(
+            "UPDATE notification SET paused_until = forge_now() + interval '1 hour', error ="
+            " 'the receiver answered 503' WHERE name = 'pipeline'"
         )
 
 

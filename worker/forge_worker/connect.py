@@ -107,25 +107,8 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
         def loops(
             *, work: Callable[[], None], asked: Callable[[], None], called: Called = _deaf
         ) -> Iterator[None]:
-            def asked_of(worker_id: str) -> None:
-                if worker_id == str(gateway.worker_id):
-                    asked()
-
-            def called_in(hint: Hint) -> None:
-                if gateway.worker_id in hint.workers:
-                    called(hint.shell)
-
-            listener = Listener(
-                settings.database_url,
-                work=work,
-                asked=asked_of,
-                awake=breaker.check,
-                back=gateway.came_back,
-                # Every hint: the worker's next claim may be for another reason.
-                news=gateway.new_work,
-                wakes=gateway.wakes,
-                called=called_in,
-                refusals=refusals,
+            listener = _listener(
+                settings, gateway, breaker, refusals, work=work, asked=asked, called=called
             )
             # Behind a pooler, hints reach whoever holds the server's session.
             hears = _running(listener) if settings.prepare else nullcontext()
@@ -133,6 +116,38 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
                 yield
 
         yield Transport(gateway, lambda _: store, loops, refusals)
+
+
+def _listener(
+    settings: WorkerSettings,
+    gateway: SqlGateway,
+    breaker: CircuitBreaker,
+    refusals: Refusals,
+    *,
+    work: Callable[[], None],
+    asked: Callable[[], None],
+    called: Called,
+) -> Listener:
+    def asked_of(worker_id: str) -> None:
+        if worker_id == str(gateway.worker_id):
+            asked()
+
+    def called_in(hint: Hint) -> None:
+        if gateway.worker_id in hint.workers:
+            called(hint.shell)
+
+    return Listener(
+        settings.database_url,
+        work=work,
+        asked=asked_of,
+        awake=breaker.check,
+        back=gateway.came_back,
+        # Every hint: the worker's next claim may be for another reason.
+        news=gateway.new_work,
+        wakes=gateway.wakes,
+        called=called_in,
+        refusals=refusals,
+    )
 
 
 def _breaker(settings: WorkerSettings, refusals: Refusals) -> CircuitBreaker:

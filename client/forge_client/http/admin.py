@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from forge_schema.model.admin import (
     ApiKey,
+    Approved,
     AwaitingApproval,
     Invitation,
     OwnerLimits,
@@ -172,11 +173,10 @@ class HttpAdmin:
         answer = self._transport.get(APPROVALS, owner=owner, sweep=sweep, after=after, count=count)
         return self._transport.records(AwaitingApproval, answer)
 
-    def approve(self, job_ids: Sequence[int]) -> dict[str, int]:
+    def approve(self, job_ids: Sequence[int]) -> Approved:
         body = {"job_ids": list(job_ids)}
         answer = self._transport.send("POST", APPROVALS, body, again=True)
-        names = ("approved", "unasked", "absent")
-        return {name: self._transport.field(answer, name) for name in names}
+        return self._transport.record(Approved, answer)
 
     def _text(self, answer: object, name: str) -> str:
         return str(self._transport.field(answer, name))

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from forge_schema.job_filter import parse
 from forge_schema.model.job import (
+    EXPLAINED,
     Attempt,
     Event,
     JobDetail,
@@ -303,7 +304,7 @@ class HttpBackend(HttpPlans):
         answer = self._transport.get(f"{job_path(job_id)}/attempts")
         return self._transport.records(Attempt, answer)
 
-    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
+    def explain(self, job_id: int, *, workers: int = EXPLAINED) -> Explanation:
         from forge_schema.model.explanation import Explanation
 
         answer = self._transport.get(f"{job_path(job_id)}/explain", workers=workers)

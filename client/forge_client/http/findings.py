@@ -1,20 +1,26 @@
 """What jobs found out, through a server."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from forge_schema.job_filter import parse
 from forge_schema.model.results import (
+    MOST_RUNS,
     Experiment,
+    GroupedBy,
     JobTest,
     LastMetric,
     MetricLine,
     Result,
     Run,
+    RunGroups,
+    Runs,
     Series,
     SweepCancelled,
     SweepPoint,
+    in_order,
+    require_column,
 )
 
 from forge_client.errors import as_client_error
@@ -117,20 +123,46 @@ class HttpFindings:
         sort: str | None = None,
         descending: bool = False,
         curve: Sequence[str] = (),
+        before: int | None = None,
         count: int = PAGE,
-    ) -> list[Run]:
+    ) -> Runs:
+        asked = {"q": self._query(query), "owner": owner, "curve": curve or None}
+        if count <= PAGE:
+            how = {"sort": sort, "descending": descending or None, "before": before, "count": count}
+            return self._transport.record(
+                Runs, self._transport.get(f"{QUEUE}/runs", **asked, **how)
+            )
+        # More than one answer holds: all are read, and sorted here.
+        most = min(count, MOST_RUNS) if sort is None else MOST_RUNS
+        found = self._all_runs(asked, before, most)
+        if sort is None:
+            return found
         with as_client_error():
-            wanted = parse(query)
-        answer = self._transport.get(
-            f"{QUEUE}/runs",
-            q=str(wanted.seen_by(self._owner) if self._owner else wanted) or None,
-            owner=owner,
-            sort=sort,
-            descending=descending or None,
-            curve=curve or None,
-            count=count,
-        )
-        return self._transport.records(Run, answer)
+            require_column(found.items, sort)
+        items = in_order(found.items, sort, descending=descending)[:count]
+        return found.model_copy(update={"items": items})
+
+    def _all_runs(self, asked: dict[str, Any], before: int | None, most: int) -> Runs:
+        items: list[Run] = []
+        more = True
+        while more and len(items) < most:
+            page = {"before": before, "count": min(PAGE, most - len(items))}
+            answer = self._transport.get(f"{QUEUE}/runs", **asked, **page)
+            found = self._transport.record(Runs, answer)
+            items += found.items
+            more = found.more and bool(found.items)
+            before = items[-1].job_id if items else None
+        return Runs(items=items, found=len(items), more=more)
+
+    def run_groups(self, query: str = "", *, by: GroupedBy, owner: str | None = None) -> RunGroups:
+        asked = {"q": self._query(query), "owner": owner, "by": by}
+        answer = self._transport.get(f"{QUEUE}/run-groups", **asked)
+        return self._transport.record(RunGroups, answer)
+
+    def _query(self, text: str) -> str | None:
+        with as_client_error():
+            wanted = parse(text)
+        return str(wanted.seen_by(self._owner) if self._owner else wanted) or None
 
     def experiments(self, *, owner: str | None = None) -> list[Experiment]:
         answer = self._transport.get(f"{QUEUE}/experiments", owner=owner)

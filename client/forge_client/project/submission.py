@@ -13,7 +13,7 @@ from forge_schema.model.job import Template, is_handle
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle, Listing, pack, pack_listing
-from forge_client.project.environment.settled import Settled, settle
+from forge_client.project.environment.packages import WithPackages, choose_packages
 from forge_client.project.git import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
@@ -191,9 +191,9 @@ def called(folder: Path) -> str:
     return f"job-{name}" if is_handle(name) else name
 
 
-def settled(
+def with_packages(
     requests: Sequence[Request], listing: Listing, below: Mapping[str, Any] | None = None
-) -> Settled:
+) -> WithPackages:
     """Return requests that name what they install, and their files with the lists of it.
 
     Args:
@@ -207,7 +207,7 @@ def settled(
     """
     for request in requests:
         _check_folder(request.checkpoint_dir, listing)
-    return settle(requests, listing, below)
+    return choose_packages(requests, listing, below)
 
 
 def _check_folder(path: str | None, listing: Listing) -> None:

@@ -159,7 +159,7 @@ class Administration:
     def approve(self, job_ids: Sequence[int]) -> int:
         """Approve jobs; return how many are approved, now or before."""
         pages = [job_ids[at : at + PAGE] for at in range(0, len(job_ids), PAGE)]
-        return sum(self.backend.admin.approve(page)["approved"] for page in pages)
+        return sum(self.backend.admin.approve(page).approved for page in pages)
 
     def keys(self) -> Rows[ApiKey]:
         """Return the API keys."""

@@ -191,6 +191,7 @@ class AsyncClient:
     job = _Threaded(Client.job, AsyncJob)
     jobs = _as_it_is(Client.jobs)
     runs = _as_it_is(Client.runs)
+    run_groups = _as_it_is(Client.run_groups)
     experiments = _as_it_is(Client.experiments)
     dashboard = _as_it_is(Client.dashboard)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.explanation import Explanation
-from forge_schema.model.job import Attempt, Event, JobDetail, JobStatus
+from forge_schema.model.job import EXPLAINED, Attempt, Event, JobDetail, JobStatus
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.results import JobTest, MetricLine, Series
 from forge_schema.model.stored import Artifact, Checkpoint
@@ -221,7 +221,7 @@ class Job:
             last.append(rest)
         return "\n".join(last)
 
-    def explain(self, *, workers: int = 20) -> Explanation:
+    def explain(self, *, workers: int = EXPLAINED) -> Explanation:
         """Explain why the job waits and what would start it, where it runs, or how it ended.
 
         Args:
@@ -321,7 +321,7 @@ class Job:
 
     def approve(self) -> bool:
         """Approve the job, as an admin; return whether it is approved, now or before."""
-        return self.backend.admin.approve([self.id])["approved"] == 1
+        return self.backend.admin.approve([self.id]).approved == 1
 
     def found(self, *, rank: int = 0) -> dict[str, Any] | None:
         """Return what a rank of the job has written to $FORGE_RESULT_FILE, without waiting.

@@ -1,10 +1,10 @@
 """Lists of records that become a data frame."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge_schema.model.job import JobStatus
-from forge_schema.model.results import flat
+from forge_schema.model.results import as_numbers, flat
 from pydantic import BaseModel
 
 from forge_client.connection import require_extra
@@ -28,7 +28,7 @@ class Rows(list[T]):
         """Return a data frame with a column for each field.
 
         A field that holds an object, such as a sweep's `parameters`, becomes a column for each of
-        its keys: `parameters.lr`.
+        its keys: `parameters.lr`. NaN and infinities, which JSON has as text, become numbers.
 
         Raises:
             ClientError: pandas is not installed.
@@ -36,7 +36,19 @@ class Rows(list[T]):
         require_extra("pandas", "frames", "make data frames")
         import pandas as pd  # noqa: PLC0415 - only with the extra
 
-        return pd.DataFrame([flat(_plain(row)) for row in self])
+        frame = pd.DataFrame([flat(_plain(row)) for row in self])
+        for name in frame.select_dtypes(exclude=["number", "datetimetz"]):
+            frame[name] = as_numbers([*frame[name]])
+        return frame
+
+
+class FoundRows(Rows[T]):
+    """Some of the rows that were `found`; if there are `more`, older ones match too."""
+
+    def __init__(self, rows: Iterable[T], *, found: int, more: bool) -> None:
+        super().__init__(rows)
+        self.found = found
+        self.more = more
 
 
 def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of a report

@@ -10,18 +10,18 @@ from forge_schema.model.job import Template
 
 from forge_client.backend import Backend
 from forge_client.project.bundle import Listing, scan
-from forge_client.project.environment.settled import Settled
+from forge_client.project.environment.packages import WithPackages
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
     configured,
-    settled,
     specs,
     upload,
     upload_images,
     with_images,
+    with_packages,
 )
 from forge_client.settings import Settings
 
@@ -53,7 +53,7 @@ class Sender:
         """Have the queue check jobs, upload their files, and return them as it takes them."""
         requests, images = with_images(requests)
         kept = self.backend.template(parcel.config) if parcel.config else None
-        whole = settled(requests, parcel.listing, kept.spec if kept else None)
+        whole = with_packages(requests, parcel.listing, kept.spec if kept else None)
         wanted = self._specs(whole, kept)
         self.backend.check(wanted)
         stored = upload(self.backend, whole.listing, limit=parcel.limit)
@@ -64,7 +64,7 @@ class Sender:
         """Submit jobs that have no files, and return their ids."""
         return self.backend.submit(specs(requests, owner=self.settings.job_owner, folder=Path()))
 
-    def _specs(self, whole: Settled, kept: Template | None) -> list[dict[str, Any]]:
+    def _specs(self, whole: WithPackages, kept: Template | None) -> list[dict[str, Any]]:
         owner, root = self.settings.job_owner, whole.listing.root
         if kept is None:
             return specs(whole.requests, owner=owner, folder=root)

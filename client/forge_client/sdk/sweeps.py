@@ -70,11 +70,12 @@ class Sweep:
         Args:
             other: another sweep; each ratio is then to the same group of this one, and else to
                 the first group.
-            metric: `seconds`, `gpu_seconds`, `energy_j`, or a key of the result, such as `a.b`.
+            metric: `seconds`, `gpu_seconds`, `energy_j`, a key of the result, such as `a.b`, or a
+                metric, such as `loss` or `loss.best`.
             by: the parameters to group by; None means all except `repeat`.
 
         Raises:
-            ClientError: no job has the parameter, or no result contains the metric as a number.
+            ClientError: no job has the parameter, or no job reports the metric as a number.
         """
         sweeps = [self, *([other] if other else [])]
         points = {sweep.name: sweep.points() for sweep in sweeps}

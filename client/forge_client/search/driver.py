@@ -24,6 +24,7 @@ from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 
 HOUR_S = 3600.0
 UNANSWERED_S = 2.0
+ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,9 @@ class Driver:
         spent = self._spent(status.job_id)
         trial.set_user_attr(SPENT, vars(spent))
         if status.state == State.SUCCEEDED:
-            value = self._value(status.job_id)
+            value, fault = self._value(status.job_id)
             if value is None:
-                said = f"its job reported no {self._plan.metric}"
-                self._tell(trial, TrialState.FAIL, said)
+                self._tell(trial, TrialState.FAIL, fault)
             else:
                 self._tell(trial, TrialState.COMPLETE, f"{self._plan.metric} {value:.6g}", value)
         elif status.state == State.CANCELLED and (stop := stored.user_attrs.get(STOPPED)):
@@ -170,14 +170,17 @@ class Driver:
         self._search.tell(trial, state, value)
         self._say(f"trial {trial.number}: {said}")
 
-    def _value(self, job_id: int) -> float | None:
-        """Return the metric in the job's result, else the last that it reported."""
+    def _value(self, job_id: int) -> tuple[float | None, str]:
+        """Return the metric in the job's result, else the last that it reported, or the fault."""
         findings, metric = self._backend.findings, self._plan.metric
-        found = number_of(value_at(findings.result(job_id).values, metric))
-        if found is not None:
-            return found
-        last = findings.last_metrics(job_id)
-        return number_of(next((one.value for one in last if one.key == metric), None))
+        found = value_at(findings.result(job_id).values, metric, ABSENT)
+        if found is None:
+            return None, f"its job's result has null as {metric}, which NaN and infinities become"
+        if found is ABSENT:
+            last = findings.last_metrics(job_id)
+            found = next((one.value for one in last if one.key == metric), ABSENT)
+        lacks = f"reported no {metric}" if found is ABSENT else f"ended with {metric} {found}"
+        return number_of(found), f"its job {lacks}"
 
     def _keep_within_budget(self, trials: list[FrozenTrial], running: list[FrozenTrial]) -> None:
         """Once the budget is used up, stop the jobs that run; no others begin."""

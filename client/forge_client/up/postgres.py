@@ -43,7 +43,7 @@ class Postgres:
         self._programs, self._user = wheel.installed(data)
         self._socket_dir = data
         self._socket_note = data.with_name("socket-folder")
-        self._settled = False
+        self._prepared = False
         self._made_in = data.with_name(f"{data.name}.new")
         self._begun: Call | None = None
 
@@ -63,8 +63,8 @@ class Postgres:
         Raises:
             ClientError: a server that is already running does not stop.
         """
-        if not self._settled:
-            self._settle()
+        if not self._prepared:
+            self._prepare()
         self._begun = self._make() if self.fresh else self._launch()
 
     def start(self) -> None:
@@ -110,9 +110,9 @@ class Postgres:
         if self._socket_note.exists():
             shutil.rmtree(self._socket_note.read_text(encoding="utf-8"), ignore_errors=True)
             self._socket_note.unlink()
-        self._settled = False
+        self._prepared = False
 
-    def _settle(self) -> None:
+    def _prepare(self) -> None:
         if self._user is not None:
             let_read(self._programs.parent)
             let_pass(self._user, self._programs / "postgres")
@@ -120,7 +120,7 @@ class Postgres:
         # Stop a server that outlived a killed `forge up`: its socket may be anywhere.
         self.stop()
         self._socket_dir = self._place_for_socket()
-        self._settled = True
+        self._prepared = True
 
     def _launch(self) -> Call:
         options = f"-k '{self._socket_dir}' -c listen_addresses= -c unix_socket_permissions=0700"

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from datetime import datetime
+from typing import Any
 
 import jwt
 from forge_schema.access.api_keys import Keys
@@ -16,20 +17,16 @@ AUDIENCE = "forge-api"
 ALGORITHM = "HS256"
 PURPOSE = b"forge short-lived token"
 # Times are compared with the database's clock, which all servers share.
-UNTIMED: Options = {"verify_exp": False, "verify_iat": False, "require": ["sub", "exp", "ver"]}
+UNTIMED: Options = {
+    "verify_exp": False,
+    "verify_iat": False,
+    "require": ["sub", "ver", "iat", "exp"],
+}
 
 
 def mint(shared: Services, key: Row, ends: datetime) -> str:
     """Return a token for a row from `Keys.valid`."""
-    claims = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "sub": key["id"],
-        "ver": version(key),
-        "iat": key["now"],
-        "exp": ends,
-    }
-    return jwt.encode(claims, secret(shared, PURPOSE), ALGORITHM)
+    return signed(shared, PURPOSE, AUDIENCE, key, ends)
 
 
 def issuer_of(text: str) -> str | None:
@@ -43,21 +40,44 @@ def issuer_of(text: str) -> str | None:
 
 def read(shared: Services, text: str) -> Row | None:
     """Return the key or session that a token was made from; None if either is not valid."""
-    try:
-        claims = jwt.decode(
-            text,
-            secret(shared, PURPOSE),
-            [ALGORITHM],
-            audience=AUDIENCE,
-            issuer=ISSUER,
-            options=UNTIMED,
-        )
-    except jwt.InvalidTokenError:
+    claims = claims_of(shared, PURPOSE, AUDIENCE, text)
+    if claims is None:
         return None
     key = Keys(shared.database, actor="anonymous").valid(claims["sub"])
     if key is None or claims["ver"] != version(key) or claims["exp"] <= key["now"].timestamp():
         return None
     return key
+
+
+def signed(
+    shared: Services, purpose: bytes, audience: str, key: Row, ends: datetime, **more: str
+) -> str:
+    """Return a token for one purpose, made from the row of a key or session."""
+    claims = {
+        "iss": ISSUER,
+        "aud": audience,
+        "sub": key["id"],
+        "ver": version(key),
+        "iat": key["now"],
+        "exp": ends,
+        **more,
+    }
+    return jwt.encode(claims, secret(shared, purpose), ALGORITHM)
+
+
+def claims_of(shared: Services, purpose: bytes, audience: str, text: str) -> dict[str, Any] | None:
+    """Return what a token of `signed` says, or None. The caller checks its times and its key."""
+    try:
+        return jwt.decode(
+            text,
+            secret(shared, purpose),
+            [ALGORITHM],
+            audience=audience,
+            issuer=ISSUER,
+            options=UNTIMED,
+        )
+    except (jwt.InvalidTokenError, RecursionError):
+        return None
 
 
 def version(key: Row) -> str:

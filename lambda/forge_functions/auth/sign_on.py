@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from base64 import urlsafe_b64encode
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
@@ -13,6 +11,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import jwt
 import structlog
+from forge_schema.pkce import challenge_of
 
 from forge_functions.auth import short_token
 from forge_functions.auth.issued_tokens import TIMEOUT_S
@@ -77,12 +76,6 @@ def address(shared: Services, begun: Begun, back: str) -> str:
     }
     at = shared.issuer.sign_on.endpoint("authorization_endpoint")
     return f"{at}{'&' if '?' in at else '?'}{urlencode(said)}"
-
-
-def challenge_of(verifier: str) -> str:
-    """Return the challenge of a verifier (PKCE, S256)."""
-    digest = hashlib.sha256(verifier.encode("utf-8", "replace")).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> Person | None:

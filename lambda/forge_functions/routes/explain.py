@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from forge_schema.explain.explain import MOST_SHOWN, SHOWN
 from forge_schema.model.explanation import Explanation
+from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED
 
 from forge_functions.auth.roles import AsViewer, JobInPath
 from forge_functions.errors import problems
@@ -18,7 +18,7 @@ router = APIRouter(
 def explain_job(
     service: AsViewer,
     job_id: JobInPath,
-    workers: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = SHOWN,
+    workers: Annotated[int, Query(ge=0, le=MOST_EXPLAINED)] = EXPLAINED,
 ) -> Explanation:
     """Explain why a job waits and what would start it, where it runs, or how it ended."""
     return service.explain(job_id, workers=workers)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from forge_schema.model.fields import Id, Text, Word
 from forge_schema.model.job import JobStatus, ListedJob
-from forge_schema.model.results import Experiment, Run
+from forge_schema.model.results import Experiment, GroupedBy, RunGroups, Runs
 from forge_schema.model.states import State, StateWord
 from forge_schema.read.jobs import PAGE
 from forge_schema.read.runs.table import Sorted
@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import problems
-from forge_functions.items import Items
+from forge_functions.items import Items, next_page
 from forge_functions.middleware.bodies import Body, IdInPath
 from forge_functions.middleware.guarded_route import Router
 
@@ -34,6 +34,23 @@ class Wanted(Body):
 class WhichRuns(Body, Sorted):  # type: ignore[misc]
     """Which runs, and how to sort them: the newest jobs that match a filter."""
 
+    q: Annotated[Text, Field(description="a filter, as on the page of jobs")] = ""
+    owner: Word | None = None
+    before: IdInPath | None = None
+
+
+class RunPage(Runs):
+    """Some runs. Sorted ones are one page: the first of those found."""
+
+    next: Annotated[
+        str | None, Field(description="path and query of the next page of runs that are not sorted")
+    ] = None
+
+
+class WhichGroups(Body):
+    """Which runs, and what groups them."""
+
+    by: GroupedBy
     q: Annotated[Text, Field(description="a filter, as on the page of jobs")] = ""
     owner: Word | None = None
 
@@ -72,11 +89,12 @@ def list_jobs(
     return Items.page(found, request, wanted.count, lambda last: {"before": last.job_id})
 
 
-@router.get("/runs")
-def runs(service: AsViewer, which: Annotated[WhichRuns, Query()]) -> Items[Run]:
+@router.get("/runs", responses=problems(422))
+def runs(service: AsViewer, which: Annotated[WhichRuns, Query()], request: Request) -> RunPage:
     """List jobs as runs: with what they were given, measured and found.
 
-    The newest come first, or the newest thousand are sorted.
+    The newest come first, or those found are sorted: the newest 10,000 that match, or fewer. A
+    column to sort by that none of them has is refused.
     """
     found = service.findings.runs(
         which.q,
@@ -84,9 +102,21 @@ def runs(service: AsViewer, which: Annotated[WhichRuns, Query()]) -> Items[Run]:
         sort=which.sort,
         descending=which.descending,
         curve=which.curve,
+        before=which.before,
         count=which.count,
     )
-    return Items(items=found)
+    last = found.items[-1:] if found.more and which.sort is None else []
+    after = [next_page(request, {"before": run.job_id}) for run in last]
+    return RunPage(**dict(found), next=after[0] if after else None)
+
+
+@router.get("/run-groups")
+def run_groups(service: AsViewer, which: Annotated[WhichGroups, Query()]) -> RunGroups:
+    """List the experiments, sweeps or owners of jobs, with how many there are and their sums.
+
+    Grouped are the newest 10,000 jobs that match, or fewer.
+    """
+    return service.findings.run_groups(which.q, by=which.by, owner=which.owner)
 
 
 @router.get("/experiments")

@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from typing import IO
+from typing import Protocol
 
 import zstandard
 
@@ -34,6 +34,13 @@ class BundleRefused(ForgeError):
     code = "bundle_refused"
 
 
+class Readable(Protocol):
+    """A file as far as it is needed here."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to so many bytes, none at the end."""
+
+
 @dataclass(frozen=True)
 class Header:
     """One entry: a regular file of `size` bytes, or a folder."""
@@ -50,10 +57,10 @@ class TarStream:
     The next file is asked for when the one before it was read to its end.
     """
 
-    def __init__(self, files: Iterable[IO[bytes]]) -> None:
+    def __init__(self, files: Iterable[Readable]) -> None:
         self._files = iter(files)
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
-        self._file: IO[bytes] = BytesIO()
+        self._file: Readable = BytesIO()
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._ready = bytearray()
 

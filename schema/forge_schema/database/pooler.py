@@ -42,7 +42,7 @@ def keep_on_role(url: str) -> None:
                 if not left:
                     raise
                 continue
-            if _settled(connection):
+            if _has_settings(connection):
                 return
     log.warning("settings_not_in_force", note="the pooler has connections from before: RECONNECT")
 
@@ -71,7 +71,8 @@ def _stored(connection: psycopg.Connection[Any]) -> bool:
     return connection.execute(STORED, [stored]).fetchone() == (True,)
 
 
-def _settled(connection: psycopg.Connection[Any]) -> bool:
+def _has_settings(connection: psycopg.Connection[Any]) -> bool:
+    """Tell whether a pooler's connection has the settings; one that is older is ended."""
     # In one transaction, so that a pooler does not change the server connection in between.
     with suppress(psycopg.OperationalError), connection.transaction():
         if in_force(connection, SETTINGS):

@@ -87,10 +87,10 @@ class Runs:
         if not rows:
             return None
         reason = Reason(rows[0]["reason"])
-        state = self._settled(end.fence.job_id) if rows[0]["whole"] else None
+        state = self._settle_now(end.fence.job_id) if rows[0]["whole"] else None
         return Ended(end.fence.job_id, reason is end.reason, reason, state or State.RUNNING)
 
-    def _settled(self, job_id: int) -> State | None:
+    def _settle_now(self, job_id: int) -> State | None:
         try:
             rows = self._database.rows("decisive", again=True, job_ids=[job_id])
             return self.settle(rows[0]) if rows else None

@@ -10,14 +10,12 @@ from forge_schema.explain.gang import remedies as gang_remedies
 from forge_schema.explain.limits import limits
 from forge_schema.explain.remedies import of_limits, remedies
 from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
-from forge_schema.model.job import Firing, job_unknown
+from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
 from forge_schema.model.quantities import counted
 from forge_schema.model.states import State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
 
-SHOWN = 20
-MOST_SHOWN = 500
 # Limits that are times: the job's outlook is `scheduled` instead of `held`.
 TIMES = {"backing_off", "delayed", "due"}
 AWAY = {
@@ -30,7 +28,7 @@ AWAY = {
 
 
 def explain(
-    database: Database, job_id: int, *, workers: int = SHOWN, patience_s: float = PATIENCE_S
+    database: Database, job_id: int, *, workers: int = EXPLAINED, patience_s: float = PATIENCE_S
 ) -> Explanation:
     """Explain why a job is in its state, by the rules of the claim.
 
@@ -69,7 +67,7 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
 
 
 def _running(database: Database, job: Row, status: Row) -> Explanation:
-    found = explain_past.run(database, job, status)
+    found = explain_past.current(database, job, status)
     text = explain_past.running_text(found) if found else "it has just left its worker"
     waits = members_text(database, job["job_id"]) if job["nodes"] > 1 else ""
     return Explanation(
@@ -96,7 +94,7 @@ def _waiting(
         else None
     )
     shown = [_held(one) if held else one for one in found.chances]
-    shown = shown[: max(0, min(workers, MOST_SHOWN))]
+    shown = shown[: max(0, min(workers, MOST_EXPLAINED))]
     return Explanation(
         **_head(status),
         outlook=outlook,

@@ -2,7 +2,7 @@
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
-from forge_schema.model.explanation import AttemptEnd, End, Remedy, Run, Spending
+from forge_schema.model.explanation import AttemptEnd, CurrentAttempt, End, Remedy, Spending
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State, reason_in_words
 
@@ -33,7 +33,7 @@ ASKED = {Asked.ENDED: "its run is over"}
 FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLED}
 
 
-def run(database: Database, job: Row, status: Row) -> Run | None:
+def current(database: Database, job: Row, status: Row) -> CurrentAttempt | None:
     """Return where a job runs; None if it has left its worker."""
     found = candidates(database, job, worker_id=status["worker_id"])
     row = database.one("explain_lease", again=True, job_id=status["job_id"])
@@ -42,7 +42,7 @@ def run(database: Database, job: Row, status: Row) -> Run | None:
     # The job itself occupies part of the worker, so what is free says nothing.
     asked = [one.model_copy(update={"free": None}) for one in found[0].asked]
     workers = status["workers"]
-    return Run(worker=status["worker"], workers=workers, requirements=asked, **row)
+    return CurrentAttempt(worker=status["worker"], workers=workers, requirements=asked, **row)
 
 
 def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
@@ -148,7 +148,7 @@ def _was(state: str) -> str:
     return {"cancelled": "was cancelled", "dead": "failed"}.get(state, state)
 
 
-def running_text(found: Run) -> str:
+def running_text(found: CurrentAttempt) -> str:
     """Say in one sentence where a job runs."""
     why = found.asked and ASKED.get(found.asked, found.asked)
     asked = f"; it is asked to end: {why}" if why else ""

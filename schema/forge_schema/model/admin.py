@@ -74,6 +74,18 @@ class AwaitingApproval(Record):
         return StateWord.HELD.value
 
 
+class Approved(Record):
+    """How many jobs are `approved`, now or before; needed no approval or ended without it; are not.
+
+    `became` has the same of each, by its id. A server of the version before only counts.
+    """
+
+    approved: int
+    unasked: int
+    absent: int
+    became: dict[int, str] = Field(default_factory=dict)
+
+
 class ApiKey(Record):
     """An API key without its secret. `signed` tells whether its requests must be signed."""
 

@@ -152,7 +152,7 @@ class AttemptEnd(Record):
     held_s: float
 
 
-class Run(Record):
+class CurrentAttempt(Record):
     """Where a job runs now: the worker of rank 0, all `workers` by rank, and their requirements.
 
     A gang runs on `nodes` machines, and could on `max_nodes`. Its newest checkpoint was stored
@@ -216,7 +216,7 @@ class Explanation(Record):
     counts: dict[Open[Chance], int] = Field(default_factory=dict)
     remedies: list[Remedy] = Field(default_factory=list)
     estimate: Estimate | None = None
-    run: Run | None = None
+    run: CurrentAttempt | None = None
     end: End | None = None
     budgets: list[Spending] = Field(default_factory=list)
     attempts: list[AttemptEnd] = Field(default_factory=list)

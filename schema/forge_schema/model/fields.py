@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -37,8 +37,12 @@ LARGEST = 2**53 - 1
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
 DOCUMENT_DEPTH = 64
-# A NUL as JSON writes it. After an escaped backslash, `u0000` is text.
-NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+# An escape in JSON; group 1 is one of a NUL, or of half a surrogate pair.
+ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
+    rb"|u(0000|[dD][89a-fA-F][\da-fA-F]{2})|.)",
+    re.DOTALL,
+)
 
 
 def _storable(text: str) -> str:
@@ -49,6 +53,11 @@ def _storable(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError("half a surrogate pair cannot be stored") from error
     return text
+
+
+def storable(said: bytes) -> bytes:
+    """Return JSON with a replacement character for each one that Postgres refuses in text."""
+    return ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], said)
 
 
 def _numeric(said: object) -> object:
@@ -73,11 +82,10 @@ def _short_path(path: str) -> str:
 
 def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
     try:
-        text = json.dumps(values, ensure_ascii=False, allow_nan=False)
-        size = len(text.encode())
+        said = json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise ValueError("it has values that JSON cannot represent") from error
-    if NUL.search(text) or size > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
+    if storable(said) != said or len(said) > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
         raise ValueError(
             f"it may have at most {size_text(DOCUMENT_BYTES)} and"
             f" {counted(DOCUMENT_DEPTH, 'level')}, and no NUL character"
@@ -110,6 +118,7 @@ Flag = Annotated[bool, Field(strict=True)]
 NUMERIC = BeforeValidator(_numeric)
 # A number that JSON does not have, as text.
 NotFinite: TypeAlias = Literal["NaN", "Infinity", "-Infinity"]
+NOT_FINITE = get_args(NotFinite)
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
 Count = Annotated[int, Field(ge=0, le=INTEGER), NUMERIC]

@@ -33,6 +33,8 @@ from forge_schema.model.states import (
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 # Fields of a job that are only shown to people. A server of the version before refuses new ones.
 SHOWN = frozenset({"git", "environment", "experiment"})
+# How many workers an explanation of a job describes, unless told otherwise, and at most.
+EXPLAINED, MOST_EXPLAINED = 20, 500
 # In a stored payload, the resources of which the job gets a share of its worker.
 SHARES = "shares"
 # Parts of a request are built with it: those who only read jobs need none.

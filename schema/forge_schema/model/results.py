@@ -1,16 +1,16 @@
 """Results of jobs: result, tests, metrics, the points of sweeps, and runs."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import NotFinite, Open, Record
+from forge_schema.model.fields import NOT_FINITE, NotFinite, Open, Record
 from forge_schema.model.quantities import names_text
 from forge_schema.model.states import Reason, State, Verdict
 
@@ -19,13 +19,20 @@ FIELDS = (
     *("job_id", "name", "state", "experiment", "sweep", "owner", "attempt", "reason"),
     *("seconds", "gpu_seconds", "cost", "revision", "submitted_at", "finished_at"),
 )
+# Those of a job of a sweep: what the attempt that counts took.
+SPENT = ("seconds", "gpu_seconds", "energy_j")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
+# What a line of metrics says of its job's progress: no metrics.
+PROGRESS = frozenset({"step", "total", "progress"})
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 # How many columns a message names.
 NAMED = 8
+# How many runs are sorted or grouped: the newest that match.
+MOST_RUNS = 10_000
+GroupedBy = Literal["experiment", "sweep", "owner"]
 
 
 class ColumnUnknown(ForgeError):
@@ -131,20 +138,6 @@ class Series(Record):
     joins: list[Join] = Field(default_factory=list)
 
 
-class SweepPoint(Record):
-    """One job of a sweep; `seconds` is the run time of the attempt that counts."""
-
-    job_id: int
-    name: str
-    state: Open[State]
-    reason: Open[Reason] | None = None
-    parameters: dict[str, Any]
-    result: dict[str, Any] | None = None
-    seconds: float | None = None
-    gpu_seconds: float | None = None
-    energy_j: float | None = None
-
-
 class SweepCancelled(Record):
     """The number of jobs cancelled at once, and of those that their workers were asked to end."""
 
@@ -161,6 +154,25 @@ class Measured(Record):
     last: float | NotFinite
     min: float | None = None
     max: float | None = None
+
+
+class SweepPoint(Record):
+    """One job of a sweep; `seconds` is the run time of the attempt that counts."""
+
+    job_id: int
+    name: str
+    state: Open[State]
+    reason: Open[Reason] | None = None
+    parameters: dict[str, Any]
+    metrics: dict[str, Measured] = Field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    seconds: float | None = None
+    gpu_seconds: float | None = None
+    energy_j: float | None = None
+
+    def value(self, column: str) -> Any:  # noqa: ANN401 - whatever the job reported
+        """Return the value in a column as a run does; a plain name is a key of its result first."""
+        return _value(self, column, SPENT, ("result", "metrics"))
 
 
 class Run(Record):
@@ -197,30 +209,42 @@ class Run(Record):
         `parameters.`, `metrics.` or `result.` before it tells apart. Of a metric, that is the last
         value; `loss.min`, `loss.max` and `loss.best` are others.
         """
-        if column in FIELDS:
-            return getattr(self, column)
-        table, _, key = column.partition(".")
-        if table in TABLES and key:
-            return self._of(table, key)
-        found = (self._of(table, column) for table in TABLES)
-        return next((value for value in found if value is not None), None)
+        return _value(self, column, FIELDS, TABLES)
 
-    def _of(self, table: str, key: str) -> Any:  # noqa: ANN401 - as above
-        if table == "metrics":
-            return self._measured(key)
-        return value_at(self.parameters if table == "parameters" else self.result, key)
 
-    def _measured(self, key: str) -> float | NotFinite | None:
-        if measured := self.metrics.get(key):
-            return measured.last
-        name, _, kind = key.rpartition(".")
-        measured = self.metrics.get(name)
-        if measured is None or kind not in KINDS:
-            return None
-        if kind == "best":
-            kind = "min" if lower_is_better(name) else "max"
-        value: float | NotFinite | None = getattr(measured, kind)
-        return value
+class Runs(Record):
+    """Some of the runs that were `found`: the newest of them, or the first by a column.
+
+    Found are the newest that match, as many as are listed or, to be sorted, up to `MOST_RUNS`. If
+    there are `more`, older ones match too.
+    """
+
+    items: list[Run]
+    found: int
+    more: bool
+
+
+class RunGroup(Record):
+    """The runs of an experiment, a sweep or an owner: how many, in which states, and their sums.
+
+    Its newest run was submitted at `submitted_at`.
+    """
+
+    name: str
+    runs: int
+    states: dict[str, int]
+    seconds: float = 0
+    cost: float | None = None
+    first_submitted_at: datetime
+    submitted_at: datetime
+
+
+class RunGroups(Record):
+    """Groups of the runs that were `found`, the newest `MOST_RUNS` that match, or fewer."""
+
+    items: list[RunGroup]
+    found: int
+    more: bool
 
 
 class Experiment(Record):
@@ -232,11 +256,40 @@ class Experiment(Record):
     submitted_at: datetime
 
 
-def value_at(values: object, path: str) -> Any:  # noqa: ANN401 - any JSON value
+def _value(row: Run | SweepPoint, column: str, fields: Sequence[str], tables: Sequence[str]) -> Any:  # noqa: ANN401 - as above
+    if column in fields:
+        return getattr(row, column)
+    table, _, key = column.partition(".")
+    own = [(table, key)] if table in TABLES and key else []
+    found = (_in_table(row, *place) for place in [*own, *((one, column) for one in tables)])
+    return next((value for value in found if value is not None), None)
+
+
+def _in_table(row: Run | SweepPoint, table: str, key: str) -> Any:  # noqa: ANN401 - as above
+    if table == "metrics":
+        return _measured(row.metrics, key)
+    return value_at(row.parameters if table == "parameters" else row.result, key)
+
+
+def _measured(metrics: Mapping[str, Measured], key: str) -> float | NotFinite | None:
+    if measured := metrics.get(key):
+        return measured.last
+    name, _, kind = key.rpartition(".")
+    if name not in metrics or kind not in KINDS:
+        return None
+    if kind == "best":
+        kind = "min" if lower_is_better(name) else "max"
+    value: float | NotFinite | None = getattr(metrics[name], kind)
+    return value
+
+
+def value_at(values: object, path: str, default: object = None) -> Any:  # noqa: ANN401 - any JSON value
     """Return what `a.b` names in an object: its own key of that name, else `b` in its `a`."""
     keys = [path] if isinstance(values, Mapping) and path in values else path.split(".")
     for key in keys:
-        values = values.get(key) if isinstance(values, Mapping) else None
+        if not isinstance(values, Mapping) or key not in values:
+            return default
+        values = values[key]
     return values
 
 
@@ -244,6 +297,14 @@ def number_of(value: object) -> float | None:
     """Return a JSON value as a number; None if it is none, or not finite."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and isfinite(value) else None  # type: ignore[arg-type]
+
+
+def as_numbers(column: list[Any]) -> list[Any]:
+    """Return a column of numbers with NaN and infinities as numbers; any other as it is."""
+    kinds = {type(value) for value in column if value is not None and value not in NOT_FINITE}
+    if not kinds <= {int, float}:
+        return column
+    return [float(value) if value in NOT_FINITE else value for value in column]
 
 
 def lower_is_better(key: str) -> bool:
@@ -254,7 +315,7 @@ def lower_is_better(key: str) -> bool:
 def in_order(runs: Iterable[Run], column: str, *, descending: bool = False) -> list[Run]:
     """Return runs in the order of a column; those without a value, or with NaN, come last."""
     rows = [(run.value(column), run) for run in runs]
-    last = (None, *get_args(NotFinite))
+    last = (None, *NOT_FINITE)
     said = [row for row in rows if row[0] not in last]
     said.sort(key=lambda row: _rank(row[0]), reverse=descending)
     return [run for _, run in said] + [run for value, run in rows if value in last]
@@ -266,15 +327,15 @@ def _rank(value: object) -> tuple[int, Any]:
     return (1, value) if isinstance(value, datetime) else (2, str(value))
 
 
-def columns_of(runs: Iterable[Run], table: str) -> list[str]:
+def columns_of(runs: Iterable[Run | SweepPoint], table: str) -> list[str]:
     """Return the keys that any run has in its parameters, metrics or result."""
     return list(dict.fromkeys(key for run in runs for key in getattr(run, table) or {}))
 
 
-def measured(runs: list[Run]) -> list[str]:
+def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:
     """Return the metrics of runs that are no parameters, those with the shortest names first."""
-    given = columns_of(runs, "parameters")
-    keys = [key for key in columns_of(runs, "metrics") if key not in given]
+    others = {*columns_of(runs, "parameters"), *PROGRESS}
+    keys = [key for key in columns_of(runs, "metrics") if key not in others]
     return sorted(keys, key=lambda key: (len(key), key))
 
 
@@ -293,18 +354,33 @@ def require_column(runs: list[Run], name: str) -> None:
     Raises:
         ColumnUnknown: it is neither a field nor a parameter, metric or key of the result.
     """
-    keys = [key for table in TABLES for key in columns_of(runs, table)]
+    if runs and not has_column(runs, name):
+        raise column_unknown(name, keys_of(runs))
+
+
+def keys_of(runs: list[Run]) -> list[str]:
+    """Return the parameters, metrics and keys of results that any run has."""
+    return [key for table in TABLES for key in columns_of(runs, table)]
+
+
+def has_column(runs: list[Run], name: str) -> bool:
+    """Tell whether a column is a field, or any run has it."""
+    keys = keys_of(runs)
     table, _, key = name.partition(".")
     # A value may be null, and of a metric that was never a number, there is no best.
     known = {*FIELDS, *keys, *(f"{key}.{kind}" for key in keys for kind in KINDS)}
     is_known = (key if table in TABLES else name) in known
-    if not runs or is_known or any(run.value(name) is not None for run in runs):
-        return
-    close = get_close_matches(name, [*keys, *FIELDS], 1)
+    return is_known or any(run.value(name) is not None for run in runs)
+
+
+def column_unknown(name: str, keys: Iterable[str]) -> ColumnUnknown:
+    """Return the refusal of a column, with the most similar of the keys that there are, or all."""
+    known = list(dict.fromkeys(keys))
+    close = get_close_matches(name, [*known, *FIELDS], 1)
     said = (
-        f"did you mean {close[0]}?" if close else f"there are {names_text(keys or FIELDS, NAMED)}"
+        f"did you mean {close[0]}?" if close else f"there are {names_text(known or FIELDS, NAMED)}"
     )
-    raise ColumnUnknown(f"none of these runs has a column {name!r}", hint=said)
+    return ColumnUnknown(f"none of these runs has a column {name!r}", hint=said)
 
 
 def differing(runs: list[Run]) -> list[str]:

@@ -89,7 +89,7 @@ class Sender:
                     break
         except ForgeError as error:
             # The database is away: what was claimed is due again later.
-            log.warning("notification_unsettled", error=error.message)
+            log.warning("notification_not_recorded", error=error.message)
         except Exception:
             log.exception("notification_failed")
 
@@ -104,14 +104,14 @@ class Sender:
         if not rows:
             return False
         failed = _failure_of(rows)
-        self._settle(rows, failed)
+        self._record(rows, failed)
         return failed is None
 
-    def _settle(self, rows: list[Row], failed: NotSent | None) -> None:
+    def _record(self, rows: list[Row], failed: NotSent | None) -> None:
         if failed:
             log.info("notification_not_sent", name=rows[0]["name"], error=failed.message)
         self._database.rows(
-            "settle_deliveries",
+            "record_tries",
             again=True,
             ids=[row["id"] for row in rows],
             tries=[row["tries"] for row in rows],

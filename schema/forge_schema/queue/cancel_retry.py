@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from forge_schema.database.pool import Database, Row
+from forge_schema.model.admin import Approved
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import array
 from forge_schema.model.quantities import counted
@@ -81,11 +82,8 @@ class JobActs:
         params = {"job_ids": array(job_ids), "request": uuid4().hex, **self._whose}
         return _first(self._database.rows("retry", again=True, **params))
 
-    def approve(self, job_ids: Sequence[int]) -> dict[str, int]:
+    def approve(self, job_ids: Sequence[int]) -> Approved:
         """Approve jobs of any owner; those that wait for nothing else are released. Idempotent.
-
-        Returns how many are `approved`, now or before, needed no approval or ended without it
-        (`unasked`), and do not exist (`absent`).
 
         Raises:
             TooManyJobs: there are more than a thousand.
@@ -94,7 +92,9 @@ class JobActs:
         rows = self._database.rows(
             "approve", again=True, job_ids=array(some), actor=self._whose["actor"]
         )
-        return _counted(_first(rows), ("approved", "unasked"), some)
+        found = _first(rows)
+        became = {i: found[i]["became"] if i in found else "absent" for i in some}
+        return Approved(**_counted(found, ("approved", "unasked"), some), became=became)
 
 
 def _first(rows: Sequence[Row]) -> dict[int, Row]:

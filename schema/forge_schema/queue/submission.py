@@ -17,7 +17,7 @@ from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 
 LaneIds: TypeAlias = dict[Hashable, int]
 # An owner, and what one of its requests does not share with those around it.
-Run: TypeAlias = tuple[str, dict[str, Any]]
+Request: TypeAlias = tuple[str, dict[str, Any]]
 # The columns of `job` that are fields of the request and the same for the jobs of a group.
 COLUMNS = (
     *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
@@ -65,8 +65,8 @@ class Submission:
 
     def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         groups, stem = self._groups(specs), _stem()
-        runs = [(group["owner"], run) for group in groups for run in group["runs"]]
-        _agree(runs)
+        requests = [(group["owner"], request) for group in groups for request in group["requests"]]
+        _agree(requests)
         row = self.database.one(
             "submit",
             again=True,
@@ -86,7 +86,7 @@ class Submission:
         if row["not_uploaded"]:
             raise not_uploaded(specs[row["not_uploaded"][0]])
         ids: list[int] = row["ids"]
-        return ids if row["inserted"] == ids else self._with_those_before(row, runs, stem)
+        return ids if row["inserted"] == ids else self._with_those_before(row, requests, stem)
 
     def _groups(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
         """Return the jobs in order: what several in a row share is said once."""
@@ -94,12 +94,12 @@ class Submission:
         common = None
         for first, spec in enumerate(specs):
             if first and spec is specs[first - 1]:
-                groups[-1]["runs"][-1]["times"] += 1
+                groups[-1]["requests"][-1]["times"] += 1
                 continue
             content = spec.content()
             if common != (common := _common(spec, content)):
-                groups.append({**self._group(spec, content), "runs": []})
-            groups[-1]["runs"].append(_run(spec, content, first))
+                groups.append({**self._group(spec, content), "requests": []})
+            groups[-1]["requests"].append(_request(spec, content, first))
         return groups
 
     def _group(self, spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,14 +125,14 @@ class Submission:
         return self._lane_ids[lane]
 
     def _with_those_before(
-        self, row: Mapping[str, Any], runs: Sequence[Run], stem: str
+        self, row: Mapping[str, Any], requests: Sequence[Request], stem: str
     ) -> list[int]:
         """Return the ids of all jobs, where some keys were in use."""
         inserted = set(row["inserted"])
         jobs = [
-            (owner, run["asked_key"] or f"{stem}{run['first'] + n}", run["content_digest"])
-            for owner, run in runs
-            for n in range(run["times"])
+            (owner, one["asked_key"] or f"{stem}{one['first'] + n}", one["content_digest"])
+            for owner, one in requests
+            for n in range(one["times"])
         ]
         paired = list(zip(jobs, row["ids"], strict=True))
         before = self._submitted_before([job for job, i in paired if i not in inserted])
@@ -154,7 +154,7 @@ def _common(spec: JobSpec, content: Mapping[str, Any]) -> tuple[bool, dict[str, 
     return "max_failures" in spec.model_fields_set, common
 
 
-def _run(spec: JobSpec, content: Mapping[str, Any], first: int) -> dict[str, Any]:
+def _request(spec: JobSpec, content: Mapping[str, Any], first: int) -> dict[str, Any]:
     return {
         "first": first,
         "times": 1,
@@ -177,11 +177,11 @@ def _conflict(key: str) -> IdempotencyConflict:
     )
 
 
-def _agree(runs: Sequence[Run]) -> None:
+def _agree(requests: Sequence[Request]) -> None:
     """Reject two jobs of one batch with the same key but different content."""
     contents: dict[tuple[str, str], str] = {}
-    for owner, run in runs:
-        if (key := run["asked_key"]) is not None:
-            digest = contents.setdefault((owner, key), run["content_digest"])
-            if digest != run["content_digest"]:
+    for owner, request in requests:
+        if (key := request["asked_key"]) is not None:
+            digest = contents.setdefault((owner, key), request["content_digest"])
+            if digest != request["content_digest"]:
                 raise _conflict(key)

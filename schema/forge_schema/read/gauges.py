@@ -9,7 +9,7 @@ from forge_schema.database.pool import Database, Row, run
 # Maximum count of each lane's ready jobs, of scheduled jobs, of held jobs, and of leases.
 MOST = 10_000
 # Longer than every statement timeout: by then, all ends of this age are committed.
-SETTLED = timedelta(seconds=60)
+COMMITTED_AFTER = timedelta(seconds=60)
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Gauges:
         so each is counted once without a stored counter. The first call sets the start.
         """
         with self._database.reporting() as connection:
-            bounds = {"since": self._counted_to, "settled": SETTLED}
+            bounds = {"since": self._counted_to, "committed_after": COMMITTED_AFTER}
             rows = run(connection, "gauge_ended", bounds)
         for row in rows:
             if row["queue"] is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.job_filter import Filter
+from forge_schema.job_filter import Bound, Filter
 from forge_schema.model.states import Reason, State
 
 PAGE = 50
@@ -63,8 +63,9 @@ def page(
     """
     # One extra row tells whether there is a next page.
     ways = _ways(wanted, owner)
-    params = {**_conditions(wanted), **ways, "count": count + 1, "owner": owner, "ids": None}
-    params["look"] = LOOK if wanted.words or set(wanted.terms) - INDEXED else count + 1
+    params = {**_conditions(wanted), **ways, "count": count + 1, "owner": owner}
+    narrows = wanted.words or wanted.parameters or set(wanted.terms) - INDEXED
+    params["look"] = LOOK if narrows else count + 1
     params["sortable"] = SORTABLE
     rows = database.rows("page_jobs", again=True, before=before or NEWEST, **params)
     said = {name: rows[0][name] for name in REACH}
@@ -80,22 +81,25 @@ def among(
 ) -> list[Row]:
     """Return those of some jobs that match a filter, as on a page."""
     chosen = {f"by_{way}": way == "ids" for way in WAYS}
-    params = {**_conditions(wanted), **_ways(wanted, owner), **chosen, "ids": list(job_ids)}
+    said = {*map(int, wanted.values("id"))} or {*job_ids}
+    ids = [job_id for job_id in job_ids if job_id in said]
+    params = {**_conditions(wanted), **_ways(wanted, owner), **chosen, "ids": ids}
     many = {"look": len(job_ids), "count": len(job_ids), "sortable": SORTABLE, "by_reasons": []}
     rows = database.rows("page_jobs", again=True, before=NEWEST, owner=owner, **{**params, **many})
     return [row for row in rows if row["job_id"]]
 
 
 def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
-    """Return the indexes that find candidates."""
+    """Return the indexes that find candidates, and what is looked up in them."""
     in_lanes = owner is not None or bool(INDEXED & {"owner", "queue"} & set(wanted.terms))
     in_lanes = in_lanes or bool(wanted.labels)
-    ways, reasons = _places(wanted)
+    ways, reasons = ({"ids"}, list[str]()) if wanted.values("id") else _places(wanted)
     if ways is None:
         ways = {"lane" if in_lanes else "all"}
     return {
         "in_lanes": in_lanes,
         "by_reasons": reasons,
+        "ids": [int(job_id) for job_id in wanted.values("id")],
         "sweeps": list(wanted.values("sweep")),
         "experiments": list(wanted.values("experiment")),
         **{f"by_{way}": way in ways for way in WAYS},
@@ -144,8 +148,18 @@ def _conditions(wanted: Filter) -> dict[str, Any]:
         "in_experiments": _likes(wanted, "experiment"),
         "words": [f"%{_like(word)}%" for word in wanted.words] or None,
         "labels": Jsonb(labels),
+        "parameters": Jsonb([[_bound(text) for text in texts] for texts in wanted.parameters]),
         "since": wanted.since,
     }
+
+
+def _bound(text: str) -> dict[str, Any]:
+    """Return what the statement compares a parameter with: a pattern, a number, or both."""
+    bound = Bound.of(text)
+    if bound is None or not bound.sign:
+        return {"name": text, "pattern": "%"}
+    pattern = _like(bound.value) if bound.sign == "=" else None
+    return {"name": bound.name, "sign": bound.sign, "number": bound.number, "pattern": pattern}
 
 
 def _parts(label: str) -> tuple[str, str, str]:

@@ -42,7 +42,7 @@ class Jobs:
         count: int = 50,
     ) -> list[Row]:
         """Return up to `count` jobs that match a filter, newest first."""
-        ids = self.ids(wanted, owner=owner, before=before, count=count)
+        ids = self.ids(wanted, owner=owner, before=before, count=min(count, PAGE))
         found = self._database.rows("listed_jobs", again=True, job_ids=ids)
         rows = {row["job_id"]: row for row in found}
         return [rows[job_id] for job_id in ids]
@@ -57,7 +57,6 @@ class Jobs:
     ) -> list[int]:
         """Return the ids of up to `count` jobs that match a filter, newest first."""
         ids: list[int] = []
-        count = min(count, PAGE)
         # A page examines a limited number of jobs, so a short one may have a next one.
         while len(ids) < count:
             rest = count - len(ids)

@@ -82,13 +82,6 @@ REPORTS: dict[str, Report] = {
         time="submitted_at",
         day=day_of("submitted_at"),
     ),
-    "runs": Report(
-        "every job with what it was given, measured and found",
-        ("experiment", "sweep", "owner", "name", "state", "reason", "revision", "day"),
-        {"jobs": ROWS, **sums("seconds", "gpu_seconds", "cost")},
-        time="submitted_at",
-        day=day_of("submitted_at"),
-    ),
     "claims": Report("every claim, and the wait before it", PLACE, WAIT, time="claimed_at"),
     "cost": Report(
         "the cost of jobs, useful and wasted",
@@ -170,6 +163,13 @@ REPORTS: dict[str, Report] = {
     ),
     "queue_wait": Report(
         "how long jobs waited to be claimed", PLACE, WAIT, time="day", source="claims"
+    ),
+    "runs": Report(
+        "every job with what it was given, measured and found",
+        ("experiment", "sweep", "owner", "name", "state", "reason", "revision", "day"),
+        {"jobs": ROWS, **sums("seconds", "gpu_seconds", "cost")},
+        time="submitted_at",
+        day=day_of("submitted_at"),
     ),
     "sla": Report(
         "how soon jobs started, and how many succeeded",

@@ -9,6 +9,7 @@ from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database.pool import Database
 from forge_schema.model.admin import (
     ApiKey,
+    Approved,
     AwaitingApproval,
     Invitation,
     OwnerLimits,
@@ -185,8 +186,8 @@ class Admin(Verbs):
         )
         return [AwaitingApproval.model_validate(row) for row in rows]
 
-    def approve(self, job_ids: Sequence[int]) -> dict[str, int]:
-        """Approve jobs and count the outcomes, as `JobActs.approve`."""
+    def approve(self, job_ids: Sequence[int]) -> Approved:
+        """Approve jobs, as `JobActs.approve`."""
         return JobActs(self._database, owner=None, actor=self.caller.actor).approve(job_ids)
 
     @property

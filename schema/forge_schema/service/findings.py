@@ -6,12 +6,15 @@ from typing import Literal
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.results import (
+    MOST_RUNS,
     Experiment,
+    GroupedBy,
     JobTest,
     LastMetric,
     MetricLine,
     Result,
-    Run,
+    RunGroups,
+    Runs,
     Series,
     SweepCancelled,
     SweepPoint,
@@ -22,6 +25,7 @@ from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import PAGE
 from forge_schema.read.runs.table import Sorted
 from forge_schema.read.runs.table import experiments as read_experiments
+from forge_schema.read.runs.table import groups as read_groups
 from forge_schema.read.runs.table import runs as read_runs
 from forge_schema.service.caller import Verbs
 
@@ -98,18 +102,32 @@ class Findings(Verbs):
         sort: str | None = None,
         descending: bool = False,
         curve: Sequence[str] = (),
+        before: int | None = None,
         count: int = PAGE,
-    ) -> list[Run]:
-        """Return jobs that match a filter as runs, as `read.runs`.
+    ) -> Runs:
+        """Return jobs that match a filter as runs, as `read.runs`; at most `MOST_RUNS`.
+
+        Raises:
+            FilterInvalid: the query is not a filter.
+            ColumnUnknown: no run has the column to sort by.
+        """
+        wanted = parse(query).seen_by(self.caller.owner)
+        if not self.caller.sees(owner):
+            return Runs(items=[], found=0, more=False)
+        most = min(count, MOST_RUNS)
+        how = Sorted(sort, descending, (*curve,), count=most, before=before)
+        return read_runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
+
+    def run_groups(self, query: str = "", *, by: GroupedBy, owner: str | None = None) -> RunGroups:
+        """Return the experiments, sweeps or owners of the newest jobs that match a filter.
 
         Raises:
             FilterInvalid: the query is not a filter.
         """
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
-            return []
-        how = Sorted(sort=sort, descending=descending, curve=(*curve,), count=min(count, PAGE))
-        return read_runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
+            return RunGroups(items=[], found=0, more=False)
+        return read_groups(self._database, wanted, by, owner=self.caller.scope or owner)
 
     def experiments(self, *, owner: str | None = None) -> list[Experiment]:
         """Return the newest experiments of an owner, of all for an admin who names none."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.job import (
+    EXPLAINED,
     Attempt,
     Event,
     Firing,
@@ -189,7 +190,7 @@ class Service(Scheduling):
         self._visible(job_id)
         return [Attempt.model_validate(row) for row in self._jobs.attempts(job_id)]
 
-    def explain(self, job_id: int, *, workers: int = 20) -> Explanation:
+    def explain(self, job_id: int, *, workers: int = EXPLAINED) -> Explanation:
         """Return why a job is where it is, with so many workers, the nearest first."""
         from forge_schema.explain.explain import explain
 

@@ -40,7 +40,7 @@ WAKE_PATIENCE = timedelta(seconds=2)
 # How long machines are kept for a gang the first time.
 TURN = timedelta(minutes=5)
 # How long a run computes before it may end to grow, and how long machines that it takes were idle.
-SETTLED = timedelta(minutes=10)
+GROWS_AFTER = timedelta(minutes=10)
 SPARE = timedelta(minutes=3)
 # Well above the time window in which a signed request is accepted.
 NONCES = timedelta(minutes=15)
@@ -242,7 +242,7 @@ class Tick:
 
     def grow(self) -> int:
         """Have runs end that could go on with more machines."""
-        times = {"settled": SETTLED, "waited": SPARE, "turn": TURN}
+        times = {"computed": GROWS_AFTER, "waited": SPARE, "turn": TURN}
         row = self._database.rows("grow", again=True, actor=self._queue.actor, **times)[0]
         grown: int = row["grown"]
         return grown

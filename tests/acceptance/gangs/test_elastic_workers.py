@@ -46,7 +46,7 @@ def stored(made: Bed, job: int, attempt: int) -> bool:
 
 
 def grown(made: Bed, at_once: timedelta) -> bool:
-    rows = made.database.rows("grow", settled=at_once, waited=at_once, turn=TURN, actor="sweeper")
+    rows = made.database.rows("grow", computed=at_once, waited=at_once, turn=TURN, actor="sweeper")
     return bool(rows[0]["grown"])
 
 

@@ -152,6 +152,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/queue/retry"): (WRITES, fixed("/api/v1/queue/retry", {"job_ids": []})),
     ("get", "/api/v1/queue/jobs"): (READS, fixed("/api/v1/queue/jobs")),
     ("get", "/api/v1/queue/runs"): (READS, fixed("/api/v1/queue/runs")),
+    ("get", "/api/v1/queue/run-groups"): (READS, fixed("/api/v1/queue/run-groups?by=owner")),
     ("get", "/api/v1/queue/experiments"): (READS, fixed("/api/v1/queue/experiments")),
     ("get", "/api/v1/queue/job-id"): (READS, fixed("/api/v1/queue/job-id?handle=7")),
     ("get", "/api/v1/queue/jobs/{job_id}"): (READS_OWN, of_job()),

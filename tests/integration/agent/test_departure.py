@@ -177,7 +177,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
     now, left = [0.0], Event()
     with desk(database_url, tmp_path) as made:
         attempts: list[Attempt] = [made.attempt() for _ in range(5)]
-        late, settled, later, other, over = attempts
+        late, decided, later, other, over = attempts
         spool = Spool(tmp_path / FILE, 4)
         departure = Shutdown(
             lambda: attempts,
@@ -187,12 +187,12 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
             clock=lambda: now[0],
         )
         over.request_stop(Stop(Reason.TIMEOUT, "over 7 s"))
-        for attempt in (late, settled, later, over):
+        for attempt in (late, decided, later, over):
             attempt.request_stop(
                 Stop(Reason.PREEMPTED, "aws is taking the machine back", window=Window(0, 30))
             )
         later.request_stop(Stop(Reason.PREEMPTED, window=Window(0, 40)))
-        assert settled.settle()
+        assert decided.decide_end()
         now[0] = 26.9
         departure.step()
         assert not any(attempt.lost for attempt in attempts)
@@ -211,9 +211,9 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
         )
         assert jobs.job(over.fence.job_id)["state"] == "failed"
         # A later report of the end changes nothing.
-        assert not late.settle()
+        assert not late.decide_end()
         assert spool.ends() == []
-        assert [jobs.job(one.fence.job_id)["state"] for one in (settled, other)] == ["running"] * 2
+        assert [jobs.job(one.fence.job_id)["state"] for one in (decided, other)] == ["running"] * 2
         assert not left.is_set()
         assert departure.left_s() is None
         departure.announce(Window(0, 120))
@@ -251,7 +251,7 @@ def test_what_is_late_while_the_queue_is_away_waits_in_the_spool(
             departure.end()
         assert kept == [Reason.PREEMPTED]
         # Its own thread has no other end to report.
-        assert not attempt.settle()
+        assert not attempt.decide_end()
         outbox.step()
         assert outbox.spool.ends() == []
         jobs = Jobs(made.database)

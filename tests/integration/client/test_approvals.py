@@ -50,8 +50,9 @@ def test_both_ways_limit_list_explain_and_approve(way: str, rig: Rig, tmp_path: 
         assert backend.job(unlimited).waits_for == ["approval"]
         assert backend.overview().awaiting_approval == 3
         for _ in range(2):
-            counts = backend.admin.approve([*jobs, 999])
-            assert counts == {"approved": 2, "unasked": 0, "absent": 1}
+            done = backend.admin.approve([*jobs, 999])
+            assert (done.approved, done.unasked, done.absent) == (2, 0, 1)
+            assert done.became == {**dict.fromkeys(jobs, "approved"), 999: "absent"}
         assert backend.job(jobs[0]).state == "ready"
         assert client.job(jobs[1]).approve()
         backend.cancel(unlimited)
@@ -68,7 +69,7 @@ def test_only_an_admin_approves(rig: Rig, tmp_path: Path) -> None:
                 with pytest.raises(ClientError, match="role admin"):
                     refused()
         with Client(url=url, api_key=key(rig, role=Role.ADMIN)) as admin:
-            assert admin.backend.admin.approve([job])["approved"] == 1
+            assert admin.backend.admin.approve([job]).approved == 1
     assert rig.state(job) == "ready"
 
 

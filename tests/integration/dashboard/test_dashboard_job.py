@@ -180,7 +180,8 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
         "bad": "javascript:alert(1)",
         EVIL: PAGE,
     }
-    rig.records.add_metrics(grant.fence, [MetricLine(0, 1.0, measured)])
+    lines = [MetricLine(0, 1.0, measured), MetricLine(1, 2.0, {"loss": "NaN"})]
+    rig.records.add_metrics(grant.fence, lines)
     keys = AttemptKeys(cpu, 1, grant.fence.token)
     rig.clock.advance(10)
     rig.records.add_checkpoint(grant.fence, Checkpoint(0, keys.checkpoint_manifest(0), 2, 2048))
@@ -194,7 +195,7 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     stats = dict(re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)", running))
     assert [stats[name].strip() for name in ("Left", "loss", "Ran for")] == [
         "about 30 s",
-        "0.5",
+        "NaN",
         "10 s",
     ]
     assert not {"Cost so far", "GPU time"} & set(stats)

@@ -10,12 +10,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from forge_client.project.bundle import pack
+from forge_functions.dashboard.routes.runs import table
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.attempt_records import Checkpoint, MetricLine
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
+from forge_schema.read.runs import table as read_runs
 from forge_schema.storage import keys
 from support.http.guest import Guest
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+    from pydantic import JsonValue
     from support.http.api import Api
     from support.queue.rig import Rig
 
@@ -275,7 +278,9 @@ def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
     assert api.rig.count("job") == 1
 
 
-def test_runs_are_sorted_by_any_column_and_saved(api: Api, ann: Guest) -> None:
+def test_runs_are_sorted_by_any_column_and_saved(
+    api: Api, ann: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker = api.rig.worker()
     found = []
     for n, best in enumerate((0.5, 0.25, 0.75)):
@@ -298,11 +303,20 @@ def test_runs_are_sorted_by_any_column_and_saved(api: Api, ann: Guest) -> None:
     assert listed(backwards) == [third, second, first]
     assert 'aria-sort="descending"' in backwards
     assert "is not a key" in ann.page("/runs?q=experimemt:x")
+    misspelt = ann.page("/runs?sort=metrics.lost")
+    assert "No run here has the column metrics.lost" in misspelt
+    assert listed(misspelt) == [third, second, first]
+    monkeypatch.setattr(table, "SHOWN", 2)
+    assert "These are the first 2 of 3;" in ann.page("/runs?sort=submitted_at")
+    assert "These are the newest 2;" in ann.page("/runs")
     saved = ann.page("/runs/runs.csv?sort=metrics.loss.best").splitlines()
     assert "metrics.loss.min" in saved[0]
     assert [line.partition(",")[0] for line in saved[1:]] == [
         str(j) for j in (second, first, third)
     ]
+    monkeypatch.setattr(table, "SHOWN", 1)
+    monkeypatch.setattr(read_runs, "MOST_RUNS", 2)
+    assert "Only the newest 2 of those that match are sorted." in ann.page("/runs?sort=cost")
 
 
 def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
@@ -340,7 +354,11 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     assert "forge diff 1 2" in shown
     assert EVIL not in shown
     assert "cannot be read" in shown
-    alone = ann.page("/compare?job=1")
+    said: dict[str, JsonValue] = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
+    grant = api.rig.worker().claim_one()
+    assert api.rig.records.add_metrics(grant.fence, [MetricLine(0, 3, said)])
+    alone = ann.page(f"/compare?job={grant.job_id}")
+    assert re.findall(r'class="mono">([^<]+)</th><td[^>]*>([^<]+)', alone) == [("loss", "NaN")]
     assert "Different" not in alone
     assert "forge diff" not in alone
 

@@ -107,7 +107,7 @@ def test_a_run_whose_last_member_did_not_settle_it_is_settled_by_the_sweeper(
     run = running(rig)
     with monkeypatch.context() as patch:
         # The process dies once the last end is stored.
-        patch.setattr(rig.queue.runs, "_settled", lambda _job_id: None)
+        patch.setattr(rig.queue.runs, "_settle_now", lambda _job_id: None)
         for rank in range(3):
             assert run.end(rank).state is State.RUNNING
     assert rig.state(run.job_id) is State.RUNNING
@@ -122,7 +122,7 @@ def test_the_same_end_repeated_settles_a_run_that_was_left(
 ) -> None:
     run = running(rig)
     with monkeypatch.context() as patch:
-        patch.setattr(rig.queue.runs, "_settled", lambda _job_id: None)
+        patch.setattr(rig.queue.runs, "_settle_now", lambda _job_id: None)
         for rank in range(3):
             run.end(rank)
     assert run.end(1).state is State.SUCCEEDED

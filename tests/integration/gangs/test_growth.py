@@ -9,7 +9,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, Standing, State
 from forge_schema.model.worker import Gpu
 from forge_schema.queue.lanes import Lanes
-from forge_schema.sweeper.tick import SETTLED, SPARE, TURN
+from forge_schema.sweeper.tick import GROWS_AFTER, SPARE, TURN
 from forge_schema.wake.hint import Hint
 from forge_worker.queue.gateway import SqlGateway
 from support.gangs.drafts import drafted
@@ -40,7 +40,7 @@ def growing(rig: Rig) -> tuple[list[GangWorker], int]:
 
 def test_a_run_whose_lease_is_just_being_renewed_grows_with_the_next_tick(rig: Rig) -> None:
     growing(rig)
-    pass_time(rig, SETTLED.total_seconds() - 1)
+    pass_time(rig, GROWS_AFTER.total_seconds() - 1)
     rig.clock.advance(1)
     with rig.database.transaction() as connection:
         connection.execute("SELECT FROM lease WHERE rank = 1 FOR UPDATE")
@@ -50,7 +50,7 @@ def test_a_run_whose_lease_is_just_being_renewed_grows_with_the_next_tick(rig: R
 
 def test_a_run_grows_when_a_worker_has_been_idle_for_long(rig: Rig) -> None:
     workers, job = growing(rig)
-    assert pass_time(rig, SETTLED.total_seconds() - 1) == 0
+    assert pass_time(rig, GROWS_AFTER.total_seconds() - 1) == 0
     assert pass_time(rig, 1) == 1
     everyone = dict.fromkeys((worker.id for worker in workers), job)
     assert drafted(rig) == everyone
@@ -86,20 +86,20 @@ def test_a_run_grows_when_a_worker_has_been_idle_for_long(rig: Rig) -> None:
 
 def test_each_growth_within_a_day_doubles_the_time_to_the_next(rig: Rig) -> None:
     workers, job = growing(rig)
-    assert pass_time(rig, SETTLED.total_seconds()) == 1
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 1
     end_run(rig, job)
     for worker in workers:
         worker.look()
     assert len(members(rig, job)) == 3
     begin(rig, job)
     gang_worker(rig, "fourth").look()
-    assert pass_time(rig, 2 * SETTLED.total_seconds() - 1) == 0
+    assert pass_time(rig, 2 * GROWS_AFTER.total_seconds() - 1) == 0
     assert pass_time(rig, 1) == 1
 
 
 def test_a_run_whose_new_machine_went_away_goes_on_with_those_that_it_had(rig: Rig) -> None:
     workers, job = growing(rig)
-    assert pass_time(rig, SETTLED.total_seconds()) == 1
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 1
     end_run(rig, job)
     rig.rows("UPDATE worker SET status = 'offline' WHERE id = %s", workers[2].id)
     for worker in workers[:2]:
@@ -109,7 +109,7 @@ def test_a_run_whose_new_machine_went_away_goes_on_with_those_that_it_had(rig: R
 
 def test_a_cancelled_run_that_was_to_grow_drafts_nobody(rig: Rig) -> None:
     _, job = growing(rig)
-    assert pass_time(rig, SETTLED.total_seconds()) == 1
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 1
     assert rig.queue.cancel(job) is State.RUNNING
     end_run(rig, job, Reason.CANCELLED)
     assert rig.state(job) is State.CANCELLED
@@ -125,7 +125,7 @@ HINDRANCES: dict[str, Callable[[Rig, int], object]] = {
         "UPDATE lease SET progress = 0.95 WHERE job_id = %s", job
     ),
     "it is preempted": lambda rig, job: rig.queue.preempt(job),
-    "just idle": lambda rig, _job: rig.rows("UPDATE idle SET since = since + %s", SETTLED),
+    "just idle": lambda rig, _job: rig.rows("UPDATE idle SET since = since + %s", GROWS_AFTER),
     "an earlier version of the server": lambda rig, _job: rig.rows("UPDATE idle SET since = NULL"),
     "the queue is paused": lambda rig, _job: rig.admin.pause("default"),
     "a member has ended": lambda rig, job: rig.queue.finish(
@@ -141,7 +141,7 @@ HINDRANCES: dict[str, Callable[[Rig, int], object]] = {
 def test_a_run_does_not_grow(rig: Rig, hindrance: str) -> None:
     _, job = growing(rig)
     HINDRANCES[hindrance](rig, job)
-    assert pass_time(rig, SETTLED.total_seconds()) == 0
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 0
     assert drafted(rig) == {}
 
 
@@ -153,7 +153,7 @@ def test_a_run_grows_no_further_than_a_limit_on_gpus(rig: Rig) -> None:
     job = rig.submit(nodes=2, max_nodes=4, gpus=1)
     assert len(members(rig, job)) == 2
     begin(rig, job)
-    assert pass_time(rig, SETTLED.total_seconds()) == 0
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 0
     rig.admin.limit_queue("default", max_jobs=None, max_gpus=3)
     assert pass_time(rig, 0) == 1
     assert len(drafted(rig)) == 3
@@ -166,7 +166,7 @@ def test_only_workers_with_the_same_label_are_added(rig: Rig) -> None:
     job = rig.submit(nodes=2, max_nodes=4, same="zone")
     begin(rig, job)
     gang_worker(rig, "other", labels={"zone": "us"}).look()
-    assert pass_time(rig, SETTLED.total_seconds()) == 0
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 0
     gang_worker(rig, "third", labels={"zone": "eu"}).look()
     assert pass_time(rig, SPARE.total_seconds()) == 1
 
@@ -178,7 +178,7 @@ def test_two_runs_of_a_pool_grow_one_after_the_other(rig: Rig) -> None:
             worker.look()
         formed(rig, workers[:2], max_nodes=4, labels={"zone": zone})
         workers[2].look()
-    assert pass_time(rig, SETTLED.total_seconds()) == 1
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 1
     assert len(drafted(rig)) == 3
     assert pass_time(rig, TURN.total_seconds()) == 0
     assert pass_time(rig, 60) == 1
@@ -187,7 +187,7 @@ def test_two_runs_of_a_pool_grow_one_after_the_other(rig: Rig) -> None:
 
 def test_a_growth_that_took_too_long_is_over(rig: Rig) -> None:
     _, job = growing(rig)
-    assert pass_time(rig, SETTLED.total_seconds()) == 1
+    assert pass_time(rig, GROWS_AFTER.total_seconds()) == 1
     pass_time(rig, TURN.total_seconds() + 60)
     assert drafted(rig) == {}
     end_run(rig, job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.model.admin import OwnerSettings
+from forge_schema.model.admin import Approved, OwnerSettings
 from forge_schema.model.job import JobStatus
 from forge_schema.model.states import Reason
 from forge_schema.queue.cancel_retry import JobActs
@@ -21,7 +21,7 @@ def limit(rig: Rig, gpu_hours: float | None = None, cost: float | None = None) -
     rig.admin.limit_owner("ann", OwnerSettings(approve_gpu_hours=gpu_hours, approve_cost=cost))
 
 
-def approve(rig: Rig, *jobs: int) -> dict[str, int]:
+def approve(rig: Rig, *jobs: int) -> Approved:
     return JobActs(rig.database, owner=None, actor="user:root").approve(jobs)
 
 
@@ -42,8 +42,9 @@ def test_a_job_above_the_gpu_hours_waits_until_it_is_approved(rig: Rig) -> None:
     assert (held.waits_for, held.approval and held.approval.amount) == (
         ["approval"], "10 GPU-hours",
     )  # fmt: skip
-    assert approve(rig, within, above, 999) == {"approved": 1, "unasked": 1, "absent": 1}
-    assert approve(rig, above) == {"approved": 1, "unasked": 0, "absent": 0}
+    became = {within: "unasked", above: "approved", 999: "absent"}
+    assert approve(rig, *became) == Approved(approved=1, unasked=1, absent=1, became=became)
+    assert approve(rig, above).became == {above: "approved"}
     assert (states(rig, [above]), status(rig, above).waits_for) == (["ready"], None)
     (event,) = rig.rows("SELECT actor, detail FROM event WHERE action = 'approved'")
     assert (event["actor"], event["detail"]["gpu_hours"]) == ("user:root", 10)
@@ -86,7 +87,7 @@ def test_an_approved_job_still_waits_for_other_jobs_its_turn_and_its_time(rig: R
     limit(rig, gpu_hours=0)
     asks: dict[str, Any] = {"gpus": 1, "timeout_s": 1}
     waiting = rig.submit(after_ok=[first], delay_s=60, **asks)
-    assert approve(rig, waiting)["approved"] == 1
+    assert approve(rig, waiting).approved == 1
     assert status(rig, waiting).waits_for == ["jobs"]
     both = rig.submit(after_ok=[first], **asks)
     rig.finish(rig.worker().claim_one())
@@ -109,7 +110,7 @@ def test_a_refused_job_says_so_and_a_failed_dependency_ends_it(rig: Rig) -> None
     assert rig.jobs.job(refused)["detail"] == "it was not approved"
     rig.finish(rig.worker().claim_one(), Reason.TIMEOUT)
     assert rig.jobs.job(dependent)["reason"] == "dependency_failed"
-    assert approve(rig, refused, dependent)["unasked"] == 2
+    assert approve(rig, refused, dependent).unasked == 2
 
 
 def test_a_retry_asks_again_for_all_its_jobs(rig: Rig) -> None:
@@ -122,7 +123,7 @@ def test_a_retry_asks_again_for_all_its_jobs(rig: Rig) -> None:
     acts = JobActs(rig.database, owner="ann", actor="user:ann")
     assert acts.retry(jobs)["retried"] == 2
     assert states(rig, jobs) == ["held", "held"]
-    assert approve(rig, *jobs)["approved"] == 2
+    assert approve(rig, *jobs).approved == 2
     for grant in worker.claim(2):
         rig.finish(grant, Reason.TIMEOUT)
     rig.queue.retry(jobs[0])
@@ -134,7 +135,7 @@ def test_a_repeated_submit_neither_asks_twice_nor_takes_an_approval_back(rig: Ri
     asked = spec(gpus=1, idempotency_key="k")
     (job,) = rig.queue.submit([asked])
     rig.database.lose("approve")
-    assert approve(rig, job)["approved"] == 1
+    assert approve(rig, job).approved == 1
     assert rig.queue.submit([asked]) == [job]
     assert states(rig, [job]) == ["ready"]
     assert rig.actions(job) == ["submitted", "asked for approval", "approved", "released"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PARTS = 12
 
 # A schema cannot say which there are.
+KNOWN = (("reports", "by", "owner"), ("reports", "since", "7d"), ("queue/runs", "sort", "job_id"))
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 NOTIFICATION: dict[str, Any] = {
     "target": "https://hooks.example/",
@@ -100,9 +101,9 @@ class Target:
             return
         body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
         correct(body)
-        for name, known in (("by", "owner"), ("since", "7d")):
-            if "reports" in case.operation.path and name in case.query:
-                case.query[name] = known  # one of the allowed words
+        for path, name, known in KNOWN:
+            if path in case.operation.path and name in case.query:
+                case.query[name] = known
         if of_coverage(case):
             return
         for name, there in self.names.items():

@@ -99,9 +99,10 @@ def test_tests_are_followed_and_each_is_kept(process: Bed, tmp_path: Path) -> No
     (project / "old.xml").write_text('<s><testcase name="old"/></s>')
     process.worker()
     program = f"{sys.executable} -m pytest -q -p no:cacheprovider"
-    done = forge("test", project, "--cpus", "0.5", "--memory", "256MB", "--with", program, "--",
-                 "-k", "not skipped")  # fmt: skip
-    assert (done.returncode, "1 failed, 2 passed" in done.stdout) == (1, True), done.stderr
+    done = forge("test", project, "--cpus", "0.5", "--memory", "256MB", "--with", program,
+                 "-o", "json", "--", "-k", "not skipped")  # fmt: skip
+    assert (done.returncode, "1 failed, 2 passed" in done.stderr) == (1, True), done.stderr
+    assert json.loads(done.stdout)["job"]["exit_code"] == 1
     assert "2 passed, 1 failed; `forge tests 1`" in done.stderr
     failed = json.loads(forge("tests", "1", "--failed", "-o", "json").stdout)
     assert [(row["name"], row["verdict"]) for row in failed] == [("test_number[2]", "failed")]
@@ -132,6 +133,8 @@ def test_tests_are_followed_and_each_is_kept(process: Bed, tmp_path: Path) -> No
     assert verdicts(process, other["late"]) == {"t": "passed"}
     assert json.loads(forge("result", str(other["late"]), "-o", "json").stdout) == {"n": 1}
     assert forge("result", str(other["lies"])).returncode == 3
+    again = forge("rerun", str(other["late"]), "--wait", "-o", "json")
+    assert (again.returncode, json.loads(again.stdout)["result"]) == (4, {"n": 1}), again.stderr
 
 
 def test_the_operators_handlers_run_without_leave_for_processes(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.cli.plans.notifications import _next, _settled, _why_untold
+from forge_client.cli.plans.notifications import _next, _tried, _why_untold
 from forge_schema.model.notifications import Delivery
 from forge_schema.notifications.sender import PAUSES_S, Sender
 from forge_schema.sweeper.sweeper import Sweeper
@@ -62,7 +62,7 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
         assert client.retry_deliveries(name="a/b c") == 1
         sweeper.send()
         sender.wait()
-        assert _settled(client.backend, sent, 0).state == "waiting"
+        assert _tried(client.backend, sent, 0).state == "waiting"
         assert client.delivery(sent.id).state == "sent"
         assert client.deliveries(before=sent.id) == []
         sender.end()

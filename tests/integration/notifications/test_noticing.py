@@ -167,6 +167,21 @@ def test_nothing_from_before_a_notification_is_told(rig: Rig) -> None:
     assert told(rig) == []
 
 
+def test_a_change_misses_no_event_and_keeps_the_beginning_and_the_links(rig: Rig) -> None:
+    ann, server = caller(rig), "https://forge.example"
+    begun = ann.keep("n", HOOK, server=server).notification.created_at
+    job = rig.submit(max_failures=0)
+    end(rig, Reason.OOM)
+    rig.clock.advance(1)
+    changed = ann.keep("n", {**HOOK, "query": "owner:ann"})
+    assert changed.notification.created_at == begun
+    assert told(rig) == [("failed", job)]
+    (delivery,) = rig.rows("SELECT message FROM delivery")
+    assert delivery["message"]["data"]["job"]["url"] == f"{server}/jobs/{job}"
+    # Those that were made before stay as well.
+    assert ann.keep("n", HOOK).notification.waiting == 1
+
+
 def test_an_end_that_is_committed_late_is_told_too(rig: Rig) -> None:
     caller(rig).keep("n", HOOK)
     job = rig.submit(max_failures=0)

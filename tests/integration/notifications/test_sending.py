@@ -224,7 +224,7 @@ def dying_before_it_is_marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         raise SystemExit
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sender, "_settle", die)
+        patched.setattr(Sender, "_record", die)
         yield
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import re
+from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +35,16 @@ FILTERS = (
     "queue:none",
     "name:res*",
     "name:resnet-1,RESNET-2",
-    "net 1",
+    'net "1"',
+    "7 12,40 owner:bob",
+    "id:7,40 state:succeeded,failed",
+    "param:lr",
+    "param:lr=1e-2",
+    "param:lr=0.0*,lr=0.1 param:net=res*",
+    "param:lr>0.001 param:lr<=0.1",
+    "param:lr>=1,lr<1e-2 owner:ann",
+    "param:net=50",
+    "param:lr=0.01 state:failed",
     "net state:succeeded,running",
     "label:zone=eu*",
     "label:zone label:disk=ssd",
@@ -73,6 +84,8 @@ def past(shared_rig: Rig) -> Rig:
         more |= {"sweep": f"s{n % 3}"} if n % 5 == 0 else {}
         more |= {"experiment": f"e{n % 3}"} if n % 2 == 0 else {}
         more |= {"delay_s": 86_400} if n % 11 == 0 else {}
+        lr = {"lr": (0.001, 0.01, 0.1, 1, 1.5)[n % 5]} if n % 8 else {}
+        more |= {"parameters": {**lr, "net": ("resnet", "vgg", 50, "50", True)[n % 5]}}
         queue, owner = ("night" if n % 4 == 0 else "default"), ("bob" if n % 3 == 0 else "ann")
         rig.submit(name=f"resnet-{n % 6}", queue=queue, owner=owner, max_failures=0, **more)
         rig.clock.advance(300)
@@ -99,6 +112,8 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
             good = any(job["state"] in meant.get(v, (v,)) for v in values)
         elif key == "since":
             good = wanted.since is not None and job["age"] <= wanted.since
+        elif key == "id":
+            good = str(job["job_id"]) in values
         elif key == "name":
             good = any(fnmatch.fnmatchcase(job["name"].lower(), v.lower()) for v in values)
         else:
@@ -111,12 +126,33 @@ def fits(wanted: Filter, job: dict[str, Any]) -> bool:
             n in job["labels"] and fnmatch.fnmatchcase(job["labels"][n], v) for n, v in pairs
         ):
             return False
+    if not all(any(is_so(text, job["parameters"]) for text in said) for said in wanted.parameters):
+        return False
     return all(word.lower() in job["name"].lower() for word in wanted.words)
+
+
+def is_so(text: str, parameters: dict[str, Any]) -> bool:
+    """Tell whether a term's value is true of a job's parameters."""
+    name, sign, said = re.fullmatch(r"(\w+)([<=>]*)(.*)", text).groups()  # type: ignore[union-attr]
+    value = parameters.get(name)
+    if value is None or not sign:
+        return value is not None
+    if sign == "=" and fnmatch.fnmatchcase(str(value), said):
+        return True
+    compared = {"<": lt, "<=": le, "=": eq, ">=": ge, ">": gt}[sign]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (
+        is_number
+        and re.search(r"\d", said) is not None
+        and "*" not in said
+        and compared(value, float(said))
+    )
 
 
 def everything(rig: Rig) -> list[dict[str, Any]]:
     return rig.rows(
         "SELECT job_status.*, job.kind, job.sweep, shape.labels,"
+        " coalesce(job.spec -> 'parameters', '{}') AS parameters,"
         " forge_now() - job.submitted_at AS age"
         " FROM job_status JOIN job ON job.id = job_status.job_id JOIN lane ON lane.id = job.lane_id"
         " JOIN shape ON shape.id = lane.shape_id ORDER BY job_id DESC"
@@ -138,6 +174,11 @@ def test_a_filter_finds_what_it_says(
             mine = [job for job in jobs if owner in {None, job["owner"]}]
             expected = [job["job_id"] for job in mine if fits(wanted, job)]
             assert found(past, wanted, owner) == expected, (text, owner)
+
+
+def test_a_filter_by_id_chooses_among_jobs(past: Rig) -> None:
+    rows = job_pages.among(past.database, parse("7,9 owner:ann,bob"), [7, 8])
+    assert [row["job_id"] for row in rows] == [7]
 
 
 def found(rig: Rig, wanted: Filter, owner: str | None) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from forge_schema.database.pool import Database, run
@@ -13,6 +13,7 @@ from forge_schema.database.statements import statements
 from forge_schema.explain.explain import explain
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.job import JobUnknown
+from forge_schema.model.results import GroupedBy
 from forge_schema.model.states import State, WorkerStatus
 from forge_schema.queue.claim import next_inputs
 from forge_schema.queue.limits import Limits
@@ -28,7 +29,7 @@ from forge_schema.read.named_jobs import job_named
 from forge_schema.read.overview import Overview
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
-from forge_schema.read.runs.table import Sorted, experiments, runs
+from forge_schema.read.runs.table import Sorted, experiments, groups, runs
 from forge_schema.read.series import Series
 from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
@@ -177,6 +178,10 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "runs": lambda w: [
         runs(w.database, parse("experiment:vision-3"), owner=owner, how=by_loss) for owner in OWNERS
     ],
+    "run_groups": lambda w: [
+        groups(w.database, parse("experiment:vision-3"), by, owner=owner)
+        for by, owner in product(get_args(GroupedBy), OWNERS)
+    ],
     "experiments": lambda w: [experiments(w.database, owner) for owner in OWNERS],
     "recent_bundles": lambda w: recent_bundles(w.database, "ann"),
     "overview_ended": lambda w: [
@@ -209,6 +214,7 @@ def twice(act: Callable[[], object]) -> None:
 # A day of events is told by the day; a job's story, the workers and a shape are small.
 MOST = {
     "runs": 60_000,
+    "run_groups": 60_000,
     "audit": 60_000,
     "notice": 60_000,
     "explain_job": 40_000,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_client.cli.runs.export import export
+from forge_client.errors import ClientError
+from forge_client.http import findings as http_findings
 from forge_schema.model.attempt_records import MetricLine
-from forge_schema.model.results import Run, in_order
+from forge_schema.model.results import Run, Runs, in_order
 from forge_schema.model.states import Phase, Reason
 from forge_schema.read.reports import Reports
+from forge_schema.read.runs import table
 from forge_schema.service.findings import Findings
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
+from support.client.telling import told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,11 +66,15 @@ def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -> None:
     good = ran(rig, 0.1, [9, 5, 1, 3])
-    job = rig.submit(experiment="digits")
+    job = rig.submit(experiment="digits", sweep="s")
     grant = rig.worker().claim_one()
-    losses: tuple[float | str, ...] = (1.0, 0.5, "NaN")
+    losses: tuple[float | str, ...] = ("NaN", 1.0, 0.5, "NaN")
     lines = [MetricLine(n, n, {"loss": loss, "mae": "Infinity"}) for n, loss in enumerate(losses)]
-    assert rig.records.add_metrics(grant.fence, lines)
+    lines[0].values["big"] = 10**400
+    # It goes on with lines about something else.
+    lines += [MetricLine(n, n, {"lr": 0.1, "progress": 0.1}) for n in range(4, 12)]
+    for batch in (lines[:1], lines[1:3], lines[3:]):
+        assert rig.records.add_metrics(grant.fence, batch)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         runs = client.runs("experiment:digits", sort="loss", descending=True)
         assert [run.job_id for run in runs] == [good, job]
@@ -72,7 +82,21 @@ def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -
         assert len(client.runs("state:running", sort="metrics.mae.best")) == 1
         assert (runs[1].value("mae"), runs[1].value("mae.best")) == ("Infinity", None)
         listed, _ = client.jobs("experiment:digits")
-        assert listed.metrics == {"loss": "NaN", "mae": "Infinity"}
+        shown = {"loss": "NaN", "mae": "Infinity", "lr": 0.1, "big": "Infinity"}
+        assert listed.metrics == shown
+        frame = runs.to_frame()
+        assert [isnan(loss) for loss in frame["metrics.loss.last"]] == [False, True]
+        assert frame["metrics.mae.last"][1] == inf
+        (point,) = client.sweep("s").points()
+        assert (point.metrics, point.value("loss.best")) == (runs[1].metrics, 0.5)
+    # A chart of summaries has a gap where one of lines has it.
+    spans = rig.rows("SELECT values FROM metric_span WHERE job_id = %s ORDER BY span", job)
+    assert [span["values"]["loss"] for span in spans] == [
+        [2, 0.5, 1, 1.5, "NaN"],
+        [2, 0.5, 1, 1.5, 0.5],
+    ]
+    assert ["mae" in span["values"] for span in spans] == [True, False]
+    assert spans[0]["values"]["mae"] == [0, None, None, 0, "Infinity"]
 
 
 @pytest.fixture
@@ -109,8 +133,8 @@ def test_runs_are_sorted_by_what_they_measured(
     assert (found.parameters, found.result) == ({"lr": 0.01, "seed": 1}, {"accuracy": -1})
     assert found.seconds == pytest.approx(20)
     # The first attempt measured one more at each step.
-    told = [found.value(f"loss{which}") for which in ("", ".best", ".min", ".max", ".last")]
-    assert told == [2, 2, 2, 10, 2]
+    measured = [found.value(f"loss{which}") for which in ("", ".best", ".min", ".max", ".last")]
+    assert measured == [2, 2, 2, 10, 2]
     assert (found.value("lr"), found.value("metrics.lr"), found.value("nothing")) == (
         0.01,
         0.01,
@@ -137,7 +161,7 @@ def test_runs_are_shown_and_exported(
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def counted(findings: Findings, *args: Any, **how: Any) -> list[Run]:  # noqa: ANN401  as asked
+    def counted(findings: Findings, *args: Any, **how: Any) -> Runs:  # noqa: ANN401  as asked
         asked.append(how["curve"])
         return asking(findings, *args, **how)
 
@@ -163,10 +187,11 @@ def test_runs_are_shown_and_exported(
     forge("runs", "-n", "1", "--to", tmp_path / "one.csv")
     assert len((tmp_path / "one.csv").read_text(encoding="utf-8").splitlines()) == 2
     groups = json.loads(forge("runs", "--by", "experiment", "-o", "json").stdout)
-    assert [(group["experiment"], group["runs"]) for group in groups] == [
-        ("other", 1),
-        ("digits", 3),
+    assert [(group["experiment"], group["runs"], group["states"]) for group in groups] == [
+        ("other", 1, {"queued": 1}),
+        ("digits", 3, {"queued": 1, "succeeded": 2}),
     ]
+    told(forge("runs", "--by", "owner", "--sort", "cost"), 2, "do not apply", "leave --by out")
     for name in ("runs.csv", "runs.parquet"):
         done = forge("runs", "experiment:digits", "--sort", "job_id", "--to", tmp_path / name)
         assert done.returncode == 0, done.stderr
@@ -177,8 +202,61 @@ def test_runs_are_shown_and_exported(
 
     read = pq.read_table(tmp_path / "runs.parquet")
     assert read["metrics.loss.max"].to_pylist() == [10, 10, None]
+    export([{"loss": "-Infinity"}, {"loss": 1}, {}], ["loss"], tmp_path / "one.parquet")
+    assert pq.read_table(tmp_path / "one.parquet")["loss"].to_pylist() == [-inf, 1, None]
     wrong = forge("runs", "--to", "runs.txt")
     assert (wrong.returncode, "neither a .csv nor a .parquet" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_that_match_are_sorted_and_it_shows_if_there_are_more(
+    rig: Rig, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many pages and limits as there are in 10,000 jobs, in a few.
+    monkeypatch.setattr(table, "PAGE", 2)
+    monkeypatch.setattr(http_findings, "PAGE", 2)
+    jobs = [
+        rig.submit(experiment="e", sweep=f"s-{n % 2}", owner="ann" if n else "bob",
+                   parameters={"lr": lr, **({"old": 1} if n == 0 else {})})
+        for n, lr in enumerate((0.3, 0.5, 0.1, 0.4, 0.2))
+    ]  # fmt: skip
+    one, two, three, four, five = jobs
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        first = client.runs("experiment:e", sort="lr", count=2)
+        assert ([run.job_id for run in first], first.found, first.more) == ([three, five], 5, False)
+        every = client.runs("experiment:e", sort="lr", descending=True, count=4)
+        assert ([run.job_id for run in every], every.found) == ([two, four, one, five], 5)
+        # Only the oldest has it.
+        assert client.runs(sort="old", count=1)[0].job_id == one
+        newest = client.runs(count=3)
+        assert ([run.job_id for run in newest], newest.found, newest.more) == (
+            [five, four, three], 3, True,
+        )  # fmt: skip
+        groups = client.run_groups("param:lr<0.5", by="sweep")
+        assert [(one.name, one.runs, one.states) for one in groups] == [
+            ("s-0", 3, {"ready": 3}), ("s-1", 1, {"ready": 1}),
+        ]  # fmt: skip
+        assert groups[0].first_submitted_at <= groups[0].submitted_at
+        with pytest.raises(ClientError, match="has a column 'lrr'") as refused:
+            client.runs(sort="lrr", count=1)
+        assert (refused.value.code, refused.value.hint) == ("column_unknown", "did you mean lr?")
+        assert client.runs("owner:nobody", sort="lrr") == []
+        for module in (table, http_findings):
+            monkeypatch.setattr(module, "MOST_RUNS", 3)
+        for some in (client.runs(sort="lr", count=2), client.run_groups(by="owner")):
+            assert (some.found, some.more) == (3, True)
+        assert [run.job_id for run in client.runs(sort="lr", count=4)] == [three, five, four]
+
+
+def test_pages_of_runs_follow_each_other(api: Api, three: list[int]) -> None:
+    ann, path, seen = api.key(), "/api/v1/queue/runs?count=2&q=experiment:digits", []
+    for found, more in ((2, True), (1, False)):
+        page = ann.get(path)
+        seen += [run["job_id"] for run in page["items"]]
+        assert (page["found"], page["more"], page["next"] is None) == (found, more, not more)
+        path = page["next"]
+    assert seen == three[::-1]
+    assert ann.get("/api/v1/queue/runs?sort=lr&count=1")["next"] is None
 
 
 def test_values_of_different_kinds_are_sorted_too() -> None:

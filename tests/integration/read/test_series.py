@@ -201,7 +201,9 @@ def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_
 ) -> None:
     job = rig.submit()
     grant = rig.worker().claim_one()
-    values = {n: {"loss": 1.0 + n} for n in range(3000)} | {1234: {"loss": -7.5}, 9: {"lr": 0.1}}
+    values: dict[int, dict[str, Any]] = {n: {"loss": 1.0 + n} for n in range(3000)}
+    values |= {1234: {"loss": -7.5}, 9: {"lr": 0.1}, 2399: {"loss": "NaN"}}
+    values |= {n: {"loss": "Infinity"} for n in range(200, 300)}
     for first in range(0, 3000, 130):
         part = range(first, min(first + 130, 3000))
         rig.clock.advance(60)
@@ -218,11 +220,13 @@ def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_
         return by_key(series.of(job, Wanted(**wanted)))["loss", None]
 
     whole = loss()
-    assert (whole["count"], min(whole["min"]), max(whole["max"])) == (2999, -7.5, 3000)
-    assert whole["step"] == [10.0 * n for n in range(99, 3000, 100)]
+    assert (whole["count"], min(whole["min"]), max(whole["max"])) == (2898, -7.5, 3000)
+    # With a gap where none is a finite number.
+    assert whole["step"] == [10.0 * n for n in range(99, 3000, 100) if n != 299]
     assert whole["last"][-1] == 3000
-    assert sum(a * 100 for a in whole["avg"][1:]) == pytest.approx(
-        sum(values[n]["loss"] for n in range(100, 3000))
+    assert whole["last"][22] == 2399
+    assert sum(a * 100 for a in whole["avg"][1:22]) == pytest.approx(
+        sum(values[n]["loss"] for n in [*range(100, 200), *range(300, 2300)])
     )
     # The lines themselves, of the hundreds that overlap the range.
     near = loss(x="step", since=12_000, until=12_400)

@@ -153,7 +153,7 @@ class HeldMachine(SourcedMachine):
             self.approved.add(job_id)
             self.told["approved"] += 1
         approved = job_id in self.approved
-        assert counts == {"approved": approved, "unasked": not approved, "absent": 0}
+        assert (counts.approved, counts.unasked, counts.absent) == (approved, not approved, 0)
 
     @precondition(lambda self: any(job.asks for job in self.model.at(State.HELD)))
     @rule(number=some, lost=lost)

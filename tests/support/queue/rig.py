@@ -87,6 +87,7 @@ class Rig:
         self._begin()
         # Else each test whose sweeper makes them would change the schema.
         self.tick.make_partitions()
+        self.database.ran.clear()
         guard(self._eye)
 
     def _begin(self) -> None:

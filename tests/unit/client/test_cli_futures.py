@@ -87,9 +87,13 @@ def test_equal_jobs_are_equal() -> None:
 
 
 def test_placeholders_are_filled_once_and_other_braces_left_alone() -> None:
-    command = ["{a}-{b}", '{"json": {a}}', "{c}"]
-    assert _filled(command, {"a": "{b}", "b": 2}) == ["{b}-2", '{"json": {b}}', "{c}"]
+    command = ["{a}-{b}", '{"json": {a}}', "${c}"]
+    assert _filled(command, {"a": "{b}", "b": 2}) == ["{b}-2", '{"json": {b}}', "${c}"]
     assert _filled(["x{}"], {}) == ["x{}"]
+    with pytest.raises(ClientError, match=r"has \{c\}, .* values only for a") as refused:
+        _filled(["{a}", "--c={c}"], {"a": 1})
+    assert "'c': '{c}' keeps the braces" in refused.value.hint
+    assert _filled(["{c}"], {"c": "{c}"}) == ["{c}"]
 
 
 def test_an_outage_does_not_end_the_wait() -> None:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import difflib
 import io
+import random
 import tarfile
 import tracemalloc
-from typing import cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
+from forge_client.project import segments
+from forge_client.project.bundle import scan
+from forge_client.project.segments import pack_segments
 from forge_functions.dashboard.routes.runs import code_diff as page
 from forge_schema.code.comparison import TooDifferent, differences
-from forge_schema.storage import Store
+from forge_schema.model.bundles import SegmentList
+from forge_schema.storage import keys, open_store
+from support import trees
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forge_schema.storage import Store
 
 TEXTS = ["", "a\n", "a\nb\nc\n" * 9, "b\n" + "a\nb\nc\n" * 9, "c\n" + "a\nb\n" * 14, "x\n" * 30]
-
-
-class Shelf:
-    """A store of bundles under one-letter keys."""
-
-    def __init__(self, **bundles: bytes) -> None:
-        self.bundles = bundles
-
-    def size(self, key: str) -> int:
-        return len(self.bundles[key])
-
-    def get(self, key: str) -> bytes:
-        return self.bundles[key]
 
 
 def bundle(**files: bytes) -> bytes:
@@ -40,8 +39,24 @@ def bundle(**files: bytes) -> bytes:
     return zstandard.compress(packed.getvalue())
 
 
-def told(first: bytes, second: bytes) -> page.CodeDiff:
-    return page.code_diff(cast("Store", Shelf(a=first, b=second)), "a", "b")
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store((tmp_path / "store").as_uri())
+
+
+Telling = Callable[[bytes, bytes], page.CodeDiff]
+
+
+@pytest.fixture
+def told(store: Store) -> Telling:
+    """Return the difference of two bundles."""
+
+    def diff(first: bytes, second: bytes) -> page.CodeDiff:
+        store.put(keys.bundle("a" * 64), first)
+        store.put(keys.bundle("b" * 64), second)
+        return page.code_diff(store, "a" * 64, "b" * 64)
+
+    return diff
 
 
 @pytest.mark.parametrize("old", TEXTS)
@@ -52,7 +67,7 @@ def test_a_text_differs_as_difflib_has_it(old: str) -> None:
         assert [*found] == [*lines]
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_a_bomb_is_not_unpacked(told: Telling) -> None:
     bomb = bundle(big=bytes(page.UNPACKED + 1))
     assert len(bomb) < 100_000
     tracemalloc.start()
@@ -63,7 +78,9 @@ def test_a_bomb_is_not_unpacked() -> None:
     assert peak < page.UNPACKED
 
 
-def test_texts_that_take_too_long_are_left_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_take_too_long_are_left_to_the_command(
+    told: Telling, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(TooDifferent):
         list(differences("f", b"a\nb", b"b\nc", late=lambda: True))
     two = bundle(a=b"a\nb", b=b"1"), bundle(a=b"b\nc", b=b"2")
@@ -74,7 +91,7 @@ def test_texts_that_take_too_long_are_left_to_the_command(monkeypatch: pytest.Mo
     assert found.left_off == 1
 
 
-def test_a_page_has_a_part_of_a_long_diff(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_has_a_part_of_a_long_diff(told: Telling, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "LINES", 5)
     first = bundle(a=b"a\n" * 9, b=b"b")
     found = told(first, bundle(a=b"x" * 999, b=b"c"))
@@ -84,7 +101,41 @@ def test_a_page_has_a_part_of_a_long_diff(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("damaged", [b"{}", zstandard.compress(b"no tar"), bundle(a=b"1")[:-9]])
-def test_what_is_no_bundle_is_said(damaged: bytes) -> None:
-    found = told(bundle(a=b"1"), damaged)
-    assert found.large or found.unread
-    assert found.files == []
+def test_what_is_no_bundle_is_said(told: Telling, damaged: bytes) -> None:
+    assert told(bundle(a=b"1"), damaged) == page.CodeDiff(unread=True)
+
+
+def stored_in_segments(store: Store, folder: Path, out: Path) -> str:
+    """Store a folder as a bundle of segments of 64 KiB, and return its digest."""
+    out.mkdir()
+    packed = pack_segments(scan(folder), out, limit_bytes=1 << 30)
+    for one in packed.segments:
+        store.put(keys.segment(one.sha256), (out / one.sha256).read_bytes())
+    listed = SegmentList(segments=list(packed.segments)).dumped()
+    store.put(keys.bundle(packed.digest), listed)
+    return packed.digest
+
+
+def test_of_large_bundles_only_the_segments_that_differ_are_read(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 64 << 10)
+    monkeypatch.setattr(segments, "USUAL_BYTES", 16 << 10)
+    folder, chance = tmp_path / "project", random.Random(1)  # noqa: S311  no secret
+    data: trees.Tree = {f"data/{n}": chance.randbytes(4000) for n in range(100)}
+    trees.write(folder, data | {"large": chance.randbytes(200_000), "train.py": b"lr = 1\n"})
+    before = stored_in_segments(store, folder, tmp_path / "a")
+    (folder / "train.py").write_bytes(b"lr = 2\n")
+    (folder / "data" / "new").write_bytes(b"1\n")
+    after = stored_in_segments(store, folder, tmp_path / "b")
+    # Less than all of it.
+    monkeypatch.setattr(page, "PACKED", 256 << 10)
+    files = {one.name: one.lines for one in page.code_diff(store, before, after).files}
+    assert files["train.py"][-2:] == ["-lr = 1", "+lr = 2"]
+    assert files["data/new"][-1] == "+1"
+    assert len(files) == 2
+    # A part of a file says nothing about the others.
+    (folder / "large").write_bytes(chance.randbytes(200_000))
+    assert page.code_diff(
+        store, after, stored_in_segments(store, folder, tmp_path / "c")
+    ) == page.CodeDiff(large=True)

@@ -67,18 +67,18 @@ def test_errors_that_memory_had_before_are_not_new(gpus: FakeNvml) -> None:
     assert watching.said == [("GPU-a", "1 uncorrected ECC errors")]
 
 
-def test_settled_is_heard_to_the_last_event(gpus: FakeNvml) -> None:
+def test_a_watch_catches_up_to_the_last_event(gpus: FakeNvml) -> None:
     watching = Watching("GPU-a")
     for code in (13, 31, 43, 45, 48):
         gpus.xid("GPU-a", code)
     watching.watch.start()
     try:
-        watching.watch.settle(patience_s=60)
+        watching.watch.catch_up(patience_s=60)
         assert [why[:6] for _, why in watching.said] == ["XID 48"]
     finally:
         watching.watch.end()
     # Once it has ended, nobody waits for it.
-    waiting = Thread(target=watching.watch.settle, args=(3600,))
+    waiting = Thread(target=watching.watch.catch_up, args=(3600,))
     waiting.start()
     waiting.join(60)
     assert not waiting.is_alive()

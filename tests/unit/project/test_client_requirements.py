@@ -9,7 +9,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.submission import configured, settled
+from forge_client.project.submission import configured, with_packages
 from forge_schema.model.job import Template
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ WITHOUT = "[project]\nname = 'p'\n[tool.ruff]\n"
 def chosen(folder: Path, **below: object) -> object:
     """Return what a job of the folder would be sent with."""
     request = Project.read(folder).request().changed({"command": ["true"]})
-    (whole,) = settled([request], scan(folder), below).requests
+    (whole,) = with_packages([request], scan(folder), below).requests
     return whole.fields().get("requirements")
 
 

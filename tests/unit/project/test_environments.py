@@ -12,13 +12,13 @@ from forge_client.project.environment.active import active_environment
 from forge_client.project.environment.locks import Lock
 from forge_client.project.environment.uv import NotLocked, Uv
 from forge_client.project.request import Request
-from forge_client.project.submission import settled
+from forge_client.project.submission import with_packages
 from support.wheels import wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_client.project.environment.settled import Settled
+    from forge_client.project.environment.packages import WithPackages
 
 DIGEST = f"sha256:{'0' * 64}"
 POETRY = f"""
@@ -67,12 +67,12 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def sent(folder: Path, **changes: object) -> Settled:
+def sent(folder: Path, **changes: object) -> WithPackages:
     """Return a job of the folder as it would be sent."""
-    return settled([Request().changed({"command": ["true"], **changes})], scan(folder))
+    return with_packages([Request().changed({"command": ["true"], **changes})], scan(folder))
 
 
-def listed(whole: Settled) -> list[str]:
+def listed(whole: WithPackages) -> list[str]:
     """Return the lines of the list that a job installs."""
     path = whole.requests[0].requirements
     (entry,) = [one for one in whole.listing.files if one.name == path]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from forge_client import ClientError
-from forge_client.cli.show.comparison import compare, value_of
+from forge_client.cli.show.comparison import compare
 from forge_client.project.matrix import Value, expanded, from_options, from_toml
 from forge_client.project.request import Request
 from forge_schema.model.results import SweepPoint
@@ -161,6 +161,37 @@ def test_what_is_no_number_is_left_out() -> None:
     dotted = SweepPoint(
         job_id=1, name="n", state=State.READY, parameters={}, result={"a.b": 4, "a": {"b": 5}}
     )
-    assert value_of(dotted, "a.b") == value_of(dotted, "result.a.b") == 4
-    assert value_of(dotted, "seconds") is None
+    assert dotted.value("a.b") == dotted.value("result.a.b") == 4
+    assert dotted.value("seconds") is None
     assert compare({"s": [point(1, 0)]}, "x.y").groups[0].ratio is None
+
+
+def test_a_sweep_is_compared_by_metrics_too() -> None:
+    ended: list[tuple[float | str, float | None]] = [(0.5, 0.25), (1.5, 0.75), ("NaN", 0.1)]
+    points = [
+        SweepPoint.model_validate({
+            "job_id": n, "name": "n", "state": "succeeded", "parameters": {"lr": n},
+            "metrics": {
+                "loss": {"last": last, "min": least, "max": 9},
+                "acc": {"last": 1}, "lr": {"last": n}, "progress": {"last": 1},
+            },
+            "result": {"acc": 7},
+        })
+        for n, (last, least) in enumerate(ended)
+    ]  # fmt: skip
+    for metric, means in (
+        ("loss", [0.5, 1.5]),
+        ("metrics.loss.best", [0.25, 0.75, 0.1]),
+        ("loss.max", [9, 9, 9]),
+        ("acc", [7, 7, 7]),
+        ("metrics.acc", [1, 1, 1]),
+    ):
+        found = compare({"s": points}, metric)
+        assert [group.mean for group in found.groups] == means, metric
+        assert found.without == 3 - len(means)
+    assert compare({"s": points}, "loss").others == [
+        *("seconds", "gpu_seconds", "energy_j", "result.acc", "metrics.acc"),
+    ]
+    assert compare({"s": points[2:]}, "loss").without == 1
+    with pytest.raises(ClientError, match="no job reports a number named los"):
+        compare({"s": points}, "los")

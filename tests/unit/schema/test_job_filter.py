@@ -23,6 +23,14 @@ def words(kinds: type[State | StateWord | Reason | JobKind]) -> st.SearchStrateg
     return some(st.sampled_from([word.value for word in kinds]))
 
 
+PARAMETER = st.tuples(
+    TEXT.filter(lambda t: not set("=<>") & set(t)),
+    st.just("")
+    | st.text('ab ,"\\*=<', max_size=5).map(lambda t: f"={t}")
+    | st.tuples(st.sampled_from(["<", "<=", ">", ">="]), st.integers() | st.floats(-1e9, 1e9)).map(
+        lambda pair: f"{pair[0]}{pair[1]}"
+    ),
+).map("".join)
 LABEL = st.tuples(TEXT.filter(lambda t: "=" not in t), st.none() | st.text('ab ,"\\*=', max_size=5))
 FILTERS = st.builds(
     Filter,
@@ -34,6 +42,7 @@ FILTERS = st.builds(
             "reason": words(Reason),
             "kind": words(JobKind),
             "since": SPAN.map(lambda parts: ("".join(f"{n}{unit}" for n, unit in parts),)),
+            "id": some(st.integers(0, 10**18 - 1).map(str)),
             **{key: some(TEXT) for key in FREE},
         },
     ),
@@ -41,6 +50,7 @@ FILTERS = st.builds(
         some(LABEL.map(lambda pair: pair[0] if pair[1] is None else f"{pair[0]}={pair[1]}")),
         max_size=2,
     ).map(tuple),
+    st.lists(some(PARAMETER), max_size=2).map(tuple),
 )
 
 
@@ -49,7 +59,7 @@ def test_what_is_printed_reads_as_the_same(wanted: Filter) -> None:
     assert parse(str(wanted)) == wanted
 
 
-@given(st.text(max_size=40) | st.text('state:r,"\\ *=', max_size=40))
+@given(st.text(max_size=40) | st.text('param:id,"\\ *=<1', max_size=40))
 def test_whatever_is_written_is_a_filter_or_is_refused_by_its_place(text: str) -> None:
     refused: FilterInvalid | None = None
     try:
@@ -78,6 +88,12 @@ def test_the_example_of_the_docs() -> None:
     assert wanted.values("name") == ("a b", "resnet*")
     assert (wanted.labels, wanted.words) == ((("zone=eu*",),), ("oom",))
     assert wanted.since == timedelta(hours=36)
+
+
+def test_a_number_names_a_job_and_a_quoted_one_is_a_part_of_a_name() -> None:
+    wanted = parse('35 state:failed id:36 37,38 "39" 4x')
+    assert (wanted.values("id"), wanted.words) == (("35", "36", "37", "38"), ("39", "4x"))
+    assert str(parse('"39"')) == '"39"'
 
 
 def test_the_words_that_users_read_stand_for_states() -> None:
@@ -114,6 +130,10 @@ def test_me_is_whoever_asks() -> None:
         ("since:99999999w", (0, 15), "not a duration"),
         ("since:1d,2d", (0, 11), "not a duration"),
         ("label:=x", (0, 8), "lacks its name"),
+        ("param:=x", (0, 8), "not a name, or a name and a value"),
+        ("x param:lr,lr<big", (2, 17), "'lr<big' is not a name"),
+        ("param:lr>1e999", (0, 14), "'lr>1e999' is not a name"),
+        ("id:35,resnet", (0, 12), "'resnet' is not the id"),
         ("owner:ann owner:bob", (10, 19), "twice"),
         ('x name:"a b', (2, 11), "not closed"),
         ("x" * (LENGTH + 1), (LENGTH, LENGTH + 1), "characters"),

@@ -15,29 +15,21 @@ from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.queue_wait import NotWaited, end_leftovers, until_answered
 from forge_worker.agent.reaper import Reaper
-from forge_worker.agent.registration import Registration, capacity
+from forge_worker.agent.registration import Identity, Registration
 from forge_worker.agent.running import Running
 from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.devices import Inventory
 from forge_worker.gang.policy import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
 from forge_worker.job_runs.prefetch import Prefetch
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Bell, Loop
-from forge_worker.machine import speed
-from forge_worker.machine.admission import Admission, Observer, limits_of
-from forge_worker.machine.condition import Condition
-from forge_worker.machine.gpu_health import Faults, FaultWatch
 from forge_worker.machine.gpu_meter import GpuMeter
-from forge_worker.machine.gpu_pool import GpuPool
-from forge_worker.machine.health import Health
-from forge_worker.machine.locks import Locks
-from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
+from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -82,57 +74,29 @@ class Agent:
         *,
         refusals: Refusals | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._gateway, self._runners = settings, gateway, runners
         self._refusals = refusals or Refusals()
-        self._gateway = gateway
-        self._runners = runners
         self._drained = Event()
         claim, renew, reap = Event(), Event(), Event()
         changed = Bell(claim, renew)
-        devices, meter = Inventory(settings.gpus), GpuMeter()
-        pool = GpuPool(devices.gpus, devices.use, Locks(settings.lock_dir))
-        slots = Slots(
-            capacity(settings),
-            pool,
-            max_jobs=settings.max_jobs,
-            max_storing=settings.max_storing,
-        )
         self.running = Running()
         attempts = self.running.attempts
-        faults = Faults(Quarantine(settings.worker_dir), slots, attempts, changed)
-        watched = [gpu.uuid for gpu in devices.gpus if gpu.vendor == "nvidia"]
-        self._fault_watch = FaultWatch(watched, meter, faults.add, look_s=settings.sample_s)
-        self._health = Health(runners.docker, changed=Bell(claim, renew, reap).ring)
-        self._admission = Admission(
-            limits_of(settings),
-            Observer(settings.worker_dir),
-            period_s=settings.sample_s,
-            cooldown_s=settings.cooldown_s,
-            gpus=[gpu.uuid for gpu in devices.gpus],
-            own_gpus=slots.gpus_lent,
-            changed=changed.ring,
+        machine = self._machine = WatchedMachine(
+            settings,
+            runners.docker,
+            attempts=attempts,
+            preparing=self.running.preparing,
+            changed=changed,
+            engine_changed=Bell(claim, renew, reap),
         )
-        self._sampler = Sampler(
-            gateway,
-            meter,
-            sample_s=settings.sample_s,
-            money_per_second=(settings.price_per_hour or 0.0) / 3600,
-        )
-        self._reaper = Reaper(runners.docker, slots, freed=claim, woken=reap)
         gangs = gang_policy(settings, containers=runners.docker is not None)
-        measured = speed.kept(settings.worker_dir, devices)
-        self._registration = Registration(
-            settings, gateway, devices, runners, faults, gangs=gangs, speed=measured
-        )
-        identity = self._registration.identity
-        condition = Condition(self._admission, faults, self._health, self.running.preparing)
-        claims = Claims(gateway, slots, identity, room=condition.room, woken=claim)
-        own_id = str(worker_folder.own_id(settings.worker_dir))
-        wanted = partial(sandboxes_wanted, settings.sandboxes, runners, claims, slots)
-        docker = runners.docker
-        self._sandboxes = None if docker is None else SandboxPool(docker, own_id, wanted)
-        spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
-        self.outbox = Outbox(gateway, spool, claims, patience_s=settings.store_patience_s)
+        self._registration = Registration(settings, gateway, runners, machine, gangs)
+        identity, condition = self._registration.identity, machine.condition
+        self._sampler = _sampler(settings, gateway, machine.meter)
+        self._reaper = Reaper(runners.docker, machine.slots, freed=claim, woken=reap)
+        claims = Claims(gateway, machine.slots, identity, room=condition.room, woken=claim)
+        self._sandboxes = _sandbox_pool(settings, runners, claims, machine.slots)
+        self.outbox = _outbox(settings, gateway, claims)
         self._shutdown = Shutdown(
             attempts, gateway, self.outbox, leave=self._drained.set, used=self._sampler.used
         )
@@ -145,28 +109,25 @@ class Agent:
             left=self._drained,
             term_notice_s=settings.term_notice_s,
         )
+        services = job_services(
+            settings,
+            gateway,
+            objects,
+            runners,
+            machine,
+            sampler=self._sampler,
+            gangs=gangs,
+            ended=self._reaper.ended,
+        )
         self._jobs = Jobs(
             settings.worker_dir / "jobs",
             runners,
-            job_services(
-                settings,
-                gateway,
-                objects,
-                runners,
-                devices,
-                sampler=self._sampler,
-                fault_watch=self._fault_watch,
-                health=self._health,
-                gangs=gangs,
-                speed=measured,
-                ended=self._reaper.ended,
-            ),
+            services,
+            machine,
             running=self.running,
-            slots=slots,
             claims=claims,
             outbox=self.outbox,
             reaper=self._reaper,
-            faults=faults,
             leaving=self.leaving,
         )
         self.claim_loop = ClaimLoop(claims, self._jobs.start, period_s=settings.poll_s)
@@ -179,31 +140,16 @@ class Agent:
             leaving=self.leaving,
             woken=renew,
         )
-        self._prefetch = Prefetch(
-            settings.worker_dir / "ahead",
-            runners,
-            self._jobs.known,
-            attempts=attempts,
-            closed=lambda: claims.closed,
-            period_s=settings.prefetch_s,
-        )
-        self._lease_watchdog = LeaseWatchdog(
-            attempts,
-            policy=settings.lease_policy,
-            identity=identity,
-            continue_s=settings.continue_s,
-            slept=Bell(renew),
-        )
+        self._lease_watchdog = _lease_watchdog(settings, attempts, identity, slept=Bell(renew))
+        self._prefetch = _prefetch(settings, runners, self._jobs, attempts, claims)
         clouds = clouds_of(settings.spot, settings.spot_url)
         self._spot = SpotWatch(clouds, self.leaving.heed, self.leaving.unwarned)
         self.state = StateKeeper(
             settings,
-            devices.gpus,
+            machine,
             runners.words,
             running=self.running,
-            slots=slots,
             claims=claims,
-            condition=condition,
             refusals=self._refusals,
         )
 
@@ -225,7 +171,7 @@ class Agent:
         except NotWaited:
             return
         self._refusals.met()
-        self._jobs.go_on(found)
+        self._jobs.adopt(found)
         loops = self._loops()
         for loop in loops:
             loop.start()
@@ -246,9 +192,10 @@ class Agent:
 
     def _loops(self) -> list[Loop]:
         """Return the loops in the order in which they start and end."""
+        fault_watch = self._machine.fault_watch
         return [
-            self._admission,
-            self._health,
+            self._machine.admission,
+            self._machine.health,
             self.lease_renewal,
             self._lease_watchdog,
             self.outbox,
@@ -260,7 +207,7 @@ class Agent:
             self._shutdown,
             *([self._prefetch] if self._settings.prefetch_s else []),
             *([self._spot] if self._settings.spot != "none" else []),
-            *([self._fault_watch] if self._fault_watch.needed else []),
+            *([fault_watch] if fault_watch.needed else []),
         ]
 
     def _meet(self) -> list[Adopted]:
@@ -307,3 +254,55 @@ class Agent:
             loop.end(self._shutdown.left_s(LEAVE_S))
         self.lease_renewal.say_goodbye(max(GOODBYE_S, self._shutdown.left_s(LEAVE_S) or 0.0))
         self._spot.gone()
+
+
+def _sampler(settings: WorkerSettings, gateway: Gateway, meter: GpuMeter) -> Sampler:
+    money_per_second = (settings.price_per_hour or 0.0) / 3600
+    return Sampler(gateway, meter, sample_s=settings.sample_s, money_per_second=money_per_second)
+
+
+def _sandbox_pool(
+    settings: WorkerSettings, runners: Runners, claims: Claims, slots: Slots
+) -> SandboxPool | None:
+    if runners.docker is None:
+        return None
+    own_id = str(worker_folder.own_id(settings.worker_dir))
+    wanted = partial(sandboxes_wanted, settings.sandboxes, runners, claims, slots)
+    return SandboxPool(runners.docker, own_id, wanted)
+
+
+def _outbox(settings: WorkerSettings, gateway: Gateway, claims: Claims) -> Outbox:
+    spool = Spool(settings.worker_dir / FILE, settings.spool_slots)
+    return Outbox(gateway, spool, claims, patience_s=settings.store_patience_s)
+
+
+def _lease_watchdog(
+    settings: WorkerSettings,
+    attempts: Callable[[], list[Attempt]],
+    identity: Identity,
+    slept: Bell,
+) -> LeaseWatchdog:
+    return LeaseWatchdog(
+        attempts,
+        policy=settings.lease_policy,
+        identity=identity,
+        continue_s=settings.continue_s,
+        slept=slept,
+    )
+
+
+def _prefetch(
+    settings: WorkerSettings,
+    runners: Runners,
+    jobs: Jobs,
+    attempts: Callable[[], list[Attempt]],
+    claims: Claims,
+) -> Prefetch:
+    return Prefetch(
+        settings.worker_dir / "ahead",
+        runners,
+        jobs.known,
+        attempts=attempts,
+        closed=lambda: claims.closed,
+        period_s=settings.prefetch_s,
+    )

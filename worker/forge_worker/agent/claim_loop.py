@@ -146,7 +146,7 @@ class Claims:
                 return
             sent_s = seconds()
             _, grants = self._gateway.finish_and_claim([], free, count)
-            yield self._lent(grants, sent_s)
+            yield self._with_slots(grants, sent_s)
 
     @property
     def waiting(self) -> int:
@@ -156,7 +156,7 @@ class Claims:
     def exchange(self, end: End, *, frees: bool = True) -> tuple[Ended, list[Granted]]:
         """Report an end, and claim a replacement in the same round trip.
 
-        Whoever comes first also reports the ends that came meanwhile, and gets the jobs that are
+        The first caller also reports the ends that came meanwhile, and gets the jobs that are
         granted for all of them. The attempt that ended counts as running until its caller has
         started the granted jobs.
 
@@ -176,9 +176,9 @@ class Claims:
                 with self._room_after(group) as (free, count):
                     sent_s = seconds()
                     ended, grants = self._gateway.finish_and_claim(ends, free, count)
-                    granted = self._settled(group, ended, grants, sent_s)
+                    granted = self._take_answer(group, ended, grants, sent_s)
                     if grants and len(grants) < count:
-                        # What is left is looked at once more, and its room recorded.
+                        # The claim loop looks for more, and what is free is recorded.
                         self.woken.set()
                     (mine if mine in group else group[0]).granted = granted
         if mine.ended is None:
@@ -220,7 +220,7 @@ class Claims:
         except Exception as error:  # noqa: BLE001 - as the docstring says
             _fail(group, error)
 
-    def _settled(
+    def _take_answer(
         self,
         group: Sequence[Report],
         ended: Sequence[Ended],
@@ -230,7 +230,7 @@ class Claims:
         for one in group:
             if one.frees:
                 self._slots.take_back(one.end.fence.token)
-        granted = self._lent(grants, sent_s)
+        granted = self._with_slots(grants, sent_s)
         for one, its in zip(group, ended, strict=True):
             one.ended = its
         return granted
@@ -242,8 +242,8 @@ class Claims:
         most = 1 if self.identity.ephemeral else max(BATCH, ended)
         return most if fit_for is None else min(most, fit_for)
 
-    def _lent(self, grants: Sequence[Grant], sent_s: float) -> list[Granted]:
-        lent = []
+    def _with_slots(self, grants: Sequence[Grant], sent_s: float) -> list[Granted]:
+        granted = []
         for grant in grants:
             self.took_one()
             try:
@@ -254,8 +254,8 @@ class Claims:
                 reason = Reason.DRAINED if granted_before else Reason.START_FAILED
                 self.give_back(grant.fence, error, reason)
             else:
-                lent.append(Granted(grant, slot, sent_s - grant.age_s))
-        return lent
+                granted.append(Granted(grant, slot, sent_s - grant.age_s))
+        return granted
 
 
 class ClaimLoop(Loop):

@@ -23,8 +23,8 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.job_runs import job_run
 from forge_worker.job_runs.leftovers import Adopted
 from forge_worker.job_runs.services import JobServices
-from forge_worker.machine.gpu_health import Faults
-from forge_worker.machine.slots import Slot, Slots
+from forge_worker.machine.slots import Slot
+from forge_worker.machine.watched import WatchedMachine
 from forge_worker.runners.choice import Runners
 from forge_worker.spare_threads import SpareThreads
 
@@ -38,12 +38,11 @@ class Jobs:
         folder: contains one folder for each attempt.
         runners: start containers and processes.
         services: shared by all attempts.
+        machine: its slots are given to jobs, and jobs whose GPUs failed are stopped.
         running: the attempts that are running now.
-        slots: the machine's resources.
         claims: gives back jobs that could not be started.
         outbox: delivers ends.
         reaper: frees a job's resources once it has ended.
-        faults: stops jobs whose GPUs failed.
         leaving: gives back jobs that arrive too late; notified when a job has ended.
     """
 
@@ -52,24 +51,22 @@ class Jobs:
         folder: Path,
         runners: Runners,
         services: JobServices,
+        machine: WatchedMachine,
         *,
         running: Running,
-        slots: Slots,
         claims: Claims,
         outbox: Outbox,
         reaper: Reaper,
-        faults: Faults,
         leaving: Leaving,
     ) -> None:
         self._folder = folder
         self._runners = runners
         self._services = services
         self._running = running
-        self._slots = slots
+        self._slots, self._faults = machine.slots, machine.faults
         self._claims = claims
         self._outbox = outbox
         self._reaper = reaper
-        self._faults = faults
         self._leaving = leaving
         self._threads = SpareThreads()
 
@@ -84,16 +81,16 @@ class Jobs:
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
                 self._claims.give_back(fence, error)
 
-    def go_on(self, adopted: Iterable[Adopted]) -> None:
+    def adopt(self, found: Iterable[Adopted]) -> None:
         """Continue the attempts that an earlier agent left running."""
-        for found in adopted:
-            self._slots.lend_again(found.attempt.fence.token, found.slot, ended=found.ended)
+        for one in found:
+            self._slots.lend_again(one.attempt.fence.token, one.slot, ended=one.ended)
             self._claims.took_one()
-            given = (found.attempt, found.slot, found.runner, self.known(), found.handle)
+            given = (one.attempt, one.slot, one.runner, self.known(), one.handle)
             try:
-                self._begin(found.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
+                self._begin(one.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
             except RuntimeError as error:
-                self._claims.give_back(found.attempt.fence, error)
+                self._claims.give_back(one.attempt.fence, error)
 
     def _begin(self, attempt: Attempt, run: Callable[[], End | None], reason: Reason) -> None:
         """Start a job in a thread; while the worker leaves, the job is given back with the reason.
@@ -115,7 +112,7 @@ class Jobs:
     def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
         try:
             end = run()
-            if attempt.settle() and end is not None:
+            if attempt.decide_end() and end is not None:
                 frees = not self._reaper.may_live(attempt)
                 self.start(self._outbox.deliver(attempt, end, frees=frees))
         finally:

@@ -82,7 +82,7 @@ class Outbox(Loop):
         try:
             ended, granted = self._claims.exchange(end, frees=frees)
         except ServerRefused as error:
-            _rejected(end, error)
+            _log_refusal(end, error)
         except Exception as error:
             if not isinstance(error, DatabaseUnreachable):
                 log.exception("end_not_taken", job=end.fence.job_id)
@@ -93,7 +93,7 @@ class Outbox(Loop):
             else:
                 self._insist(attempt, end)
         else:
-            _report(end, ended)
+            _log_answer(end, ended)
         return granted
 
     def _insist(self, attempt: Attempt, end: End) -> None:
@@ -101,9 +101,9 @@ class Outbox(Loop):
         try:
             ended = Patience(attempt, self._patience_s)(partial(self._finish, end))
         except ForgeError as error:
-            _rejected(end, error)
+            _log_refusal(end, error)
         else:
-            _report(end, ended)
+            _log_answer(end, ended)
 
     def _finish(self, end: End) -> Ended:
         """Report to the queue; an end is forgotten only if the queue rejects it."""
@@ -157,16 +157,16 @@ class Outbox(Loop):
             DatabaseUnreachable: the queue does not answer; the remaining ends wait.
         """
         for end in self.spool.ends():
-            if self._settled(end):
+            if self._answered(end):
                 self.spool.drop(end)
                 self._failing.pop(end.fence, None)
 
-    def _settled(self, end: End) -> bool:
-        """Report one end; return whether it is settled."""
+    def _answered(self, end: End) -> bool:
+        """Report one end; return whether the queue took or refused it."""
         try:
-            _report(end, self._gateway.finish([end])[0])
+            _log_answer(end, self._gateway.finish([end])[0])
         except ServerRefused as error:
-            _rejected(end, error)
+            _log_refusal(end, error)
         except (ServerFailed, NotMigrated) as error:
             return self._failed(end, error)
         except DatabaseUnreachable:
@@ -189,11 +189,11 @@ class Outbox(Loop):
         return False
 
 
-def _rejected(end: End, error: ForgeError) -> None:
+def _log_refusal(end: End, error: ForgeError) -> None:
     log.error("end_rejected", job=end.fence.job_id, error=error.message)
 
 
-def _report(end: End, ended: Ended) -> None:
+def _log_answer(end: End, ended: Ended) -> None:
     """Log the queue's answer to an end."""
     about = {"job": end.fence.job_id, "reason": end.reason.value, "accepted": ended.accepted}
     state = ended.state.value if ended.state else None

@@ -7,13 +7,12 @@ from uuid import UUID, uuid4
 import structlog
 from forge_schema.model.spec import GANG_NETWORK, RUNS
 from forge_schema.model.states import WorkerKind
-from forge_schema.model.worker import Capacity, Gpu, Machine, Speed
+from forge_schema.model.worker import Gpu, Machine
 
 from forge_worker import worker_folder
-from forge_worker.devices import Inventory
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.ports import to_open
-from forge_worker.machine.gpu_health import Faults
+from forge_worker.machine.watched import WatchedMachine
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.installed import handlers_label
@@ -44,20 +43,15 @@ class Registration:
         self,
         settings: WorkerSettings,
         gateway: Gateway,
-        devices: Inventory,
         runners: Runners,
-        faults: Faults,
-        *,
+        machine: WatchedMachine,
         gangs: GangPolicy,
-        speed: Speed | None,
     ) -> None:
         self._settings = settings
         self._gateway = gateway
-        self._devices = devices
         self._runners = runners
-        self._faults = faults
+        self._watched = machine
         self._gangs = gangs
-        self._speed = speed
         self._boot_id = uuid4()
         self._left_out_s = 0.0
         self.identity = Identity(
@@ -76,7 +70,7 @@ class Registration:
         if self._gangs.publishes and self._runners.docker is not None:
             # It makes the bridge, whose address may be the one for gangs.
             self._runners.docker.obstacle()
-        with self._faults.left_out(self._machine(first=first)) as fit:
+        with self._watched.faults.left_out(self._machine(first=first)) as fit:
             registered = self._gateway.register(fit)
         identity.worker_id, identity.name = registered.worker_id, registered.name
         identity.queue_id = registered.queue_id
@@ -108,8 +102,8 @@ class Registration:
             memory_mb=settings.memory_mb,
             disk_mb=settings.disk_mb,
             kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
-            accelerator=self._devices.accelerator,
-            gpus=[Gpu(**gpu.reported()) for gpu in self._devices.gpus],
+            accelerator=self._watched.devices.accelerator,
+            gpus=[Gpu(**gpu.reported()) for gpu in self._watched.devices.gpus],
             labels={**settings.labels, **self._labels(), **handlers_label()},
             local=settings.local,
             price_per_hour=settings.price_per_hour,
@@ -118,14 +112,9 @@ class Registration:
             folder_id=worker_folder.own_id(settings.worker_dir),
             # A worker that was replaced must not replace its successor when it registers again.
             replace=first and settings.replace,
-            speed=self._speed,
+            speed=self._watched.speed,
         )
 
     def _labels(self) -> dict[str, str]:
         runs = {RUNS: self._runners.words}
         return {**runs, GANG_NETWORK: self._gangs.network} if self._gangs.publishes else runs
-
-
-def capacity(settings: WorkerSettings) -> Capacity:
-    """Return the resources that this worker offers, without GPUs."""
-    return Capacity(settings.cpus, settings.memory_mb, settings.disk_mb)

@@ -69,7 +69,7 @@ class Shutdown(Loop):
             self._leave()
         late = [attempt for attempt in self._attempts() if self._is_late(attempt)]
         # An attempt whose end is being delivered right now is left to that delivery.
-        late = [attempt for attempt in late if attempt.settle()]
+        late = [attempt for attempt in late if attempt.decide_end()]
         if not late:
             return
         ends = [self._end(attempt) for attempt in late]
@@ -111,7 +111,7 @@ class Shutdown(Loop):
 
     def _is_late(self, attempt: Attempt) -> bool:
         window = attempt.window
-        if window is None or attempt.settled or attempt.lost:
+        if window is None or attempt.end_decided or attempt.lost:
             return False
         return self._clock() >= window.give_back_s
 

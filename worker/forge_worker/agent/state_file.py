@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Collection
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -12,11 +11,10 @@ from urllib.parse import urlsplit
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.running import Running
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.devices import Gpu
 from forge_worker.files.atomic import write_atomically
 from forge_worker.loop import Loop
-from forge_worker.machine.condition import Condition
-from forge_worker.machine.slots import Slot, Slots
+from forge_worker.machine.slots import Slot
+from forge_worker.machine.watched import WatchedMachine
 from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
 
@@ -41,24 +39,20 @@ class StateKeeper(Loop):
     def __init__(
         self,
         settings: WorkerSettings,
-        gpus: Collection[Gpu],
+        machine: WatchedMachine,
         runs: str,
         *,
         running: Running,
-        slots: Slots,
         claims: Claims,
-        condition: Condition,
         refusals: Refusals,
     ) -> None:
         super().__init__(PERIOD_S)
         self._path = settings.worker_dir / NAME
         self._settings = settings
-        self._gpus = gpus
+        self._machine = machine
         self._runs = runs
         self._running = running
-        self._slots = slots
         self._claims = claims
-        self._condition = condition
         self._refusals = refusals
         self._policy = policy(settings)
         self._written = ""
@@ -86,7 +80,7 @@ class StateKeeper(Loop):
 
         Sizes are in MiB, times in seconds since 1970 by the machine's clock.
         """
-        identity, lent = self._claims.identity, self._slots.lent
+        identity, lent = self._claims.identity, self._machine.slots.lent
         return {
             "worker": identity.name,
             "worker_id": identity.worker_id,
@@ -97,7 +91,7 @@ class StateKeeper(Loop):
             "runs": [word for word in self._runs.split(",") if word],
             "lends": self._lends(),
             "jobs": [_job(one, lent.get(one.fence.token)) for one in self._running.attempts()],
-            "condition": self._condition.reported(),
+            "condition": self._machine.condition.reported(),
             "refused": self._refusals.why,
             "policy": self._policy,
         }
@@ -108,7 +102,7 @@ class StateKeeper(Loop):
             "cpus": settings.cpus,
             "memory_mb": settings.memory_mb,
             "disk_mb": settings.disk_mb,
-            "gpus": [gpu.reported() for gpu in self._gpus],
+            "gpus": [gpu.reported() for gpu in self._machine.devices.gpus],
             "max_jobs": settings.max_jobs,
         }
 

@@ -47,8 +47,8 @@ class Attempt:
     """State shared by the loops around one job.
 
     The first reason to stop wins, but `lost` overrides it; of several windows, the one that ends
-    first wins. `settled` means that the end is known and will be delivered by the caller whose
-    `settle` succeeded; `checkpoint_asked` requests a checkpoint before the next one is due.
+    first wins. `end_decided` means that the end is known and will be delivered by the caller whose
+    `decide_end` succeeded; `checkpoint_asked` requests a checkpoint before the next one is due.
     `cursors` has each loop's position, for an agent that adopts the job. `redactor` covers the
     job's secrets in everything that is stored or logged.
     """
@@ -60,7 +60,7 @@ class Attempt:
     phase: Phase = Phase.PREPARING
     # Wall-clock time, for display only.
     since: float = field(default_factory=time)
-    settled: bool = False
+    end_decided: bool = False
     # Continued by this agent after another, which the queue has not been told yet.
     adopted: bool = False
     checkpoint_asked: Alarm = field(default_factory=Alarm)
@@ -161,10 +161,10 @@ class Attempt:
             self._window = earlier(self._window, stop.window)
         self.stopping.set()
 
-    def settle(self) -> bool:
+    def decide_end(self) -> bool:
         """Make the caller responsible for delivering the end; False if another one already is."""
         with self._lock:
-            first, self.settled = not self.settled, True
+            first, self.end_decided = not self.end_decided, True
         return first
 
     def heed(self, standing: Standing) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 import structlog
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import storable
+from forge_schema.model.results import PROGRESS
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import opened
-from forge_worker.job_io.tensorboard.event_files import PROGRESS, EventFiles
+from forge_worker.job_io.tensorboard.event_files import EventFiles
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
@@ -34,7 +36,8 @@ log = structlog.get_logger(__name__)
 class MetricsTail(Loop):
     """Reads whole lines; a line that is not a JSON object, or is too long, is counted and skipped.
 
-    NaN and infinities, which JSON does not have, are stored as strings.
+    NaN and infinities, which JSON does not have, are stored as strings. In text, a replacement
+    character stands for a NUL and for half a surrogate pair.
     """
 
     name = "metrics"
@@ -150,11 +153,11 @@ class MetricsTail(Loop):
 
 def parse(line: bytes) -> dict[str, Any] | None:
     """Return the JSON object in a line, or None."""
-    if len(line) > LINE_BYTES or b"\\u0000" in line:
+    if len(line) > LINE_BYTES:
         return None
     try:
-        values = json.loads(line, parse_constant=str, parse_float=_finite)
-        # JSON allows half a surrogate pair, but the database refuses it.
+        values = json.loads(storable(line), parse_constant=str, parse_float=_finite)
+        # Python also reads half a surrogate pair as UTF-8, but the database refuses it.
         json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None

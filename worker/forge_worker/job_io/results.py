@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from forge_schema.model.attempt_records import Tested
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import DOCUMENT_BYTES, Document
+from forge_schema.model.fields import DOCUMENT_BYTES, Document, storable
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import JobKind
 from pydantic import TypeAdapter, ValidationError
@@ -134,7 +134,7 @@ def parse_result(said: bytes) -> dict[str, Any]:
     if len(said) > DOCUMENT_BYTES:
         raise ValueError(f"it is longer than {size_text(DOCUMENT_BYTES)}")
     try:
-        values = json.loads(said, parse_constant=lambda _: None, parse_float=_finite)
+        values = json.loads(storable(said), parse_constant=lambda _: None, parse_float=_finite)
         return DOCUMENT.validate_python(values)
     except ValidationError as error:
         raise ValueError(f"{error.errors()[0]['msg']}") from error

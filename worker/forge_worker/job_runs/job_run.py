@@ -1,4 +1,4 @@
-"""One attempt from its grant to its end: prepare, run, supervise, settle."""
+"""One attempt from its grant to its end: prepare, run, supervise, finish."""
 
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
@@ -11,10 +11,10 @@ from forge_schema.storage.store import StoreError
 from forge_worker.attempt.attempt import Attempt, Stopped, with_advice
 from forge_worker.files.copies import DiskFull
 from forge_worker.gang.preflight import PreflightFailed
+from forge_worker.job_runs.finishing import end_as_asked, end_failed, finish
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.preparation import started, taken_up
 from forge_worker.job_runs.services import JobServices
-from forge_worker.job_runs.settlement import end_as_asked, end_failed, settle
 from forge_worker.job_runs.supervision import supervise
 from forge_worker.machine.slots import Slot
 from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
@@ -81,7 +81,7 @@ def _steps(parts: Parts, adopted: Handle | None) -> End | None:
     except BaseException:
         handle.remove()
         raise
-    return settle(parts, exited)
+    return finish(parts, exited)
 
 
 def _code(error: Exception) -> int | None:

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Parts:
-    """One attempt and everything that its steps share, from preparation to settlement.
+    """One attempt and everything that its steps share, from preparation to its end.
 
     `stopped_for` is why the job was stopped; None until then. Later requests do not change it.
     At `grace_ends_s` a member of an ended run is killed, by `clock.seconds`.

@@ -8,12 +8,12 @@ from forge_schema.model.worker import Speed
 
 from forge_worker import worker_folder
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.devices import Inventory
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
 from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.health import Health
+from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.order import provisions_in_order
 from forge_worker.prepare.provisions import Provision
@@ -56,13 +56,10 @@ def job_services(
     gateway: Gateway,
     objects: Callable[[Attempt], Objects],
     runners: Runners,
-    devices: Inventory,
+    machine: WatchedMachine,
     *,
     sampler: Sampler,
-    fault_watch: FaultWatch,
-    health: Health,
     gangs: GangPolicy,
-    speed: Speed | None,
     ended: Callable[[Attempt], None],
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
@@ -75,7 +72,7 @@ def job_services(
             settings.known_name(),
             str(worker_folder.own_id(settings.worker_dir)),
             "",
-            devices.accelerator,
+            machine.devices.accelerator,
             settings.default_image,
         ),
         objects=objects,
@@ -87,11 +84,11 @@ def job_services(
         upload_reserve_s=settings.upload_reserve_s,
         store_patience_s=settings.store_patience_s,
         sampler=sampler,
-        fault_watch=fault_watch,
-        health=health,
+        fault_watch=machine.fault_watch,
+        health=machine.health,
         warm=warm,
         gangs=gangs,
-        speed=speed,
+        speed=machine.speed,
         ended=ended,
         provisions=provisions_in_order(settings, images),
     )

@@ -84,7 +84,7 @@ def _blame_gpus(parts: Parts) -> None:
 
     The next job must not get this GPU, and a later agent could not tell whose fault it was.
     """
-    parts.services.fault_watch.settle()
+    parts.services.fault_watch.catch_up()
     stop = parts.attempt.stop
     if stop is not None and stop.reason is Reason.GPU_FAULT:
         parts.keep(partial(keep_stop, parts.attempt.folders.root, stop))
@@ -94,7 +94,7 @@ def _wait(parts: Parts, handle: Handle) -> Exit:
     attempt = parts.attempt
     limit_s, wake = attempt.grant.timeout_s, attempt.stopping.descriptor()
     until_s = inf if limit_s is None else attempt.started_s() + limit_s
-    # A machine that sleeps may wake past the limit, hence not one long wait.
+    # A machine that sleeps may wake past the limit, so it is not one long wait.
     while (exited := handle.wait(min(LOOK_S, max(0.0, until_s - seconds())), wake)) is None:
         if seconds() >= until_s:
             attempt.request_stop(Stop(Reason.TIMEOUT, f"over {duration_text(limit_s or 0)}"))

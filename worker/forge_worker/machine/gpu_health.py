@@ -20,7 +20,7 @@ from forge_worker.machine.xid_events import GpuEvents, xid_fault
 
 HEAR_S = 0.5
 SOON_S = 0.05
-SETTLE_S = 3.0
+CATCH_UP_S = 3.0
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class FaultWatch(Loop):
         self._asking: list[Event] = []
         self.needed = bool(gpus)
 
-    def settle(self, patience_s: float = SETTLE_S) -> None:
+    def catch_up(self, patience_s: float = CATCH_UP_S) -> None:
         """Return once everything that was reported before this call has been handled."""
         if self._thread is None or not self._thread.is_alive():
             return

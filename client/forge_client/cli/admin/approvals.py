@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from forge_schema.model.admin import AwaitingApproval
-from forge_schema.model.quantities import names_text
+from forge_schema.model.admin import Approved, AwaitingApproval
+from forge_schema.model.quantities import counted, names_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_names import OptionalJobIds
@@ -75,38 +75,28 @@ def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool
 
 
 def _approve(backend: Backend, jobs: list[int]) -> None:
-    found: dict[str, list[int]] = {"approved": [], "unasked": [], "absent": []}
     jobs = list(dict.fromkeys(jobs))
-    for at in range(0, len(jobs), PAGE):
-        _sort(backend, jobs[at : at + PAGE], found)
-    if approved := found["approved"]:
-        narration.say(f"{len(approved)} approved")
-    if unasked := found["unasked"]:
-        were = "was" if len(unasked) == 1 else "were"
-        narration.say(f"{_named(unasked)} {were} not waiting for approval", style="yellow")
-    if absent := found["absent"]:
+    pages = [backend.admin.approve(jobs[at : at + PAGE]) for at in range(0, len(jobs), PAGE)]
+    if approved := sum(page.approved for page in pages):
+        narration.say(f"{approved} approved")
+    if unasked := sum(page.unasked for page in pages):
+        were = "was" if unasked == 1 else "were"
+        said = f"{_named(pages, 'unasked', unasked)} {were} not waiting for approval"
+        narration.say(said, style="yellow")
+    if absent := sum(page.absent for page in pages):
         raise ClientError(
-            f"{_named(absent)} {'does' if len(absent) == 1 else 'do'} not exist",
+            f"{_named(pages, 'absent', absent)} {'does' if absent == 1 else 'do'} not exist",
             hint="`forge approve` lists those that wait",
             code="job_unknown",
             exit_code=ExitCode.NOT_FOUND,
         )
 
 
-def _sort(backend: Backend, jobs: list[int], into: dict[str, list[int]]) -> None:
-    """Approve jobs, and sort them by outcome. The queue counts outcomes, so halves tell whose."""
-    counts = backend.admin.approve(jobs)
-    for outcome, count in counts.items():
-        if count == len(jobs):
-            into[outcome] += jobs
-            return
-    half = len(jobs) // 2
-    _sort(backend, jobs[:half], into)
-    _sort(backend, jobs[half:], into)
-
-
-def _named(jobs: list[int]) -> str:
-    return f"job{'s' * (len(jobs) > 1)} {names_text([str(job) for job in jobs])}"
+def _named(pages: list[Approved], outcome: str, count: int) -> str:
+    became = (item for page in pages for item in page.became.items())
+    if jobs := [str(job) for job, its in became if its == outcome]:
+        return f"job{'s' * (count > 1)} {names_text(jobs)}"
+    return counted(count, "job")
 
 
 def _waiting(backend: Backend, *, owner: str | None) -> Iterator[AwaitingApproval]:

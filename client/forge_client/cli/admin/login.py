@@ -1,13 +1,11 @@
 """`forge login` and `forge logout`: a key for this machine, through a session in a browser."""
 
-import hashlib
 import os
 import platform
 import re
 import secrets
 import sys
 import webbrowser
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -19,6 +17,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import typer
 from forge_schema.model.quantities import duration_text
+from forge_schema.pkce import challenge_of
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
@@ -83,12 +82,6 @@ def logout(context: typer.Context) -> None:
             raise
     logins.forget(server.url)
     narration.say(f"logged out of {server.url}")
-
-
-def challenge_of(verifier: str) -> str:
-    """Return what tells the server who may exchange the code (PKCE, S256)."""
-    digest = hashlib.sha256(verifier.encode()).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _server(context: typer.Context, url: str | None = None) -> Server:

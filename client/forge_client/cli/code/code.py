@@ -10,9 +10,9 @@ from forge_schema.model.quantities import counted
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
+from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.standing import revision_text
-from forge_client.cli.show.submitted import tell_job, tell_nobody
-from forge_client.cli.show.waiting import wait_for
+from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
 
 
@@ -76,12 +76,9 @@ def rerun(
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
+    form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit a job again: the same code, command and options."""
     with backend_of(context) as backend:
         (job_id,) = backend.submit([backend.request(job)])
-        tell_job(backend.job(job_id))
-        tell_nobody(backend, job_id)
-        if wait:
-            raise typer.Exit(wait_for(backend, job_id))
-        print(job_id)  # noqa: T201 - the data
+        show_submitted(backend, job_id, form, wait=wait)

@@ -1,12 +1,10 @@
 """`forge benchmark` and `forge sweep`: a matrix of jobs, and its results."""
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
@@ -15,7 +13,7 @@ from forge_schema.model.states import counts_in_words
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.sweep_names import MOST_JOBS, SHOWN, whole_name
+from forge_client.cli.options.sweep_names import SHOWN, whole_name
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
@@ -86,7 +84,7 @@ def benchmark(
     """
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "name": name or project.name or called(folder),
         "command": command_of(context),
         "parallel": parallel or project.parallel,
@@ -114,24 +112,23 @@ def benchmark(
 def list_sweeps(
     context: typer.Context, owner: OwnerOption = None, form: FormatOption = Format.TABLE
 ) -> None:
-    """List your newest sweeps, of the last thousand jobs in one."""
+    """List your newest sweeps, of the last 10,000 jobs in one."""
     settings = settings_of(context)
     with connect(settings) as backend:
         whose = owner or settings.job_owner or backend.me().owner
-        jobs = backend.jobs("sweep:*", owner=whose, count=MOST_JOBS)
-    grouped: dict[str, list[JobStatus]] = {}
-    for job in jobs:
-        grouped.setdefault(job.sweep or "", []).append(job)
+        found = backend.findings.run_groups("sweep:*", by="sweep", owner=whose)
     rows = [
         {
-            "sweep": name,
-            "jobs": len(group),
-            "states": dict(Counter(job.word for job in group)),
-            "submitted_at": group[-1].submitted_at,
+            "sweep": one.name,
+            "jobs": one.runs,
+            "states": counts_in_words(one.states),
+            "submitted_at": one.first_submitted_at,
         }
-        for name, group in grouped.items()
+        for one in found.items
     ]
     output.show(rows, LIST_COLUMNS, form, ("SUBMITTED",))
+    if found.more:
+        narration.say("only the newest 10,000 jobs in sweeps are counted", "yellow")
 
 
 LIST_COLUMNS: list[Column] = [
@@ -197,7 +194,9 @@ def compare(
     ] = None,
     metric: Annotated[
         str,
-        typer.Option(help="seconds, gpu_seconds, energy_j, or a key of the result: result.a.b."),
+        typer.Option(
+            help="seconds, gpu_seconds, energy_j, a key of the result, or a metric: loss.best."
+        ),
     ] = "seconds",
     by: Annotated[
         list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")
@@ -233,5 +232,5 @@ def compare(
     output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
     if comparison.without:
         narration.say(
-            f"{counted(comparison.without, 'job')} did not succeed or reported no {metric}"
+            f"{counted(comparison.without, 'job')} did not succeed or reported no finite {metric}"
         )

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.explanation import Chance, Explanation, Remedy, Requirement
 from forge_schema.model.fields import Record
+from forge_schema.model.job import MOST_EXPLAINED
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 
 from forge_client.cli.jobs.show import submitter
@@ -15,7 +16,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.endings import first_line
 from forge_client.cli.show.output import Column, Format, FormatOption
 
-SHOWN, ALL = 10, 500
+SHOWN = 10
 SIZES = {"memory_mb", "disk_mb", "vram_mb"}
 WORKERS: list[Column] = [
     ("JOBS", lambda w: w.leases),
@@ -45,7 +46,7 @@ def explain(
     job: JobId = LAST,
     everything: Annotated[
         bool,
-        typer.Option("--all", help=f"Up to {counted(ALL, 'worker')}, not {SHOWN}."),
+        typer.Option("--all", help=f"Up to {counted(MOST_EXPLAINED, 'worker')}, not {SHOWN}."),
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -54,7 +55,7 @@ def explain(
     Without JOB, your newest.
     """
     with backend_of(context) as backend:
-        found = backend.explain(job, workers=ALL if everything else SHOWN)
+        found = backend.explain(job, workers=MOST_EXPLAINED if everything else SHOWN)
     output.show_one(found, form, lambda: _print(found))
 
 

@@ -11,10 +11,9 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.show import narration, output
+from forge_client.cli.show import output
 from forge_client.cli.show.output import Format, FormatOption, inline
-from forge_client.cli.show.submitted import send
-from forge_client.cli.show.waiting import wait_and_show
+from forge_client.cli.show.submitted import show_submitted, uploaded
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
@@ -58,7 +57,7 @@ def run_handler(
     """
     project = Project.read(folder) if folder else Project()
     request = Request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "name": name or handler,
         "experiment": experiment or handler,
         "kind": "custom",
@@ -70,12 +69,8 @@ def run_handler(
     })  # fmt: skip
     settings = settings_of(context)
     with connect(settings) as backend:
-        (job_id,) = send(backend, settings, project, [request], folder)
-        if wait:
-            raise typer.Exit(wait_and_show(backend, job_id, form))
-        status = backend.job(job_id)
-        narration.say(f"job {job_id} {status.name!r} is {status.word}")
-        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+        (job_id,) = backend.submit(uploaded(backend, settings, project, [request], folder))
+        show_submitted(backend, job_id, form, wait=wait)
 
 
 def result(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted, size, size_text
 
 from forge_client.backend import Backend
@@ -16,16 +15,14 @@ from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.submitted import (
+    show_submitted,
     tell,
     tell_alone,
     tell_command,
     tell_environment,
     tell_images,
-    tell_job,
     tell_left_out,
-    tell_nobody,
 )
-from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
@@ -36,11 +33,11 @@ from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
     configured,
-    settled,
     specs,
     upload,
     upload_images,
     with_images,
+    with_packages,
 )
 from forge_client.settings import Settings
 
@@ -134,20 +131,15 @@ def submit(
     Options override forge.toml (or the config named with --config), which overrides the queue's
     defaults. The job's id is printed on stdout.
     """
-    ready = prepared(**locals())
+    ready = prepared(context)
     if dry_run:
         tell_alone([ready.spec])
         _check(ready.settings, ready.spec)
         _show_plan({**ready.spec, **ready.shown}, ready.listing, form)
         return
     with connect(ready.settings) as backend:
-        job_id = backend.submit([uploaded(backend, ready)])[0]
-        status = _status(backend, job_id)
-        tell_job(status)
-        tell_nobody(backend, job_id)
-        if wait:
-            raise typer.Exit(wait_and_show(backend, job_id, form))
-        output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+        (job_id,) = backend.submit([uploaded(backend, ready)])
+        show_submitted(backend, job_id, form, wait=wait)
 
 
 @dataclass(frozen=True)
@@ -169,30 +161,25 @@ class Prepared:
     shown: dict[str, Any]
 
 
-def prepared(
-    context: typer.Context,
-    folder: Path,
-    config: str | None,
-    include: list[str] | None,
-    limit: str | None,
-    **options: Any,  # noqa: ANN401 - options of all types
-) -> Prepared:
-    """Read a folder, and the options of `forge submit`, by the names of its parameters."""
-    project = Project.read(folder).including(include)
+def prepared(context: typer.Context) -> Prepared:
+    """Read the folder and the options of a command that has those of `forge submit`."""
+    given = context.params
+    folder, config = given["folder"], given["config"]
+    project = Project.read(folder).including(given["include"])
     listing = scan(folder, include=project.include)
     tell_left_out(listing)
     base = Request() if config else project.request()
-    request = base.changed({**o.changes(options), "command": command_of(context)})
+    request = base.changed({**o.changes(given), "command": command_of(context)})
     (request,), images = with_images([request], bar=narration.transfer)
     tell_command(request, listing)
     settings = settings_of(context, project)
-    most = _limit(limit) or project.limit or LIMIT
+    most = _limit(given["limit"]) or project.limit or LIMIT
     if config:
         spec, shown = _unsent(config, request), {}
     else:
         if not request.command:
             raise no_command()
-        whole = settled([request], listing)
+        whole = with_packages([request], listing)
         tell_environment(whole)
         spec = specs(whole.requests, owner=settings.job_owner, folder=folder)[0]
         listing, shown = whole.listing, whole.shown(spec)
@@ -204,7 +191,7 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     spec, shown, listing = ready.spec, ready.shown, ready.listing
     if ready.config:
         kept = backend.template(ready.config)
-        whole = settled([ready.request], listing, kept.spec)
+        whole = with_packages([ready.request], listing, kept.spec)
         tell_environment(whole)
         (request,), listing = whole.requests, whole.listing
         spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)
@@ -215,15 +202,6 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))
     return {**spec, **shown, **stored.fields}
-
-
-def _status(backend: Backend, job_id: int) -> JobDetail:
-    try:
-        return backend.job(job_id)
-    except ClientError as error:
-        # Without the id, the user would submit the job again.
-        error.message = f"job {job_id} is submitted, but then {error.message}"
-        raise
 
 
 def _unsent(config: str, request: Request) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.cli.show.submitted import send
-from forge_client.cli.show.waiting import wait_for
+from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.findings import all_tests
 from forge_client.project.forge_toml import Project
@@ -63,6 +63,7 @@ def run_tests(
     after: o.AfterOption = None,
     after_ok: o.AfterOkOption = None,
     after_any: o.AfterAnyOption = None,
+    form: FormatOption = Format.TABLE,
 ) -> None:
     """Run a project's tests as a job, follow its log, and exit with its exit code.
 
@@ -71,7 +72,7 @@ def run_tests(
     """
     project = Project.read(folder).including(include)
     request = project.request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "kind": "test",
         "max_failures": 0 if project.max_failures is None else None,
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
@@ -79,7 +80,7 @@ def run_tests(
     settings = settings_of(context, project)
     with connect(settings) as backend:
         (job_id,) = send(backend, settings, project, [request], folder)
-        code = wait_for(backend, job_id)
+        code = wait_and_show(backend, job_id, form)
         rows = list(all_tests(backend.findings, job_id))
         if rows:
             narration.say(f"{counted(rows)}; `forge tests {job_id}` lists them")

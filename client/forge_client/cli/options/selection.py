@@ -87,14 +87,16 @@ def wider(
 ) -> str:
     """Return a hint for a query that no job matches, if names that begin as it says would.
 
-    A word that is a state is one, if no job has it in its name.
+    A word that is a state is one, if no job has it in its name; a number may be a part of a name.
     """
     said = parse(" ".join(words))
     if state := next((word for word in said.words if word in set(StateWord)), None):
         return f"; for the state, write state:{state}"
     begun = said
+    if not said.values("name"):
+        begun = said.having("id").having("name", *(f"*{number}*" for number in said.values("id")))
     for key in NAMED:
-        names = (name if name.endswith("*") else f"{name}*" for name in said.values(key))
+        names = (name if name.endswith("*") else f"{name}*" for name in begun.values(key))
         begun = begun.having(key, *names)
     if begun == said:
         return ""

@@ -7,7 +7,7 @@ from forge_schema.model.quantities import names_text
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
 
-MOST_JOBS, SHOWN = 1000, 5
+SHOWN = 5
 
 
 def whole_name(backend: Backend, name: str, owner: str | None) -> str:
@@ -18,8 +18,9 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
     """
     if "*" in name or ":" in name or " " in name:
         return name
-    jobs = backend.jobs(f"sweep:{name}*", owner=owner or backend.me().owner, count=MOST_JOBS)
-    return the_one(name, (job.sweep for job in jobs), "forge sweep list")
+    whose = owner or backend.me().owner
+    found = backend.findings.run_groups(f"sweep:{name}*", by="sweep", owner=whose)
+    return the_one(name, (one.name for one in found.items), "forge sweep list")
 
 
 def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:

@@ -142,7 +142,7 @@ def send_a_test(
 ) -> None:
     """Send a message now, and say how it went."""
     with backend_of(context) as backend:
-        sent = _settled(backend, backend.notifications.test(name), wait)
+        sent = _tried(backend, backend.notifications.test(name), wait)
         if sent.state != DeliveryState.SENT:
             raise ClientError(
                 f"the message has not been sent: {sent.error or _why_untold(backend, sent)}",
@@ -221,7 +221,7 @@ def _print(now: Notifier) -> None:
     ])  # fmt: skip
 
 
-def _settled(backend: Backend, sent: Delivery, wait_s: float) -> Delivery:
+def _tried(backend: Backend, sent: Delivery, wait_s: float) -> Delivery:
     """Wait until a delivery was tried, or until its time is over."""
     until = time.monotonic() + wait_s
     while sent.state == DeliveryState.WAITING and not sent.error and time.monotonic() < until:

@@ -96,7 +96,7 @@ def add(
     The folder is packed and uploaded now: the jobs run what is in it now, until the schedule is
     added again. A schedule of the same name is replaced.
     """
-    ready = prepared(context, name=name, **options)
+    ready = prepared(context)
     with connect(ready.settings) as backend:
         backend.check_schedule(name, cron, timezone=timezone)
         spec = uploaded(backend, ready)

@@ -106,7 +106,7 @@ def run(
     require_extra("optuna", "search", "search")
     project = Project.read(folder).including(include)
     base = project.request().changed({
-        **o.changes(locals()),
+        **o.changes(context.params),
         "name": name or project.name or called(folder),
         "command": command_of(context),
     })  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forge_schema.model.results import flat
+from forge_schema.model.results import as_numbers, flat
 
 from forge_client.cli.show.output import plain
 from forge_client.connection import require_extra
@@ -49,7 +49,7 @@ def _parquet(rows: list[dict[str, Any]], names: list[str], to: Path) -> None:
     import pyarrow as pa  # noqa: PLC0415 - only with the extra
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
-    columns = {name: _of_one_type([row.get(name) for row in rows]) for name in names}
+    columns = {name: _of_one_type(as_numbers([row.get(name) for row in rows])) for name in names}
     pq.write_table(pa.table(columns), to)
 
 

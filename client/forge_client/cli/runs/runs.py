@@ -1,23 +1,28 @@
 """`forge runs`: jobs with their parameters, metrics and results, sorted, grouped or exported."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 from forge_schema.model.quantities import counted
 from forge_schema.model.results import (
     ANY_METRIC,
     FIELDS,
+    MOST_RUNS,
+    GroupedBy,
     Run,
+    RunGroup,
+    Runs,
     columns_of,
     differing,
     drawn_metric,
     measured,
     require_column,
 )
+from forge_schema.model.states import counts_in_words
 
+from forge_client.backend import Backend
 from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.runs.export import export
@@ -25,9 +30,8 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
 from forge_client.cli.show.standing import ran
 from forge_client.connection import connect
-from forge_client.errors import as_client_error
+from forge_client.errors import ClientError, as_client_error
 
-MOST = 1000
 # What is shown of them if nothing is chosen.
 SHOWN, METRICS, RESULTS = 25, 3, 3
 # Of files: each run has another one.
@@ -54,7 +58,7 @@ def runs(
         str | None, typer.Option(help="Metric to draw; default: the first one shown.")
     ] = None,
     by: Annotated[
-        Literal["experiment", "sweep", "owner"] | None,
+        GroupedBy | None,
         typer.Option(help="List the experiments, sweeps or owners of the runs instead."),
     ] = None,
     to: Annotated[
@@ -68,55 +72,95 @@ def runs(
         typer.Option(
             "--count",
             "-n",
-            help="Maximum number of runs; default: 25, of files 1000.",
+            help="Maximum number of runs; default: 25, of files 10,000.",
             min=1,
-            max=MOST,
+            max=MOST_RUNS,
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Compare jobs: their parameters, last and best metrics, results, duration and cost.
 
-    Takes a query as `forge ps` does, such as experiment:resnet* since:7d. The newest thousand jobs
-    that match are sorted.
+    Takes a query as `forge ps` does, such as experiment:resnet* since:7d. All jobs that match are
+    sorted or grouped, up to the newest 10,000.
     """
+    if by and (sort or columns or metric):
+        raise ClientError(
+            f"--by {by} lists groups, to which --sort, --columns and --metric do not apply",
+            hint="leave --by out, or the others",
+            code="option_invalid",
+        )
     settings = settings_of(context)
     with connect(settings) as backend:
         if mine:
             owner = settings.job_owner or backend.me().owner
+        text = " ".join(query or ())
+        if by:
+            _show_groups(backend, text, by, owner, count, to, form)
+            return
         named = columns.split(",") if columns else None
         wanted = [metric] if metric else named or [ANY_METRIC]
-        drawn = bool(metric) or not (by or to or form is not Format.TABLE)
-        found = backend.findings.runs(
-            " ".join(query or ()),
+        drawn = bool(metric) or not (to or form is not Format.TABLE)
+        part = backend.findings.runs(
+            text,
             owner=owner,
             sort=sort,
             descending=descending,
             curve=wanted if drawn else (),
-            count=count or (MOST if by or to else SHOWN),
+            count=count or (MOST_RUNS if to else SHOWN),
         )
+        found = part.items
         nothing = "no jobs yet"
         if not found and (query or owner):
             nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
     with as_client_error():
-        for one in {*filter(None, (sort, *(named or ())))} - {*WRITTEN}:
+        for one in {*(named or ())} - {*WRITTEN}:
             require_column(found, one)
-    if (by or to) and len(found) == MOST:
-        narration.say(
-            f"these are the newest {counted(MOST, 'job')} only; narrow the query", "yellow"
-        )
-    rows = _groups(found, by) if by else [run.model_dump(exclude=LEFT_OUT) for run in found]
     if to:
-        export(rows, [by] if by else [*Run.model_fields], to)
-        narration.say(f"{counted(len(rows), by or 'run')} in {to}")
-    elif by:
-        output.show(rows, _group_columns(by), form)
+        export([run.model_dump(exclude=LEFT_OUT) for run in found], [*Run.model_fields], to)
+        narration.say(f"{counted(len(found), 'run')} in {to}")
     elif found or form is not Format.TABLE:
         curve = ["curve"] if metric or drawn_metric(found, wanted) else []
         shown = [*(named or _columns(found)), *curve]
         output.show(found, [_column(one) for one in shown], form, DROP)
     else:
         narration.say(nothing)
+    _say_what_is_missing(part, sort, is_chosen=count is not None)
+
+
+def _say_what_is_missing(part: Runs, sort: str | None, *, is_chosen: bool) -> None:
+    """Say whether other runs match; of those that `-n` leaves out, nothing if it was chosen."""
+    if part.more and (sort or part.found == MOST_RUNS):
+        _say_more("sorted" if sort else "here")
+    elif not is_chosen and len(part.items) < part.found:
+        narration.say(f"the first {len(part.items)} of {counted(part.found, 'run')}; see -n", "dim")
+    elif not is_chosen and part.more:
+        narration.say(f"the newest {counted(part.found, 'run')}; -n shows older ones too", "dim")
+
+
+def _say_more(done: str) -> None:
+    text = f"only the newest {counted(MOST_RUNS, 'job')} that match are {done}; narrow the query"
+    narration.say(text, "yellow")
+
+
+def _show_groups(
+    backend: Backend,
+    query: str,
+    by: GroupedBy,
+    owner: str | None,
+    count: int | None,
+    to: Path | None,
+    form: Format,
+) -> None:
+    found = backend.findings.run_groups(query, by=by, owner=owner)
+    rows = [_group(one, by) for one in found.items[:count]]
+    if to:
+        export(rows, [by], to)
+        narration.say(f"{counted(len(rows), by)} in {to}")
+    else:
+        output.show(rows, _group_columns(by), form)
+    if found.more:
+        _say_more("counted")
 
 
 def sparkline(values: list[float]) -> str:
@@ -162,28 +206,9 @@ def _column(name: str) -> Column:
     return name.upper() if name in FIELDS else name, lambda run: brief(run.value(name))
 
 
-def _groups(found: list[Run], by: str) -> list[dict[str, object]]:
-    grouped: dict[str, list[Run]] = {}
-    for run in found:
-        if name := getattr(run, by):
-            grouped.setdefault(name, []).append(run)
-    return [
-        {
-            by: name,
-            "runs": len(group),
-            "states": dict(Counter(run.state.word for run in group)),
-            "seconds": sum(run.seconds for run in group),
-            "cost": _sum(run.cost for run in group),
-            "submitted_at": max(run.submitted_at for run in group),
-        }
-        for name, group in grouped.items()
-    ]
-
-
-def _sum(costs: Iterable[float | None]) -> float | None:
-    """Return the sum of the costs that are known; None if none is."""
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
+def _group(one: RunGroup, by: str) -> dict[str, Any]:
+    said = one.model_dump(exclude={"name", "first_submitted_at"})
+    return {by: one.name, **said, "states": counts_in_words(one.states)}
 
 
 def _group_columns(by: str) -> list[Column]:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Any
 
-from forge_schema.model.results import SweepPoint, number_of, value_at
+from forge_schema.model.fields import NOT_FINITE
+from forge_schema.model.results import SPENT, SweepPoint, measured, number_of
 
 from forge_client.errors import ClientError
 
-# Available for every job, even without a result.
-MEASURED = ("seconds", "gpu_seconds", "energy_j")
-# Before the keys of a result, as in the columns of runs.
-RESULT = "result."
+# Before the keys of a result and the names of metrics, as in the columns of runs.
+RESULT, METRICS = "result.", "metrics."
 # The maximum number of existing names to list.
 SHOWN = 30
 
@@ -51,12 +50,12 @@ def compare(
     Args:
         sweeps: the points by sweep name. With one sweep, the baseline is its first group; with
             several, it is the same group in the first sweep.
-        metric: `seconds`, `gpu_seconds`, `energy_j`, or a result's key, with or without `result.`
-            before it; dots lead into objects.
+        metric: `seconds`, `gpu_seconds`, `energy_j`, a key of the results, in which dots lead into
+            objects, or a metric, as `SweepPoint.value`.
         by: the parameters to group by; None means all except `repeat`.
 
     Raises:
-        ClientError: no job has the parameter, or no result contains the metric as a number.
+        ClientError: no job has the parameter, or no job reports the metric as a number.
     """
     sweeps = {sweep: list(points) for sweep, points in sweeps.items()}
     _check([point for points in sweeps.values() for point in points], metric, by or ())
@@ -65,7 +64,7 @@ def compare(
     without = 0
     for sweep, points in sweeps.items():
         for point in points:
-            value = value_of(point, metric)
+            value = number_of(point.value(metric))
             if point.state != "succeeded" or value is None:
                 without += 1
                 continue
@@ -87,8 +86,9 @@ def compare(
         )
         for place, values in found.items()
     ]
-    numbers = (*MEASURED, *_numbers([point for points in sweeps.values() for point in points]))
-    others = [name for name in numbers if name not in {metric, f"{RESULT}{metric}"}]
+    numbers = (*SPENT, *_numbers([point for points in sweeps.values() for point in points]))
+    own = {metric, f"{RESULT}{metric}", f"{METRICS}{metric}"}
+    others = [name for name in numbers if name not in own]
     return Comparison(groups, without, others)
 
 
@@ -98,18 +98,21 @@ def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None
         if points and name not in parameters:
             raise _unknown(f"no job has a parameter {name}", parameters)
     numbers = _numbers(points)
-    if numbers and metric not in MEASURED and all(value_of(one, metric) is None for one in points):
-        raise _unknown(f"no job reports a number named {metric}", (*numbers, *MEASURED))
+    values = [one.value(metric) for one in points]
+    told = any(value in NOT_FINITE or number_of(value) is not None for value in values)
+    if numbers and metric not in SPENT and not told:
+        raise _unknown(f"no job reports a number named {metric}", (*numbers, *SPENT))
 
 
 def _numbers(points: Sequence[SweepPoint]) -> dict[str, None]:
-    """Return the paths of the numbers in the results."""
-    return dict.fromkeys(
+    """Return the paths of the numbers in the results, and the metrics."""
+    results = dict.fromkeys(
         path
         for point in points
         for path in _paths(point.result, RESULT)
-        if value_of(point, path) is not None
+        if number_of(point.value(path)) is not None
     )
+    return results | {f"{METRICS}{key}": None for key in measured(points)}
 
 
 def _paths(result: Any, before: str) -> Iterator[str]:  # noqa: ANN401 - any JSON value
@@ -126,15 +129,6 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
         hint=f"choose one of {', '.join(listed[:SHOWN])}{more}" if listed else "no job reports any",
         code="name_unknown",
     )
-
-
-def value_of(point: SweepPoint, metric: str) -> float | None:
-    """Return the metric of a point; None if it has none."""
-    if metric in MEASURED:
-        return number_of(getattr(point, metric))
-    key = metric.removeprefix(RESULT)
-    own = number_of(value_at(point.result, metric))
-    return number_of(value_at(point.result, key)) if own is None else own
 
 
 def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str, Any]:

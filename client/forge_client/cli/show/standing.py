@@ -47,8 +47,7 @@ def ran(seconds: float | None) -> str:
 
 def metrics_text(metrics: Mapping[str, float | NotFinite], most: int) -> str:
     """Return the first of some metrics: `loss=0.27 accuracy=0.92`."""
-    shown = [(name, value) for name, value in metrics.items() if name not in {"step", "total"}]
-    return " ".join(f"{name}={float(value):.4g}" for name, value in shown[:most])
+    return " ".join(f"{name}={float(value):.4g}" for name, value in [*metrics.items()][:most])
 
 
 def revision_text(spec: Mapping[str, Any]) -> str:

@@ -5,16 +5,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.backend import Backend
-from forge_client.cli.show import narration
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Format
 from forge_client.cli.show.resources import resources
+from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
-from forge_client.project.environment.settled import Settled
+from forge_client.project.environment.packages import WithPackages
 from forge_client.project.forge_toml import Project
 from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.image_tar import ImageTar
@@ -22,13 +25,36 @@ from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
     Uploaded,
-    settled,
     specs,
     upload,
     upload_images,
     with_images,
+    with_packages,
 )
 from forge_client.settings import Settings
+
+
+def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:
+    """Tell of a job that was submitted just now, and print its id; or follow it to its end.
+
+    Raises:
+        typer.Exit: with the code for how it ended.
+    """
+    status = _submitted(backend, job_id)
+    tell_job(status)
+    tell_nobody(backend, job_id)
+    if wait:
+        raise typer.Exit(wait_and_show(backend, job_id, form))
+    output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
+
+
+def _submitted(backend: Backend, job_id: int) -> JobDetail:
+    try:
+        return backend.job(job_id)
+    except ClientError as error:
+        # Without the id, the user would submit the job again.
+        error.message = f"job {job_id} is submitted, but then {error.message}"
+        raise
 
 
 def send(
@@ -67,7 +93,7 @@ def uploaded(
     listing = scan(folder, include=project.include) if folder else None
     if listing:
         tell_left_out(listing)
-    whole = settled(requests, listing) if listing else None
+    whole = with_packages(requests, listing) if listing else None
     requests = whole.requests if whole else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
     tell_alone(wanted)
@@ -111,7 +137,7 @@ def tell_command(request: Request, listing: Listing) -> None:
         )
 
 
-def tell_environment(whole: Settled) -> None:
+def tell_environment(whole: WithPackages) -> None:
     """Say which packages the jobs install, and why these."""
     for said in whole.said:
         narration.say(f"packages: {said}")

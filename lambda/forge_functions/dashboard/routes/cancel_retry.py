@@ -99,7 +99,7 @@ def do(
         case "retry":
             counts = service.retry_all(ids)
         case "approve":
-            counts = service.admin.approve(ids)
+            counts = service.admin.approve(ids).model_dump(exclude={"became"})
     said = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
     return after(request, f"/jobs?{urlencode(said)}")
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
-from forge_schema.model.fields import Text
+from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
-from forge_schema.model.results import is_link
+from forge_schema.model.results import PROGRESS, is_link
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
@@ -34,7 +34,7 @@ WAITING = ("ready", "scheduled", "held")
 # Number of workers in an explanation on the page.
 WORKERS = 5
 # Metrics that only count.
-COUNTERS = {"step", "total", "epoch"}
+COUNTERS = PROGRESS | {"epoch"}
 
 
 @dataclass
@@ -85,9 +85,13 @@ class Told:
     @property
     def metric(self) -> Row | None:
         """Its last value of the metric that says most: a loss, or else the first by name."""
-        rows = [row for row in self.metrics if isinstance(row["value"], float | int)]
-        told = [row for row in rows if row["key"] not in COUNTERS]
-        return min(told, key=lambda row: telling(row["key"]), default=None)
+        told = [row for row in self.metrics if row["key"] not in COUNTERS]
+        rows = [
+            row
+            for row in told
+            if isinstance(row["value"], float | int) or row["value"] in NOT_FINITE
+        ]
+        return min(rows, key=lambda row: telling(row["key"]), default=None)
 
     @property
     def lines(self) -> list[Line]:

@@ -5,9 +5,9 @@ import re
 
 from forge_schema.access.sessions import Sessions
 from forge_schema.database.pool import Row
+from forge_schema.pkce import challenge_of
 
 from forge_functions.auth import short_token
-from forge_functions.auth.sign_on import challenge_of
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.services import Services
 

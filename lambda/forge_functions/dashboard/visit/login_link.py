@@ -3,52 +3,27 @@
 import secrets
 from datetime import timedelta
 
-import jwt
 from forge_schema.access.api_keys import Keys
 from forge_schema.database.pool import Row
-from jwt.types import Options
 
 from forge_functions.auth import short_token
 from forge_functions.services import Services
 
-ISSUER = "forge"
 AUDIENCE = "forge-login"
 PURPOSE = b"forge dashboard login link"
 LASTS_S = 60
-# Seconds, by the database's clock.
-UNTIMED: Options = {
-    "verify_exp": False,
-    "verify_iat": False,
-    "require": ["sub", "iat", "ver", "jti"],
-}
 
 
 def mint(shared: Services, key: Row) -> str:
     """Return a one-time login token for an API key's row from `Keys.valid`."""
-    claims = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "sub": key["id"],
-        "ver": short_token.version(key),
-        "jti": secrets.token_urlsafe(16),
-        "iat": key["now"],
-        "exp": key["now"] + timedelta(seconds=LASTS_S),
-    }
-    return jwt.encode(claims, short_token.secret(shared, PURPOSE), short_token.ALGORITHM)
+    ends = key["now"] + timedelta(seconds=LASTS_S)
+    return short_token.signed(shared, PURPOSE, AUDIENCE, key, ends, jti=secrets.token_urlsafe(16))
 
 
 def use(shared: Services, text: str) -> Row | None:
     """Return the API key of a link and use the link up; None if it is no longer valid."""
-    try:
-        claims = jwt.decode(
-            text,
-            short_token.secret(shared, PURPOSE),
-            [short_token.ALGORITHM],
-            audience=AUDIENCE,
-            issuer=ISSUER,
-            options=UNTIMED,
-        )
-    except (jwt.InvalidTokenError, RecursionError):
+    claims = short_token.claims_of(shared, PURPOSE, AUDIENCE, text)
+    if claims is None:
         return None
     key = Keys(shared.database, actor="anonymous").valid(claims["sub"])
     if key is None or key["public_key"] is not None or claims["ver"] != short_token.version(key):

@@ -6,30 +6,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import jwt
 from forge_schema.access.sessions import Sessions
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
-from jwt.types import Options
 
 from forge_functions.auth import short_token
 from forge_functions.dashboard.visit import csrf
 
 if TYPE_CHECKING:
     from fastapi import Request, Response
-    from forge_schema.database.pool import Row
 
     from forge_functions.services import Services
 
-ISSUER = "forge"
 AUDIENCE = "forge-dashboard"
 PURPOSE = b"forge dashboard session"
-# Compared with the database's clock, which all servers share.
-UNTIMED: Options = {
-    "verify_exp": False,
-    "verify_iat": False,
-    "require": ["sub", "exp", "ver"],
-}
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -50,33 +40,15 @@ def begin(shared: Services, acts_for: str, owner: str, role: Role, address: str)
     begun = Sessions(shared.database).begin(
         acts_for, owner, role, name=f"browser at {address}", address=address, lasts=lasts
     )
-    return _minted(shared, begun, lasts) if begun else None
-
-
-def _minted(shared: Services, begun: Row, lasts: timedelta) -> str:
-    claims = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "sub": begun["id"],
-        "ver": short_token.version(begun),
-        "iat": begun["now"],
-        "exp": begun["now"] + lasts,
-    }
-    return jwt.encode(claims, short_token.secret(shared, PURPOSE), short_token.ALGORITHM)
+    if begun is None:
+        return None
+    return short_token.signed(shared, PURPOSE, AUDIENCE, begun, begun["now"] + lasts)
 
 
 def read(shared: Services, text: str) -> Visitor | None:
     """Return the visitor of a session; None if it or its key is no longer valid."""
-    try:
-        claims = jwt.decode(
-            text,
-            short_token.secret(shared, PURPOSE),
-            [short_token.ALGORITHM],
-            audience=AUDIENCE,
-            issuer=ISSUER,
-            options=UNTIMED,
-        )
-    except (jwt.InvalidTokenError, RecursionError):
+    claims = short_token.claims_of(shared, PURPOSE, AUDIENCE, text)
+    if claims is None:
         return None
     found = Sessions(shared.database).valid(claims["sub"])
     if found is None or claims["ver"] != short_token.version(found):

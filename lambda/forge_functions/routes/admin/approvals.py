@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from fastapi import Query, Request
-from forge_schema.model.admin import AwaitingApproval
+from forge_schema.model.admin import Approved, AwaitingApproval
 from forge_schema.model.fields import LARGEST, Word
 from forge_schema.queue.cancel_retry import MOST
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from forge_functions.auth.roles import AsAdmin
 from forge_functions.errors import problems
@@ -32,14 +32,6 @@ class Approving(Body):
     job_ids: Annotated[list[IdInPath], Field(min_length=1, max_length=MOST)]
 
 
-class Approved(BaseModel):
-    """How many jobs are approved, now or before; needed no approval or ended; do not exist."""
-
-    approved: int
-    unasked: int
-    absent: int
-
-
 @router.get("")
 def list_approvals(
     service: AsAdmin, which: Annotated[WhichApprovals, Query()], request: Request
@@ -54,4 +46,4 @@ def list_approvals(
 @router.post("")
 def approve(service: AsAdmin, jobs: Approving) -> Approved:
     """Approve jobs. Those that wait for nothing else are ready at once. Idempotent."""
-    return Approved(**service.admin.approve(jobs.job_ids))
+    return service.admin.approve(jobs.job_ids)

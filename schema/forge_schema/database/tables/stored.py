@@ -90,7 +90,8 @@ class MetricSpan(SQLModel, table=True):
     """A summary of a hundred lines of a rank's metrics, `span` is their first number / 100.
 
     Span -1 is all of them. `values` has for each key of the first 64 its count, least, greatest,
-    sum and last value; `at` and `step` are those of the last line. Thinning leaves it as it is.
+    sum and last value, of finite numbers; of all lines, the last may be the text of another. `at`
+    and `step` are those of the last line. Thinning leaves it as it is.
     """
 
     __tablename__ = "metric_span"

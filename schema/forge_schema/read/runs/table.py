@@ -9,7 +9,20 @@ from pydantic import Field
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.fields import Word
-from forge_schema.model.results import Experiment, Run, drawn_metric, in_order
+from forge_schema.model.results import (
+    MOST_RUNS,
+    Experiment,
+    GroupedBy,
+    Run,
+    RunGroup,
+    RunGroups,
+    Runs,
+    column_unknown,
+    drawn_metric,
+    has_column,
+    in_order,
+    keys_of,
+)
 from forge_schema.read.jobs import PAGE, Jobs
 
 # Points of the outline of a curve, of each attempt.
@@ -22,14 +35,15 @@ LOOK, SHOWN = 5_000, 100
 class Sorted:
     """How to sort runs: by a column, the newest first without one; and which metric is outlined.
 
-    Those sorted are the newest jobs, up to a thousand; then `count` of them are returned. Outlined
-    is the first metric in `curve` that they have, as `drawn_metric` says.
+    Those sorted are the newest jobs `before` an id, up to `MOST_RUNS`; the first `count` of them
+    are returned. Outlined is the first metric in `curve` that they have, as `drawn_metric` says.
     """
 
     sort: Word | None = None
     descending: bool = False
     curve: tuple[Word, ...] = ()
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+    before: int | None = None
 
 
 ANYHOW = Sorted()
@@ -37,23 +51,54 @@ ANYHOW = Sorted()
 
 def runs(
     database: Database, wanted: Filter, *, owner: str | None = None, how: Sorted = ANYHOW
-) -> list[Run]:
-    """Return the jobs that match a filter as runs."""
-    most = how.count if how.sort is None else PAGE
-    ids = Jobs(database).ids(wanted, owner=owner, count=most)
+) -> Runs:
+    """Return the jobs that match a filter as runs.
+
+    Raises:
+        ColumnUnknown: none of them has the column to sort by.
+    """
+    most = how.count if how.sort is None else MOST_RUNS
+    # One more tells whether there are others.
+    ids = Jobs(database).ids(wanted, owner=owner, before=how.before, count=most + 1)
+    found = ids[:most]
+    items = _first(database, found, how)
+    key = drawn_metric(items, how.curve)
+    drawn = items if key is None else _outlined(database, items, key)
+    return Runs(items=drawn, found=len(found), more=len(ids) > most)
+
+
+def groups(
+    database: Database, wanted: Filter, by: GroupedBy, *, owner: str | None = None
+) -> RunGroups:
+    """Return the groups of the newest jobs that match a filter, that of the newest job first."""
+    ids = Jobs(database).ids(wanted, owner=owner, count=MOST_RUNS + 1)
+    found = ids[:MOST_RUNS]
+    rows = database.rows("run_groups", again=True, job_ids=found, by=by)
+    items = [RunGroup.model_validate(row) for row in rows]
+    return RunGroups(items=items, found=len(found), more=len(ids) > MOST_RUNS)
+
+
+def _first(database: Database, ids: list[int], how: Sorted) -> list[Run]:
+    """Return the first runs in an order; a page of them at a time, since each may be large."""
+    first: list[Run] = []
+    keys: list[str] = []
+    is_known = not ids or how.sort is None
+    for at in range(0, len(ids), PAGE):
+        some = _read(database, ids[at : at + PAGE])
+        first += some
+        if how.sort is not None:
+            is_known = is_known or has_column(some, how.sort)
+            keys += keys_of(some)
+            first = in_order(first, how.sort, descending=how.descending)[: how.count]
+    if not is_known:
+        raise column_unknown(how.sort or "", keys)
+    return first
+
+
+def _read(database: Database, ids: list[int]) -> list[Run]:
     rows = {row["job_id"]: row for row in database.rows("runs", again=True, job_ids=ids)}
     # A job may have been removed since.
-    found = [_run(rows[job_id]) for job_id in ids if job_id in rows]
-    if how.sort is not None:
-        found = in_order(found, how.sort, descending=how.descending)[: how.count]
-    key = drawn_metric(found, how.curve)
-    return found if key is None else _outlined(database, found, key)
-
-
-def _run(row: Row) -> Run:
-    measured = row["metrics"]
-    ended = {key: {**measured.get(key, {}), "last": last} for key, last in row["diverged"].items()}
-    return Run.model_validate({**row, "metrics": measured | ended})
+    return [Run.model_validate(rows[job_id]) for job_id in ids if job_id in rows]
 
 
 def experiments(database: Database, owner: str | None) -> list[Experiment]:

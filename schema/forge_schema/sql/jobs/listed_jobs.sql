@@ -42,12 +42,14 @@ LEFT JOIN LATERAL (
 ) AS past ON true
 LEFT JOIN LATERAL (
     -- A job may write anything, so only a few short names are shown.
-    SELECT jsonb_object_agg(few.key, few.value) AS values
+    SELECT jsonb_object_agg(few.key, few.last) AS values
     FROM (
-        SELECT last.key, last.value
-        FROM forge_last_metrics(job_status.job_id, job_status.submitted_at) AS last
-        WHERE length(last.key) <= 40 AND last.key NOT IN ('step', 'total')
-        ORDER BY length(last.key), last.key
+        SELECT DISTINCT ON (length(entry.key), entry.key) entry.key, entry.value -> 4 AS last
+        FROM metric_span CROSS JOIN LATERAL jsonb_each(metric_span.values) AS entry
+        WHERE metric_span.job_id = job_status.job_id AND metric_span.rank = 0
+            AND metric_span.span = -1
+            AND length(entry.key) <= 40 AND entry.key <> 'progress'
+        ORDER BY length(entry.key), entry.key, metric_span.token DESC
         LIMIT 4
     ) AS few
 ) AS said ON true

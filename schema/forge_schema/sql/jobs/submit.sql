@@ -5,8 +5,8 @@
 -- trigger on `held` releases it if it need not wait any more. All jobs of one owner in the batch
 -- count together for what the owner may spend without approval.
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
--- spec. A run is one request that stands `times` times in a row, from the place `first` of the
--- batch on. Sources and uploads are looked up once for a group.
+-- spec. A request stands `times` times in a row, from the place `first` of the batch on. Sources and
+-- uploads are looked up once for a group.
 -- job -> ready, scheduled or held, dependency, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 groups AS MATERIALIZED (
@@ -38,7 +38,7 @@ groups AS MATERIALIZED (
         lane_id integer, owner text, nice smallint, shared jsonb, bundle_digest text,
         max_failures smallint, max_losses smallint, max_preemptions smallint, backoff_s integer,
         timeout_s integer, delay_s double precision, kind job_kind, sweep text, experiment text,
-        from_job bigint, from_attempt smallint, from_number integer, runs json
+        from_job bigint, from_attempt smallint, from_number integer, requests json
     )
     -- Locked, so that it cannot be thinned out before this commits, and neither can the parts that
     -- other ranks have stored of it.
@@ -62,7 +62,7 @@ spending AS MATERIALIZED (
         SELECT
             groups.owner, groups.lane_id, groups.timeout_s,
             (groups.shared ->> 'max_nodes')::integer AS machines, sum(r.times) AS jobs
-        FROM groups, json_to_recordset(groups.runs) AS r (times integer)
+        FROM groups, json_to_recordset(groups.requests) AS r (times integer)
         GROUP BY groups.owner, groups.lane_id, groups.timeout_s, machines
     ) AS alike
     CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s, alike.machines) AS may
@@ -90,7 +90,7 @@ input AS MATERIALIZED (
             s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s,
             s.timeout_s, s.delay_s, s.kind, s.sweep, s.experiment, s.source_job_id, s.source_token,
             s.source_number, s.lacks_source, s.lacks_upload, s.unknown
-        FROM groups AS s, json_to_recordset(s.runs) AS r (
+        FROM groups AS s, json_to_recordset(s.requests) AS r (
             first integer, times integer, name text, varied jsonb, asked_key text,
             content_digest text
         )

@@ -1,6 +1,7 @@
--- Stores an owner's notification under a name. It replaces any previous one, with a fresh start:
--- no pause, and no events from before; but its secret stays, so that its receiver goes on, unless a
--- new one is wanted. Says whether there was one, and whether the given secret is now its own.
+-- Stores an owner's notification under a name. A change of one ends its pause. Its beginning stays,
+-- so that no event of the last seconds is missed; its secret, so that its receiver goes on, unless a
+-- new one is wanted; and the dashboard's URL, unless another is known. Says whether there was one,
+-- and whether the given secret is now its own.
 WITH former AS (
     SELECT FROM notification WHERE owner = %(owner)s AND name = %(name)s
 ),
@@ -22,8 +23,7 @@ kept AS (
         events = excluded.events,
         query = excluded.query,
         everyone = excluded.everyone,
-        server = excluded.server,
-        created_at = excluded.created_at,
+        server = coalesce(excluded.server, notification.server),
         failures = 0,
         paused_until = NULL,
         error = NULL

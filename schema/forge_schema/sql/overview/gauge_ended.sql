@@ -7,7 +7,7 @@ FROM (
         greatest(
             %(since)s::timestamptz,
             least(
-                forge_now() - %(settled)s::interval, %(since)s::timestamptz + interval '1 day'
+                forge_now() - %(committed_after)s::interval, %(since)s::timestamptz + interval '1 day'
             )
         ) AS until
 ) AS bounds

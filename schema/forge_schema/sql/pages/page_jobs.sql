@@ -127,7 +127,8 @@ candidates AS MATERIALIZED (
             ORDER BY job_id DESC LIMIT (SELECT reach FROM span)
         )
         UNION
-        SELECT id FROM job WHERE %(by_ids)s AND id = ANY(%(ids)s::bigint[])
+        SELECT id FROM job
+        WHERE %(by_ids)s AND id = ANY(%(ids)s::bigint[]) AND id < %(before)s::bigint
         UNION
         SELECT newest.job_id
         FROM unnest(%(by_reasons)s::reason[]) AS wanted (reason)
@@ -159,6 +160,27 @@ page AS MATERIALIZED (
                 %(in_experiments)s::text[] IS NULL OR job.experiment LIKE ANY(%(in_experiments)s)
             )
             AND (%(since)s::interval IS NULL OR job.submitted_at >= forge_now() - %(since)s::interval)
+            AND NOT EXISTS (
+                SELECT FROM jsonb_array_elements(%(parameters)s::jsonb) AS term (any_of)
+                WHERE NOT EXISTS (
+                    SELECT
+                    FROM jsonb_to_recordset(term.any_of)
+                        AS wanted (name text, sign text, pattern text, number numeric)
+                    CROSS JOIN LATERAL (
+                        SELECT job.spec -> 'parameters' -> wanted.name AS value
+                    ) AS given
+                    WHERE given.value #>> '{}' LIKE wanted.pattern
+                        OR CASE WHEN jsonb_typeof(given.value) = 'number' THEN
+                            CASE wanted.sign
+                                WHEN '=' THEN given.value::numeric = wanted.number
+                                WHEN '<' THEN given.value::numeric < wanted.number
+                                WHEN '<=' THEN given.value::numeric <= wanted.number
+                                WHEN '>' THEN given.value::numeric > wanted.number
+                                WHEN '>=' THEN given.value::numeric >= wanted.number
+                            END
+                        END
+                )
+            )
         ORDER BY candidate.job_id DESC
         OFFSET 0
     ) AS fit

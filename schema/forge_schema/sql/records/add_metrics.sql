@@ -1,6 +1,7 @@
 -- Stores metric lines, numbered by the worker from 0 without gaps, and the progress they report.
 -- The lease counts the stored lines, so a repeat adds nothing, even concurrently with the first
--- try. Each hundred lines of a rank, and all of them as span -1, are summed up in a row.
+-- try. Each hundred lines of a rank, and all of them as span -1, are summed up in a row. The last
+-- value of all may be no finite number; those of a hundred are for charts, which have a gap there.
 -- Locks: lease, then metric_span.
 WITH held AS MATERIALIZED (
     SELECT job_id, token, rank, attempt, metrics FROM lease
@@ -35,7 +36,9 @@ span AS MATERIALIZED (
     GROUP BY part.span
 ),
 told AS MATERIALIZED (
-    SELECT line.number, entry.key, forge_measured(entry.value) AS value
+    SELECT
+        line.number, entry.key, forge_measured(entry.value) AS value,
+        forge_said(entry.value) AS said
     FROM line
     CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(line.values) WHEN 'object' THEN line.values END)
         AS entry (key, value)
@@ -45,11 +48,14 @@ summed AS (
     SELECT
         part.span, told.key,
         jsonb_build_array(
-            count(*), min(told.value), max(told.value), sum(told.value),
-            (array_agg(told.value ORDER BY told.number DESC))[1]
+            count(told.value), min(told.value), max(told.value), coalesce(sum(told.value), 0),
+            (array_agg(part.last ORDER BY told.number DESC))[1]
         ) AS summary
-    FROM told CROSS JOIN LATERAL (VALUES (-1), (told.number / 100)) AS part (span)
-    WHERE told.value IS NOT NULL
+    FROM told
+    CROSS JOIN LATERAL (
+        VALUES (-1, told.said), (told.number / 100, to_jsonb(told.value))
+    ) AS part (span, last)
+    WHERE part.last IS NOT NULL
     GROUP BY part.span, told.key
 ),
 kept AS (

@@ -1,19 +1,20 @@
--- The jobs of an owner's sweep after an id, each with its parameters and its result.
+-- The jobs of an owner's sweep after an id, each with its parameters, its metrics and its result. What
+-- it took is that of the attempt that counts.
 SELECT
-    job.id AS job_id,
-    job.name,
-    job_status.state,
-    job_status.reason,
-    coalesce(job.spec -> 'parameters', '{}') AS parameters,
-    result.values AS result,
+    runs.job_id,
+    runs.name,
+    runs.state,
+    runs.reason,
+    runs.parameters,
+    runs.metrics,
+    runs.result,
     extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision AS seconds,
     attempt.gpu_seconds,
     attempt.energy_j
-FROM job
-JOIN job_status ON job_status.job_id = job.id
-LEFT JOIN result ON result.job_id = job.id AND result.token = job_status.token
+FROM runs
 LEFT JOIN attempt
-    ON attempt.job_id = job.id AND attempt.token = job_status.token AND attempt.rank = 0
-WHERE job.owner = %(owner)s AND job.sweep = %(sweep)s AND job.id > %(after)s
-ORDER BY job.id
+    ON attempt.job_id = runs.job_id AND attempt.attempt = runs.attempt AND attempt.rank = 0
+        AND runs.finished_at IS NOT NULL
+WHERE runs.owner = %(owner)s AND runs.sweep = %(sweep)s AND runs.job_id > %(after)s
+ORDER BY runs.job_id
 LIMIT %(count)s

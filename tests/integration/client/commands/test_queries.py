@@ -39,6 +39,8 @@ def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
     assert listed("name:resnet*", "state:queued") == [his, mine]
     assert listed("state:queued owner:me") == [mine]
     assert listed("resnet-2") == [his]
+    assert (listed(str(mine)), listed(str(mine), str(his))) == ([mine], [his, mine])
+    assert listed(str(his), "owner:me") == []
     assert "matches; for the state, write state:running" in forge("ps", "running").stderr
     told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
     told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
@@ -75,12 +77,13 @@ def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> N
 def test_a_query_that_finds_nothing_says_what_the_start_of_the_name_would(
     act: tuple[str, ...], forge: Command, rig: Rig
 ) -> None:
-    rig.submit_many(3, name="tiny-1", owner="ann", sweep="tiny-1a2b", experiment="tiny-x")
+    rig.submit_many(3, name="tiny-19", owner="ann", sweep="tiny-1a2b", experiment="tiny-x")
     rig.submit(name="other", owner="ann", sweep="tiny-3c4d")
     for query, said in (
         ("sweep:tiny", "'sweep:tiny*' would match 4 jobs"),
         ("name:tiny sweep:tiny", "'name:tiny* sweep:tiny*' would match 3 jobs"),
         ("experiment:tiny,no", "'experiment:tiny*,no*' would match 3 jobs"),
+        ("19 state:queued", "'state:queued name:*19*' would match 3 jobs"),
     ):
         assert f"job matches; {said}" in " ".join(forge(*act, *query.split()).stderr.split())
     for query in ("sweep:huge", "sweep:iny*", "nowhere", "sweep:tiny state:running"):
@@ -172,3 +175,13 @@ def test_commands_say_that_there_is_nothing_to_do_or_to_show(forge: Command, rig
     rig.admin.limit_owner("ann", OwnerSettings(approve_cost=1))
     rig.submit_many(2, owner="ann")
     assert "1 queued, 2 held, 0 running; 2 jobs wait for approval" in forge("top", "--once").stdout
+
+
+def test_the_table_of_runs_says_how_many_it_leaves_out(forge: Command, rig: Rig) -> None:
+    rig.submit_many(26, name="x", owner="ann")
+    for options, said in (
+        ((), "the newest 25 runs; -n shows older ones too\n"),
+        (("--sort", "job_id"), "the first 25 of 26 runs; see -n\n"),
+        (("--sort", "job_id", "-n", "3"), ""),
+    ):
+        assert forge("runs", *options).stderr == said

@@ -204,6 +204,34 @@ def test_a_pruned_trial_is_a_cancelled_job_that_says_why(
         assert "trial 0: pruned at step 0: loss 36" in said
 
 
+class Diverging(Jobs):
+    """Jobs that end without a finite loss, each in another way."""
+
+    def report(self, grant: Grant) -> None:
+        x = grant.spec["parameters"]["x"]
+        self.rig.queue.report(grant.fence, Phase.RUNNING)
+        lines: dict[int, dict[str, Any]] = {1: {"loss": "NaN"}, 2: {"loss": 1}, 3: {"lr": 1}}
+        assert self.rig.records.add_metrics(grant.fence, [MetricLine(0, 0, lines[x])])
+        if x == 2:
+            assert self.rig.records.add_result(grant.fence, {"loss": None})
+
+
+def test_a_trial_whose_loss_is_not_finite_has_failed_and_says_so(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        grid = plan(choices={"x": [1, 2, 3]}, ranges={}, sampler="grid", trials=None, pruner=None)
+        search = Search.begun(storage, grid)
+        said = list(driven(client.backend, search, Diverging(rig)))
+    assert {trial.state for trial in search.trials()} == {TrialState.FAIL}
+    xs = {f"trial {trial.number}": trial.params["x"] for trial in search.trials()}
+    assert {xs[line.partition(":")[0]]: line.partition(": ")[2] for line in said[3:]} == {
+        1: "its job ended with loss NaN",
+        2: "its job's result has null as loss, which NaN and infinities become",
+        3: "its job reported no loss",
+    }
+
+
 @pytest.mark.parametrize("budget", [{"gpu_hours": 0.05}, {"cost": 2}], ids=["hours", "cost"])
 def test_a_budget_ends_a_search(
     rig: Rig, tmp_path: Path, storage: BaseStorage, budget: dict[str, float]

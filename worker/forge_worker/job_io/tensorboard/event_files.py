@@ -9,6 +9,8 @@ from os import stat_result
 from pathlib import Path
 from stat import S_ISREG
 
+from forge_schema.model.results import PROGRESS
+
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import Parts, opened, walk
 from forge_worker.job_io.tensorboard.records import BrokenFile, records
@@ -21,8 +23,6 @@ MOST_FILES = 16
 LOOKED_AT = 20_000
 BATCH = 500
 RECORDS = 20_000
-# They mean progress in a line of metrics.
-PROGRESS = {"step", "total", "progress"}
 
 
 class EventFiles:

@@ -1,10 +1,12 @@
 """How the code of two jobs differs, within limits: a page stays small whatever bundles hold.
 
 Nothing of a bundle is written to a disk. Of each a bounded part is read, of that less is kept, and
-comparing ends after a while: lines can be chosen such that it takes hours.
+comparing ends after a while: lines can be chosen such that it takes hours. Of large bundles, only
+the segments that one of them has alone are read: the files of the others are the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -12,17 +14,20 @@ from io import BytesIO
 from itertools import islice
 from time import monotonic
 
+import zstandard
 from forge_schema.code.comparison import TooDifferent, differences, in_order
-from forge_schema.code.tar_stream import BundleRefused, TarStream
-from forge_schema.storage import Store, StoreError
+from forge_schema.code.tar_stream import BLOCK, BundleRefused, Header, TarStream
+from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
+from forge_schema.storage import Store, StoreError, keys
 
 # Of each bundle: as it is stored, unpacked, and its text that is kept in memory, in all and a file.
-PACKED, UNPACKED, KEPT, FILE = 8 << 20, 64 << 20, 8 << 20, 256 << 10
+PACKED, UNPACKED, KEPT, FILE = 32 << 20, 64 << 20, 8 << 20, 256 << 10
 ENTRIES = 5000
 # What is shown: files, lines of all of them, characters of a line.
 FILES, LINES, WIDTH = 50, 2000, 400
 PATIENCE_S = 2.0
-ZSTD = b"\x28\xb5\x2f\xfd"
+# What ends an archive, which a segment of one lacks.
+END = zstandard.compress(bytes(2 * BLOCK))
 
 
 class TooLarge(Exception):
@@ -57,41 +62,85 @@ class CodeDiff:
 
 
 def code_diff(store: Store, first: str, second: str) -> CodeDiff:
-    """Compare the bundles with two keys."""
+    """Compare the bundles with two digests."""
     try:
-        return compared(contents(store, first), contents(store, second))
+        before, after = _objects(store, first), _objects(store, second)
+        return compared(
+            contents(store, {key: before[key] for key in before if key not in after}),
+            contents(store, {key: after[key] for key in after if key not in before}),
+        )
     except TooLarge:
         return CodeDiff(large=True)
     except (BundleRefused, StoreError):
         return CodeDiff(unread=True)
 
 
-def contents(store: Store, key: str) -> dict[str, Held]:
-    """Return the files of a bundle by name.
+def contents(store: Store, objects: Mapping[str, int]) -> dict[str, Held]:
+    """Return the files by name of a bundle, or of segments of it, by their keys and sizes.
 
     Raises:
-        TooLarge: there are too many, or they are too large.
+        TooLarge: there are too many, they are too large, or a segment has a part of one.
         BundleRefused: it is damaged.
         StoreError: it cannot be read.
     """
-    if (store.size(key) or 0) > PACKED:
+    if sum(objects.values()) > PACKED:
         raise TooLarge
-    data = store.get(key)
-    if not data.startswith(ZSTD):
-        # Of a large project, this is a list of segments, which only the commands join.
-        raise TooLarge
-    stream = TarStream([BytesIO(data)])
+    try:
+        return _files(store, objects)
+    except BundleRefused as error:
+        if any(map(_is_segment, objects)):
+            # It begins or ends within a file that is larger than a segment.
+            raise TooLarge from error
+        raise
+
+
+def _files(store: Store, objects: Iterable[str]) -> dict[str, Held]:
     found: dict[str, Held] = {}
-    unpacked = kept = 0
-    for number, entry in enumerate(stream.headers()):
-        unpacked += entry.size
-        if unpacked > UNPACKED or number >= ENTRIES:
+    unpacked = kept = number = 0
+    for stream, entry in _entries(store, objects):
+        unpacked, number = unpacked + entry.size, number + 1
+        if unpacked > UNPACKED or number > ENTRIES:
             raise TooLarge
         if not entry.folder:
             keep = entry.size <= FILE and kept + entry.size <= KEPT
             kept += entry.size * keep
             found[entry.name] = _held(stream, entry.size, keep=keep)
     return found
+
+
+def _entries(store: Store, objects: Iterable[str]) -> Iterator[tuple[TarStream, Header]]:
+    for key in objects:
+        with closing(store.stream(key)) as pieces:
+            end = [BytesIO(END)] if _is_segment(key) else []
+            stream = TarStream([_Stored(pieces), *end])
+            yield from ((stream, entry) for entry in stream.headers())
+
+
+def _objects(store: Store, digest: str) -> dict[str, int]:
+    """Return the keys and sizes of the objects of a bundle: of its segments, if it has some."""
+    key = keys.bundle(digest)
+    size = store.size(key) or 0
+    listed = segments_in(store.get(key), digest) if size <= MOST_LIST_BYTES else ()
+    return {keys.segment(one.sha256): one.bytes for one in listed} or {key: size}
+
+
+def _is_segment(key: str) -> bool:
+    return key.startswith(keys.SEGMENTS)
+
+
+class _Stored:
+    """An object that is read piece by piece."""
+
+    def __init__(self, pieces: Generator[bytes, None, None]) -> None:
+        self._pieces = pieces
+        self._piece = BytesIO()
+
+    def read(self, size: int, /) -> bytes:
+        while not (data := self._piece.read(size)):
+            if (more := next(self._pieces, None)) is None:
+                break
+            self._piece = BytesIO(more)
+        return data
 
 
 def _held(stream: TarStream, size: int, *, keep: bool) -> Held:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import JobDetail
+from forge_schema.model.results import PROGRESS
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.job_story import JobStory
 
@@ -51,7 +52,11 @@ class Compared:
             story.spent(),
             _settings(story.asked()),
             dict(_flat(service.findings.result(job_id).values or {})),
-            {last.key: last.value for last in service.findings.last_metrics(job_id)},
+            {
+                last.key: last.value
+                for last in service.findings.last_metrics(job_id)
+                if last.key not in PROGRESS
+            },
         )
 
     @property
@@ -135,15 +140,14 @@ def compare(
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(
         request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS,
-        different_code=partial(_different_code, shared, who, told),
+        different_code=partial(_different_code, shared, told),
     )  # fmt: skip
 
 
-def _different_code(shared: Services, who: Visitor, told: Comparison) -> CodeDiff | None:
+def _different_code(shared: Services, told: Comparison) -> CodeDiff | None:
     if told.other_code is None:
         return None
-    key = shared.service(who).code_key
-    first, second = (key(job.job_id, job.bundle_digest or "") for job in told.other_code)
+    first, second = (job.bundle_digest or "" for job in told.other_code)
     return code_diff(shared.store, first, second)
 
 

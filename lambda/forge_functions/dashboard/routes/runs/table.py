@@ -11,8 +11,10 @@ from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.results import (
     ANY_METRIC,
+    ColumnUnknown,
     Experiment,
     Run,
+    Runs,
     columns_of,
     differing,
     drawn_metric,
@@ -42,17 +44,34 @@ class Table(Listed):
 
     sort: str | None = None
     down: bool = False
-    most: int = SHOWN
+    most: int | None = None
+
+    unknown: ColumnUnknown | None = None
 
     @cached_property
-    def runs(self) -> list[Run]:
-        """The runs; none if the filter is invalid."""
+    def part(self) -> Runs:
+        """The runs and how many were found; none if the filter is invalid.
+
+        A column that none of them has leaves them unsorted, and is said to be `unknown`.
+        """
         if self.fault:
-            return []
+            return Runs(items=[], found=0, more=False)
+        try:
+            return self._read(self.sort)
+        except ColumnUnknown as error:
+            self.unknown = error
+            return self._read(None)
+
+    def _read(self, sort: str | None) -> Runs:
         findings = self.shared.service(self.who).findings
         return findings.runs(
-            self.text, sort=self.sort, descending=self.down, curve=DRAWN, count=self.most
+            self.text, sort=sort, descending=self.down, curve=DRAWN, count=self.most or SHOWN
         )
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that are shown."""
+        return self.part.items
 
     @cached_property
     def drawn(self) -> str | None:
@@ -131,13 +150,15 @@ def runs(  # noqa: PLR0917 - the page's parameters
     """Show the newest runs that match a filter, or the first by a column."""
     table = Table(shared, who, q.strip(), None, sort, down)
     saved = f"/runs/runs.csv?{urlencode({'q': table.text, **({'sort': sort} if sort else {})})}"
-    return page(request, who, "runs.html", table=table, keys=KEYS, csv=saved, most=SHOWN)
+    return page(request, who, "runs.html", table=table, keys=KEYS, csv=saved, saved=SAVED)
 
 
 @router.get("/runs.csv")
 def save(who: SeesPages, shared: Shared, q: Text = "", sort: Sort = None) -> Response:
-    """Return the newest thousand runs that match a filter, with all columns."""
-    found = Table(shared, who, q.strip(), None, sort, most=SAVED).runs
-    rows: list[Row] = [flat(run.model_dump(exclude={"curve"})) for run in found]
+    """Return the newest thousand runs that match a filter, or the first, with all columns."""
+    table = Table(shared, who, q.strip(), None, sort, most=SAVED)
+    rows: list[Row] = [flat(run.model_dump(exclude={"curve"})) for run in table.runs]
+    if table.unknown:
+        raise table.unknown
     names = dict.fromkeys(name for row in rows for name in row)
     return csv_answer([{name: row.get(name) for name in names} for row in rows], "runs")

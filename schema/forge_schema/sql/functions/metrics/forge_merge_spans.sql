@@ -1,6 +1,7 @@
 -- The values of a span of metric lines, and those of later lines of the same span: for each key its
--- count, least, greatest, sum and last value. A job may write any number of keys: those that came
--- first stay, the shortest of them.
+-- count, least, greatest, sum and last value. The count is of finite numbers; without any, the least
+-- and the greatest are null. A job may write any number of keys: those that came first stay, the
+-- shortest of them.
 CREATE OR REPLACE FUNCTION forge_merge_spans(former jsonb, later jsonb)
 RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -12,10 +13,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                 WHEN old.value IS NULL THEN new.value
                 WHEN new.value IS NULL THEN old.value
                 ELSE jsonb_build_array(
-                    (old.value -> 0)::bigint + (new.value -> 0)::bigint,
-                    least((old.value -> 1)::float8, (new.value -> 1)::float8),
-                    greatest((old.value -> 2)::float8, (new.value -> 2)::float8),
-                    (old.value -> 3)::float8 + (new.value -> 3)::float8,
+                    (old.value ->> 0)::bigint + (new.value ->> 0)::bigint,
+                    least((old.value ->> 1)::float8, (new.value ->> 1)::float8),
+                    greatest((old.value ->> 2)::float8, (new.value ->> 2)::float8),
+                    (old.value ->> 3)::float8 + (new.value ->> 3)::float8,
                     new.value -> 4
                 )
             END AS merged

@@ -1,5 +1,6 @@
 -- Every job as a run of an experiment: its parameters, what it measured and found, what it took, and
--- the git revision of its code. Metrics are those of rank 0, over all attempts.
+-- the git revision of its code. Metrics are those of rank 0, over all attempts; the last value of
+-- one may be the text NaN, Infinity or -Infinity.
 CREATE VIEW runs AS
 SELECT
     job.experiment,
@@ -43,8 +44,8 @@ LEFT JOIN LATERAL (
         ) AS metrics
     FROM (
         SELECT
-            entry.key, min((entry.value -> 1)::double precision) AS least,
-            max((entry.value -> 2)::double precision) AS greatest,
+            entry.key, min((entry.value ->> 1)::double precision) AS least,
+            max((entry.value ->> 2)::double precision) AS greatest,
             (array_agg(entry.value -> 4 ORDER BY metric_span.token DESC))[1] AS last
         FROM metric_span CROSS JOIN LATERAL jsonb_each(metric_span.values) AS entry
         WHERE metric_span.job_id = job.id AND metric_span.rank = 0 AND metric_span.span = -1

@@ -7,7 +7,7 @@
 WITH tried AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tries)s::smallint[]) AS one (id, tries)
 ),
-settled AS (
+recorded AS (
     UPDATE delivery SET
         state = CASE
             WHEN %(error)s::text IS NULL THEN 'sent'
@@ -37,4 +37,4 @@ UPDATE notification SET
             )
         )
     END
-WHERE id IN (SELECT notification_id FROM settled)
+WHERE id IN (SELECT notification_id FROM recorded)

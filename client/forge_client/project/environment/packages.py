@@ -18,7 +18,7 @@ TEST = "test"
 
 
 @dataclass(frozen=True)
-class Settled:
+class WithPackages:
     """Jobs that name what they install, and the files of their project with the lists of it.
 
     `said` tells people what was chosen, and `environments` by the path of a list. No index has the
@@ -37,9 +37,9 @@ class Settled:
         return {"environment": found.model_dump(exclude_none=True)} if found else {}
 
 
-def settle(
+def choose_packages(
     requests: Sequence[Request], listing: Listing, below: Mapping[str, Any] | None = None
-) -> Settled:
+) -> WithPackages:
     """Choose what jobs install, and how a notebook among them is run.
 
     Args:
@@ -50,18 +50,18 @@ def settle(
     Raises:
         ClientError: as `choose`.
     """
-    settling = _Settling(listing, below or {})
-    settled = [settling.request(one) for one in requests]
+    choosing = _Choosing(listing, below or {})
+    made = [choosing.request(one) for one in requests]
     # A folder that `forge code` fetched has those of its job.
     theirs = tuple(one for one in listing.entries if not one.name.startswith(WRITTEN))
-    whole = replace(listing, entries=(*theirs, *settling.lists.values()))
-    said = tuple(dict.fromkeys(settling.said))
-    absent = tuple(name for one in settling.chosen.values() for name in one.absent)
-    return Settled(settled, whole, said, settling.environments, tuple(dict.fromkeys(absent)))
+    whole = replace(listing, entries=(*theirs, *choosing.lists.values()))
+    said = tuple(dict.fromkeys(choosing.said))
+    absent = tuple(name for one in choosing.chosen.values() for name in one.absent)
+    return WithPackages(made, whole, said, choosing.environments, tuple(dict.fromkeys(absent)))
 
 
 @dataclass
-class _Settling:
+class _Choosing:
     listing: Listing
     below: Mapping[str, Any]
     chosen: dict[Wanted, Chosen] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class _Settling:
         # A handler runs in the worker's own environment.
         if request.handler or self.below.get("handler"):
             return request
-        settled = request.model_copy(update={"requirements": self._requirements(request)})
+        made = request.model_copy(update={"requirements": self._requirements(request)})
         if request.command and notebook.is_notebook(request.command):
-            return settled.model_copy(update={"command": notebook.command_for(request.command)})
-        return settled
+            return made.model_copy(update={"command": notebook.command_for(request.command)})
+        return made
 
     def _requirements(self, request: Request) -> str | Literal[False] | None:
         asked = request.requirements

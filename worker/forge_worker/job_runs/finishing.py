@@ -1,4 +1,4 @@
-"""Settlement: stores an ended job's remaining output while its lease holds, and reports the end."""
+"""Finishing: stores an ended job's remaining output while its lease holds, and reports the end."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +20,7 @@ from forge_worker.runners.runner import Exit
 log = structlog.get_logger(__name__)
 
 
-def settle(parts: Parts, exited: Exit) -> End | None:
+def finish(parts: Parts, exited: Exit) -> End | None:
     """Store the remaining output and return how the job ended; None if its lease was lost."""
     good = succeeded(parts, exited)
     if not good:

@@ -1,0 +1,80 @@
+"""The machine that a worker offers: its devices, what jobs have of it, and the watches over it."""
+
+from collections.abc import Callable, Collection
+
+from forge_schema.model.worker import Capacity
+
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.devices import Inventory
+from forge_worker.loop import Bell
+from forge_worker.machine import speed
+from forge_worker.machine.admission import Admission, Observer, limits_of
+from forge_worker.machine.condition import Condition
+from forge_worker.machine.gpu_health import Faults, FaultWatch
+from forge_worker.machine.gpu_meter import GpuMeter
+from forge_worker.machine.gpu_pool import GpuPool
+from forge_worker.machine.health import Health
+from forge_worker.machine.locks import Locks
+from forge_worker.machine.quarantine import Quarantine
+from forge_worker.machine.slots import Slots
+from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.settings.settings import WorkerSettings
+
+
+class WatchedMachine:
+    """The machine's devices and slots, and the `condition` that decides whether it takes jobs.
+
+    `admission`, `health` and `fault_watch` are loops. `speed` is None if it was not measured.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        docker: DockerRunner | None,
+        *,
+        attempts: Callable[[], Collection[Attempt]],
+        preparing: Callable[[], int],
+        changed: Bell,
+        engine_changed: Bell,
+    ) -> None:
+        """Detect the devices, and make the rest.
+
+        Args:
+            settings: the worker's settings.
+            docker: the runner for containers, if there is one.
+            attempts: returns the attempts that run now.
+            preparing: returns how many of them have not started yet.
+            changed: is rung when its load or its GPUs change what it takes.
+            engine_changed: is rung when the container engine does.
+
+        Raises:
+            GpuMissing: the settings name a GPU that does not exist.
+        """
+        self.devices, self.meter = Inventory(settings.gpus), GpuMeter()
+        self.speed = speed.kept(settings.worker_dir, self.devices)
+        self.slots = _slots(settings, self.devices)
+        self.faults = Faults(Quarantine(settings.worker_dir), self.slots, attempts, changed)
+        watched = [gpu.uuid for gpu in self.devices.gpus if gpu.vendor == "nvidia"]
+        self.fault_watch = FaultWatch(
+            watched, self.meter, self.faults.add, look_s=settings.sample_s
+        )
+        self.health = Health(docker, changed=engine_changed.ring)
+        self.admission = Admission(
+            limits_of(settings),
+            Observer(settings.worker_dir),
+            period_s=settings.sample_s,
+            cooldown_s=settings.cooldown_s,
+            gpus=[gpu.uuid for gpu in self.devices.gpus],
+            own_gpus=self.slots.gpus_lent,
+            changed=changed.ring,
+        )
+        self.condition = Condition(self.admission, self.faults, self.health, preparing)
+
+
+def _slots(settings: WorkerSettings, devices: Inventory) -> Slots:
+    return Slots(
+        Capacity(settings.cpus, settings.memory_mb, settings.disk_mb),
+        GpuPool(devices.gpus, devices.use, Locks(settings.lock_dir)),
+        max_jobs=settings.max_jobs,
+        max_storing=settings.max_storing,
+    )
