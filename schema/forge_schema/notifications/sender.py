@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event, Lock
 from time import monotonic
+from uuid import UUID, uuid5
 
 import structlog
 
@@ -137,13 +138,19 @@ def _deliver(rows: list[Row]) -> None:
         case NotificationKind.EMAIL:
             said = [*map(line, messages)]
             links = [url for message in messages if (url := url_of(message))]
-            mail(_mail_server(first), first["target"], said, links, str(first["id"]))
+            mail(_mail_server(first), first["target"], said, links, str(_id_of(rows)))
         case NotificationKind.SLACK:
             post(first["target"], encoded(slack_body(messages)), {}, private=first["private"])
         case _:
             body = encoded(first["message"])
             headers = signed(first["secret"], str(first["id"]), first["now"], body)
             post(first["target"], body, headers, private=first["private"])
+
+
+def _id_of(rows: list[Row]) -> UUID:
+    """Return the id of a message about several events: that of others is another one."""
+    first, *others = (row["id"] for row in rows)
+    return uuid5(first, ",".join(map(str, others))) if others else first
 
 
 def _mail_server(row: Row) -> MailServer:

@@ -7,6 +7,7 @@ import hmac
 import socket
 from contextlib import contextmanager
 from datetime import timedelta
+from email import message_from_string
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -325,6 +326,30 @@ def test_mail_goes_through_the_server_that_an_admin_has_named(
     assert "Subject: Forge: job 1 'train' of ann failed (exit code 3): boom" in letter
     assert f"Message-ID: <{told.id}@example.com>" in letter
     assert "From: forge@example.com" in letter
+
+
+def test_a_letter_is_repeated_as_it_was_and_another_one_has_another_id(
+    rig: Rig, ann: Notifying, sender: Sender
+) -> None:
+    ann.keep("ops", {"kind": "email", "target": "team@example.com"})
+    with mail_server() as box:
+        ann.set_notifier({"smtp_url": box.url, "sender": "forge@example.com"})
+        for _ in range(2):
+            failed_job(rig)
+        rig.tick.run()
+        # The server has the letter, and does not say so.
+        box.verdicts.append(b"451 later\r\n")
+        send(sender)
+        failed_job(rig)
+        rig.tick.run()
+        rig.clock.advance(PAUSES_S[0])
+        send(sender)
+    assert states(ann) == ["sent"] * 3
+    first, other, again = (message_from_string(letter) for letter in box.letters)
+    assert (again["Message-ID"], again.get_payload()) == (first["Message-ID"], first.get_payload())
+    assert "(and 1 more)" in again["Subject"]
+    assert "more" not in other["Subject"]
+    assert other["Message-ID"] != first["Message-ID"]
 
 
 def test_a_test_is_sent_at_once_even_to_one_that_pauses(

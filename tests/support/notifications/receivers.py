@@ -77,13 +77,17 @@ def receiver() -> Iterator[Receiver]:
 
 @dataclass
 class Mailbox:
-    """The letters that arrived at a mail server, and what it answers to the next ones."""
+    """The letters that arrived at a mail server, and what it answers to the next ones.
+
+    `refusals` are its answers to recipients, `verdicts` those to letters.
+    """
 
     url: str = ""
     letters: list[str] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
     logins: list[str] = field(default_factory=list)
     refusals: list[bytes] = field(default_factory=list)
+    verdicts: list[bytes] = field(default_factory=list)
 
 
 @contextmanager
@@ -110,7 +114,7 @@ def mail_server() -> Iterator[Mailbox]:
                 case b"DATA":
                     self.wfile.write(b"354 go\r\n")
                     box.letters.append(b"".join(iter(self.rfile.readline, b".\r\n")).decode())
-                    return b"250 kept\r\n"
+                    return box.verdicts.pop(0) if box.verdicts else b"250 kept\r\n"
                 case b"QUIT":
                     return b"221 bye\r\n"
             return b"250 ok\r\n"

@@ -43,7 +43,8 @@ class Delivery(SQLModel, table=True):
     """One message of a notification: `new` until it is known whether its query chooses the job.
 
     `facts` is what was known of the event, `message` what is sent, the same at each try. A claimed
-    one is due again at `next_at`, in case its sender dies. A new test's is `-infinity`.
+    one is due again at `next_at`, in case its sender dies. A new test's is `-infinity`. Those of
+    one `batch` were tried together, in one message.
     """
 
     __table_args__ = (
@@ -85,6 +86,7 @@ class Delivery(SQLModel, table=True):
     facts: dict[str, Any] = c.document(default="'{}'")
     message: dict[str, Any] | None = c.document(null=True)
     tries: int = c.small(default="0")
+    batch: UUID | None = c.uuid(null=True)
     next_at: datetime = c.moment()
     settled_at: datetime | None = c.moment(null=True)
     error: str | None = c.string(null=True)
