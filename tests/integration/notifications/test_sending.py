@@ -10,6 +10,7 @@ from datetime import timedelta
 from email import message_from_string
 from threading import Event
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from forge_schema.model.errors import JobInvalid
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from support.notifications.receivers import Receiver
     from support.queue.rig import Rig
+
+LEAD_S = sending.LEAD_LASTS.total_seconds()
+LEADING = {"sender": UUID(int=7), "lasts": sending.LEAD_LASTS, "count": 1}
 
 
 @pytest.fixture
@@ -251,7 +255,7 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_id(
     assert hook.calls[0].body == hook.calls[1].body
 
 
-def test_two_senders_send_nothing_twice(
+def test_of_two_senders_one_sends_until_it_is_gone_and_nothing_is_sent_twice(
     rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
 ) -> None:
     keep(ann, hook)
@@ -259,12 +263,21 @@ def test_two_senders_send_nothing_twice(
         failed_job(rig)
     rig.tick.run()
     other = Sender(rig.database, threads=2)
-    sender.begin()
-    other.begin()
+    hook.awake.clear()
+    assert (sender.begin(), other.begin()) == (1, 0)
+    rig.clock.advance(LEAD_S - 1)
+    assert (sender.begin(), other.begin()) == (0, 0)
+    # It stays silent, but is not dead: both send for a moment.
+    rig.clock.advance(LEAD_S + 1)
+    assert (other.begin(), sender.begin()) == (1, 0)
+    hook.awake.set()
     sender.wait()
     other.wait()
     other.end()
     assert len(hook.calls) == len({*hook.ids}) == 20
+    rig.clock.advance(-3600)
+    assert rig.database.rows("due_notifications", **LEADING) == []
+    assert rig.row("SELECT led_by FROM notifier") == {"led_by": LEADING["sender"]}
 
 
 def test_a_claim_passes_by_what_another_one_holds_or_a_pause(

@@ -96,7 +96,7 @@ class Notifier(SQLModel, table=True):
     """How notifications leave. One row, made by the migration.
 
     Without `private`, no webhook reaches an address that is not public. Events until `noticed_at`
-    have been noticed.
+    have been noticed. Of several senders `led_by` sends, and another one after `lead_until`.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_notifier"),)
@@ -106,3 +106,5 @@ class Notifier(SQLModel, table=True):
     sender: str | None = c.string(null=True)
     private: bool = c.flag()
     noticed_at: datetime | None = c.moment(null=True)
+    led_by: UUID | None = c.uuid(null=True)
+    lead_until: datetime | None = c.moment(null=True)
