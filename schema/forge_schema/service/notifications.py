@@ -68,7 +68,6 @@ class Notifying(Verbs):
         request = checked(NotificationRequest, wanted, ())
         if request.everyone or Occasion.WORKER_OFFLINE in request.events:
             self.caller.require(Role.ADMIN)
-            request = request.model_copy(update={"everyone": True})
         return self._of(owner).keep(name, request, server=server)
 
     def remove(self, name: str, *, owner: str | None = None) -> None:
