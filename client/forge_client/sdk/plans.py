@@ -123,21 +123,22 @@ class Plans:
         slack: str | None = None,
         email: str | None = None,
         events: Sequence[str] | None = None,
-        query: str = "",
-        everyone: bool = False,
+        query: str | None = None,
+        everyone: bool | None = None,
         new_secret: bool = False,
     ) -> KeptNotification:
-        """Have messages sent about events; a notification of the same name is changed.
+        """Have messages sent about events, or change the notification of this name.
 
-        The secret by which a webhook is signed is in the answer only when it is new.
+        What is left out of a change stays, and the answer says what changed. The secret by which a
+        webhook is signed is in the answer only when it is new.
 
         Args:
             name: the notification's name.
-            webhook: a URL for signed webhooks; give exactly one of these three.
+            webhook: a URL for signed webhooks; a new notification has one of these three.
             slack: a URL that takes messages in the format of Slack.
             email: an address.
-            events: by default `failed`, `stalled` and `approval`.
-            query: which jobs, as for `jobs`; all by default.
+            events: `failed`, `stalled` and `approval` of a new one.
+            query: which jobs, as for `jobs`; "" chooses all, as without one.
             everyone: whether to include all owners' jobs, for admins.
             new_secret: whether a webhook that was there gets a new secret.
 
@@ -146,18 +147,22 @@ class Plans:
         """
         targets = {"webhook": webhook, "slack": slack, "email": email}
         given = [(kind, target) for kind, target in targets.items() if target is not None]
-        if len(given) != 1:
+        if len(given) > 1:
             raise ClientError(
-                "a notification has exactly one target",
+                "a notification has one target",
                 hint="give one of webhook, slack and email",
                 code="option_invalid",
             )
-        ((kind, target),) = given
-        wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
-        chosen: dict[str, object] = {} if events is None else {"events": list(events)}
-        if new_secret:
-            chosen["new_secret"] = True
-        return self.backend.notifications.keep(name, {**wanted, **chosen})
+        kind, target = given[0] if given else (None, None)
+        wanted = {
+            "kind": kind,
+            "target": target,
+            "events": None if events is None else list(events),
+            "query": query,
+            "everyone": everyone,
+            "new_secret": new_secret,
+        }
+        return self.backend.notifications.keep(name, wanted)
 
     def remove_notification(self, name: str) -> None:
         """Remove a notification, and what it has not sent."""

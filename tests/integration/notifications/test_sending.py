@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 LEAD_S = sending.LEAD_LASTS.total_seconds()
-LEADING = {"sender": UUID(int=7), "lasts": sending.LEAD_LASTS, "count": 1}
+LEADING: dict[str, Any] = {"sender": UUID(int=7), "lasts": sending.LEAD_LASTS, "count": 1}
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ import typer
 from forge_schema.model.notifications import (
     Delivery,
     DeliveryState,
+    KeptNotification,
     Notification,
+    NotificationKind,
     Notifier,
     Occasion,
 )
@@ -85,33 +87,40 @@ def add(
         list[Occasion] | None,
         typer.Option(help="Event to report; may be repeated. [failed, stalled, approval]"),
     ] = None,
-    query: Annotated[str, typer.Option("--query", "-q", help="Which jobs, as in `forge ps`.")] = "",
+    query: Annotated[
+        str | None,
+        typer.Option("--query", "-q", help="Which jobs, as in `forge ps`; '' for all."),
+    ] = None,
     everyone: Annotated[
-        bool, typer.Option("--everyone", help="Include all owners' jobs; for admins.")
-    ] = False,
+        bool | None,
+        typer.Option("--everyone/--no-everyone", help="Include all owners' jobs; for admins."),
+    ] = None,
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new secret for a webhook that has one.")
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Have messages sent about events. A notification of the same name is changed.
+    """Have messages sent about events, or change the notification of this name.
 
-    The secret that signs webhooks is shown once; a change keeps it.
+    What is left out of a change stays. The secret that signs webhooks is shown once.
     """
     targets = {"webhook": webhook, "slack": slack, "email": email}
-    given = {kind: target for kind, target in targets.items() if target is not None}
-    if len(given) != 1:
-        raise typer.BadParameter("give exactly one of --webhook, --slack and --email")
-    ((kind, target),) = given.items()
-    wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
-    chosen: dict[str, object] = {"events": [event.value for event in on]} if on else {}
-    if new_secret:
-        chosen["new_secret"] = True
+    given = [(kind, target) for kind, target in targets.items() if target is not None]
+    if len(given) > 1:
+        raise typer.BadParameter("give only one of --webhook, --slack and --email")
+    kind, target = given[0] if given else (None, None)
+    wanted = {
+        "kind": kind,
+        "target": target,
+        "events": [event.value for event in on] if on else None,
+        "query": query,
+        "everyone": everyone,
+        "new_secret": new_secret,
+    }
     with backend_of(context) as backend:
-        kept = backend.notifications.keep(name, {**wanted, **chosen})
-    done = "changed" if kept.changed else "kept"
-    narration.say(f"notification {name} {done}; `forge notification test {name}` tries it")
-    if kept.changed and kind == "webhook" and not kept.secret:
+        kept = backend.notifications.keep(name, wanted)
+    narration.say(f"notification {name} {_done(kept)}; `forge notification test {name}` tries it")
+    if kept.changed and kept.notification.kind == NotificationKind.WEBHOOK and not kept.secret:
         narration.say("its secret is still the same; --new-secret makes another", "dim")
     if kept.secret:
         narration.say("save the secret now: it cannot be shown again", "dim")
@@ -219,6 +228,12 @@ def _print(now: Notifier) -> None:
         ("sender", now.sender),
         ("webhooks reach", "private addresses too" if now.private else "public addresses"),
     ])  # fmt: skip
+
+
+def _done(kept: KeptNotification) -> str:
+    if kept.changed is None:
+        return "kept"
+    return f"changed ({', '.join(kept.changed)})" if kept.changed else "is as it was"
 
 
 def _tried(backend: Backend, sent: Delivery, wait_s: float) -> Delivery:
