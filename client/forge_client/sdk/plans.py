@@ -126,6 +126,7 @@ class Plans:
         query: str | None = None,
         everyone: bool | None = None,
         new_secret: bool = False,
+        owner: str | None = None,
     ) -> KeptNotification:
         """Have messages sent about events, or change the notification of this name.
 
@@ -141,6 +142,7 @@ class Plans:
             query: which jobs, as for `jobs`; "" chooses all, as without one.
             everyone: whether to include all owners' jobs, for admins.
             new_secret: whether a webhook that was there gets a new secret.
+            owner: whose notification it is, here and below: you, unless an admin names another.
 
         Raises:
             ClientError: the target, an event or the query is invalid.
@@ -162,15 +164,15 @@ class Plans:
             "everyone": everyone,
             "new_secret": new_secret,
         }
-        return self.backend.notifications.keep(name, wanted)
+        return self.backend.notifications.keep(name, wanted, owner=owner)
 
-    def remove_notification(self, name: str) -> None:
+    def remove_notification(self, name: str, *, owner: str | None = None) -> None:
         """Remove a notification, and what it has not sent."""
-        self.backend.notifications.remove(name)
+        self.backend.notifications.remove(name, owner=owner)
 
-    def test_notification(self, name: str) -> Delivery:
+    def test_notification(self, name: str, *, owner: str | None = None) -> Delivery:
         """Have a notification send a message soon; `delivery` tells how it went."""
-        return self.backend.notifications.test(name)
+        return self.backend.notifications.test(name, owner=owner)
 
     def delivery(self, delivery_id: str) -> Delivery:
         """Return a delivery of a notification."""
@@ -197,9 +199,18 @@ class Plans:
         )
         return Rows(found)
 
-    def retry_deliveries(self, ids: Sequence[str] | None = None, *, name: str | None = None) -> int:
-        """Send failed deliveries again: some, those of a notification, or all; return how many."""
-        return self.backend.notifications.retry(name=name, ids=ids)
+    def retry_deliveries(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        owner: str | None = None,
+    ) -> int:
+        """Send failed deliveries again: some, those of a notification, or all; return how many.
+
+        An admin's are those of all owners, unless one is named.
+        """
+        return self.backend.notifications.retry(name=name, ids=ids, owner=owner)
 
     def notifier(self) -> Notifier:
         """Return how notifications leave: the mail server and what is reachable, for admins."""

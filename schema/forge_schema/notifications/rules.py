@@ -30,7 +30,7 @@ OF_THE_MOMENT = ("state", "waits", "worker", "since")
 # What a person chooses; a change tells which of them it changed.
 FIELDS = ("kind", "target", "events", "query", "everyone")
 TARGETS = "for a new one, give one of --webhook, --slack and --email"
-LISTED = "`forge notification list` lists them"
+LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
 PAGE = 1000
 
 

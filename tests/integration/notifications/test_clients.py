@@ -70,6 +70,18 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
     assert client.notifications() == []
 
 
+def test_an_admin_names_the_owner_of_a_notification(client: Client) -> None:
+    client.add_notification("cin", email="cin@example.com", owner="cin")
+    assert [one.owner for one in client.notifications()] == ["cin"]
+    with pytest.raises(ClientError, match="no notification 'cin'") as refused:
+        client.test_notification("cin")
+    assert "--owner" in str(refused.value.hint)
+    assert client.test_notification("cin", owner="cin").owner == "cin"
+    assert client.retry_deliveries(name="cin", owner="bob") == 0
+    client.remove_notification("cin", owner="cin")
+    assert client.notifications() == []
+
+
 def test_what_is_wrong_is_said(client: Client) -> None:
     for code, exit_code, act in (
         ("notification_invalid", 2, lambda: client.add_notification("n", webhook="ftp://x")),

@@ -33,6 +33,9 @@ OfName = Annotated[
     str | None,
     typer.Option("--name", help="Only of this notification.", autocompletion=notifications),
 ]
+Owner = Annotated[
+    str | None, typer.Option(help="Whose notification: yours, unless an admin names another.")
+]
 LOOK_S = 0.5
 
 
@@ -98,6 +101,7 @@ def add(
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new secret for a webhook that has one.")
     ] = False,
+    owner: Owner = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Have messages sent about events, or change the notification of this name.
@@ -118,7 +122,7 @@ def add(
         "new_secret": new_secret,
     }
     with backend_of(context) as backend:
-        kept = backend.notifications.keep(name, wanted)
+        kept = backend.notifications.keep(name, wanted, owner=owner)
     narration.say(f"notification {name} {_done(kept)}; `forge notification test {name}` tries it")
     if kept.changed and kept.notification.kind == NotificationKind.WEBHOOK and not kept.secret:
         narration.say("its secret is still the same; --new-secret makes another", "dim")
@@ -135,10 +139,10 @@ def list_notifications(context: typer.Context, form: FormatOption = Format.TABLE
 
 
 @app.command()
-def remove(context: typer.Context, name: Name) -> None:
+def remove(context: typer.Context, name: Name, owner: Owner = None) -> None:
     """Remove a notification, and what it has not sent."""
     with backend_of(context) as backend:
-        backend.notifications.remove(name)
+        backend.notifications.remove(name, owner=owner)
     narration.say(f"notification {name} removed")
 
 
@@ -147,11 +151,12 @@ def send_a_test(
     context: typer.Context,
     name: Name,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it is sent.")] = 30.0,
+    owner: Owner = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Send a message now, and say how it went."""
     with backend_of(context) as backend:
-        sent = _tried(backend, backend.notifications.test(name), wait)
+        sent = _tried(backend, backend.notifications.test(name, owner=owner), wait)
         if sent.state != DeliveryState.SENT:
             raise ClientError(
                 f"the message has not been sent: {sent.error or _why_untold(backend, sent)}",
@@ -186,12 +191,15 @@ def retry(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of deliveries.")] = None,
     name: OfName = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Only of this owner's notifications; for admins.")
+    ] = None,
 ) -> None:
     """Send failed deliveries again: some, or all of a notification."""
     if not ids and name is None:
         raise typer.BadParameter("name the deliveries, or a notification with --name")
     with backend_of(context) as backend:
-        retried = backend.notifications.retry(name=name, ids=ids or None)
+        retried = backend.notifications.retry(name=name, ids=ids or None, owner=owner)
     failed = counted(retried, "failed delivery", "failed deliveries")
     narration.say(f"{failed} will be sent again")
 
