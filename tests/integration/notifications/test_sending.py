@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.states import Reason, Role
+from forge_schema.notifications import mail, webhook
 from forge_schema.notifications import sender as sending
-from forge_schema.notifications import webhook
 from forge_schema.notifications.rules import DeliveryUnknown
 from forge_schema.notifications.sender import FIRST_BREAK_S, PAUSES_S, Sender
 from forge_schema.service.caller import Caller
@@ -339,6 +339,24 @@ def test_mail_goes_through_the_server_that_an_admin_has_named(
     assert "Subject: Forge: job 1 'train' of ann failed (exit code 3): boom" in letter
     assert f"Message-ID: <{told.id}@example.com>" in letter
     assert "From: forge@example.com" in letter
+
+
+def test_a_mail_server_may_look_into_a_letter_for_longer_than_others_answer(
+    rig: Rig, ann: Notifying, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It connects, shakes hands and is greeted before.
+    assert sending.CLAIM_LASTS.total_seconds() > 3 * mail.DEADLINE_S + mail.LETTER_S
+    assert mail.LETTER_S > mail.DEADLINE_S
+    monkeypatch.setattr(mail, "LETTER_S", 0.5)
+    ann.keep("ops", {"kind": "email", "target": "team@example.com"})
+    with mail_server() as box:
+        ann.set_notifier({"smtp_url": box.url, "sender": "forge@example.com"})
+        failed_job(rig)
+        rig.tick.run()
+        box.awake.clear()
+        send(sender)
+        box.awake.set()
+    assert ann.deliveries()[0].error == "the receiver did not answer within 0.5 s"
 
 
 def test_a_letter_is_repeated_as_it_was_and_another_one_has_another_id(

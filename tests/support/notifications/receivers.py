@@ -88,12 +88,15 @@ class Mailbox:
     logins: list[str] = field(default_factory=list)
     refusals: list[bytes] = field(default_factory=list)
     verdicts: list[bytes] = field(default_factory=list)
+    # While it is not set, no letter is answered.
+    awake: Event = field(default_factory=Event)
 
 
 @contextmanager
 def mail_server() -> Iterator[Mailbox]:
     """Yield a mail server on this machine that speaks what SMTP needs."""
     box = Mailbox()
+    box.awake.set()
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -114,6 +117,7 @@ def mail_server() -> Iterator[Mailbox]:
                 case b"DATA":
                     self.wfile.write(b"354 go\r\n")
                     box.letters.append(b"".join(iter(self.rfile.readline, b".\r\n")).decode())
+                    box.awake.wait()
                     return box.verdicts.pop(0) if box.verdicts else b"250 kept\r\n"
                 case b"QUIT":
                     return b"221 bye\r\n"
@@ -123,6 +127,7 @@ def mail_server() -> Iterator[Mailbox]:
         box.url = f"smtp://ann:pa%3Ass@127.0.0.1:{server.server_address[1]}"
         with _serving(server):
             yield box
+        box.awake.set()
 
 
 @contextmanager
