@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from smtplib import SMTP, SMTP_SSL
 from urllib.parse import unquote, urlsplit
@@ -101,6 +102,7 @@ def _letter(
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     letter["Subject"] = lines[0] + more
     letter["Message-ID"] = f"<{message_id}@{sender.rpartition('@')[2]}>"
+    letter["Date"] = datetime.now(UTC)
     # So that nobody's absence is answered.
     letter["Auto-Submitted"] = "auto-generated"
     letter.set_content("\n".join([*lines, "", *links]))

@@ -8,6 +8,7 @@ import socket
 from contextlib import contextmanager
 from datetime import timedelta
 from email import message_from_string
+from email.utils import parsedate_to_datetime
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -339,6 +340,9 @@ def test_mail_goes_through_the_server_that_an_admin_has_named(
     assert "Subject: Forge: job 1 'train' of ann failed (exit code 3): boom" in letter
     assert f"Message-ID: <{told.id}@example.com>" in letter
     assert "From: forge@example.com" in letter
+    headers = message_from_string(letter)
+    assert parsedate_to_datetime(headers["Date"]).tzinfo is not None
+    assert (headers["MIME-Version"], headers["Auto-Submitted"]) == ("1.0", "auto-generated")
 
 
 def test_a_mail_server_may_look_into_a_letter_for_longer_than_others_answer(
