@@ -156,6 +156,8 @@ def tell(stored: Uploaded) -> None:
     some = f"{size_text(stored.sent)} uploaded" if stored.sent else "already there"
     done = "uploaded" if stored.sent == bundle.size else some
     narration.say(f"packed {counted(bundle.files, 'file')}, {sizes}, {done}")
+    if stored.left_out:
+        narration.say(f"the patch of uncommitted changes leaves out {names_text(stored.left_out)}")
 
 
 def tell_images(stored: Mapping[ImageTar, bool]) -> None:
