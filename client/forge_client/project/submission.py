@@ -17,7 +17,7 @@ from forge_client.project.environment.packages import WithPackages, choose_packa
 from forge_client.project.git import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
-from forge_client.project.request import Request, no_command
+from forge_client.project.request import IMAGE_WAYS, Request, no_command
 from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
@@ -186,6 +186,24 @@ def configured(
     if request.requirements is False:
         fields["requirements"] = None
     return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
+
+
+def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's fields, in the queue's form, with some changed; its code stays the same.
+
+    Raises:
+        ClientError: a change is unknown or invalid.
+    """
+    fields = Request().changed(changes).fields()
+    # An image given here replaces any other.
+    replaced = IMAGE_WAYS if IMAGE_WAYS & fields.keys() else set()
+    kept = {name: value for name, value in job.items() if name not in replaced}
+    tables = {
+        name: {**kept.get(name, {}), **fields[name]}
+        for name in ("labels", "env", "resources", "tuning", "stall")
+        if fields.get(name)
+    }
+    return {**kept, **{name: value for name, value in fields.items() if value != {}}, **tables}
 
 
 def called(folder: Path) -> str:
