@@ -381,8 +381,14 @@ class Job:
         return self.backend.checkpoints(self.id)
 
     def download(self, to: Path | str) -> list[Path]:
-        """Download and verify the job's artifacts into a folder, and return their paths."""
-        return download_all(self.backend, self.artifacts(), Path(to))
+        """Download and verify the job's artifacts into a folder, and return their paths.
+
+        Until the job has succeeded, and if it left none, the folder is empty and so is the list.
+        """
+        if files := self.artifacts():
+            return download_all(self.backend, files, Path(to))
+        Path(to).mkdir(parents=True, exist_ok=True)
+        return []
 
 
 def _follow(job: Job, part: Part) -> Iterator[Piece | JobStatus]:
