@@ -235,14 +235,14 @@ def test_a_part_that_is_not_installed(forge: Command, project: Path, tmp_path: P
     blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in EXTRAS)
     (tmp_path / "sitecustomize.py").write_text(f"import sys\n{blocked}", encoding="utf-8")
     env = {"PYTHONPATH": str(tmp_path), "FORGE_DATABASE_URL": NOBODY_LISTENS}
-    told(forge("ps", **env), 6, "psycopg is not installed", "pip install 'forge-queue[schema]'")
-    told(forge("db", "upgrade", **env), 6, "pip install 'forge-queue[schema]'")
-    told(forge("up", **env), 6, "pip install 'forge-queue[local]'")
+    told(forge("ps", **env), 6, "psycopg is not installed", "pip install '.[schema]' in a clone")
+    told(forge("db", "upgrade", **env), 6, "pip install '.[schema]' in a clone")
+    told(forge("up", **env), 6, "pip install '.[local]' in a clone")
     plan = forge("submit", project, "--dry-run", "-o", "json", "--", "ls", **env)
     assert "not checked by the queue: " in plan.stderr
     assert json.loads(plan.stdout)["files"] == [{"path": "train.py", "bytes": 15}]
     checks = json.loads(forge("doctor", "-o", "json", **env).stdout)
-    assert "forge-queue[schema]" in {c["name"]: c for c in checks}["connection"]["hint"]
+    assert "its wheel with [schema]" in {c["name"]: c for c in checks}["connection"]["hint"]
 
 
 def test_a_folder_for_forge_up_that_cannot_be(forge: Command, tmp_path: Path) -> None:

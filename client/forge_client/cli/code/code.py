@@ -11,7 +11,7 @@ from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.output import Format, FormatOption
-from forge_client.cli.show.standing import revision_text
+from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
 
@@ -37,7 +37,10 @@ def code(
         if to is None and not (diff or packages):
             narration.say(f"`forge code {job} --to FOLDER` fetches its files")
         if diff:
-            print(uncommitted(backend, found), end="")  # noqa: T201 - the data
+            changes = uncommitted(backend, found)
+            print(changes, end="")  # noqa: T201 - the data
+            if not changes:
+                narration.say(f"job {job} has no patch: {no_patch_text(found.spec)}")
         if packages:
             listed = listed_packages(backend, found)
             print(listed, end="")  # noqa: T201 - the data
