@@ -19,7 +19,7 @@ class HttpNotifications:
 
     Args:
         transport: how to reach it.
-        owner: whose notifications are meant; None is the key's owner.
+        owner: whose notifications are meant by default; None is the key's owner.
     """
 
     def __init__(self, transport: Transport, *, owner: str | None) -> None:
@@ -30,17 +30,19 @@ class HttpNotifications:
         answer = self._transport.get(NOTIFICATIONS, owner=self._owner)
         return self._transport.records(Notification, answer)
 
-    def keep(self, name: str, wanted: Mapping[str, Any]) -> KeptNotification:
+    def keep(
+        self, name: str, wanted: Mapping[str, Any], *, owner: str | None = None
+    ) -> KeptNotification:
         with rejected_job():
-            path = self._owned(NOTIFICATIONS, name)
+            path = self._owned(NOTIFICATIONS, name, owner)
             answer = self._transport.send("PUT", path, dict(wanted), again=True)
         return self._transport.record(KeptNotification, answer)
 
-    def remove(self, name: str) -> None:
-        self._transport.send("DELETE", self._owned(NOTIFICATIONS, name), again=False)
+    def remove(self, name: str, *, owner: str | None = None) -> None:
+        self._transport.send("DELETE", self._owned(NOTIFICATIONS, name, owner), again=False)
 
-    def test(self, name: str) -> Delivery:
-        path = self._owned("/api/v1/queue/test-notification", name)
+    def test(self, name: str, *, owner: str | None = None) -> Delivery:
+        path = self._owned("/api/v1/queue/test-notification", name, owner)
         return self._transport.record(Delivery, self._transport.send("POST", path, again=False))
 
     def deliveries(
@@ -59,8 +61,15 @@ class HttpNotifications:
         answer = self._transport.get(f"{DELIVERIES}/{quote(delivery_id, safe='')}")
         return self._transport.record(Delivery, answer)
 
-    def retry(self, *, name: str | None = None, ids: Sequence[str] | None = None) -> int:
-        body = {"name": name, "ids": None if ids is None else list(ids), "owner": self._owner}
+    def retry(
+        self,
+        *,
+        name: str | None = None,
+        ids: Sequence[str] | None = None,
+        owner: str | None = None,
+    ) -> int:
+        some = None if ids is None else list(ids)
+        body = {"name": name, "ids": some, "owner": owner or self._owner}
         answer = self._transport.send("POST", "/api/v1/queue/retry-deliveries", body, again=True)
         retried: int = self._transport.field(answer, "retried")
         return retried
@@ -73,6 +82,7 @@ class HttpNotifications:
             answer = self._transport.send("PATCH", NOTIFIER, dict(changes), again=True)
         return self._transport.record(Notifier, answer)
 
-    def _owned(self, path: str, name: str) -> str:
-        whose = f"?owner={quote(self._owner, safe='')}" if self._owner else ""
-        return f"{path}/{quote(name, safe='')}{whose}"
+    def _owned(self, path: str, name: str, owner: str | None) -> str:
+        whose = owner or self._owner
+        asked = f"?owner={quote(whose, safe='')}" if whose else ""
+        return f"{path}/{quote(name, safe='')}{asked}"

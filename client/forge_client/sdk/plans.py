@@ -123,49 +123,56 @@ class Plans:
         slack: str | None = None,
         email: str | None = None,
         events: Sequence[str] | None = None,
-        query: str = "",
-        everyone: bool = False,
+        query: str | None = None,
+        everyone: bool | None = None,
         new_secret: bool = False,
+        owner: str | None = None,
     ) -> KeptNotification:
-        """Have messages sent about events; a notification of the same name is changed.
+        """Have messages sent about events, or change the notification of this name.
 
-        The secret by which a webhook is signed is in the answer only when it is new.
+        What is left out of a change stays, and the answer says what changed. The secret by which a
+        webhook is signed is in the answer only when it is new.
 
         Args:
             name: the notification's name.
-            webhook: a URL for signed webhooks; give exactly one of these three.
+            webhook: a URL for signed webhooks; a new notification has one of these three.
             slack: a URL that takes messages in the format of Slack.
             email: an address.
-            events: by default `failed`, `stalled` and `approval`.
-            query: which jobs, as for `jobs`; all by default.
+            events: `failed`, `stalled` and `approval` of a new one.
+            query: which jobs, as for `jobs`; "" chooses all, as without one.
             everyone: whether to include all owners' jobs, for admins.
             new_secret: whether a webhook that was there gets a new secret.
+            owner: whose notification it is, here and below: you, unless an admin names another.
 
         Raises:
             ClientError: the target, an event or the query is invalid.
         """
         targets = {"webhook": webhook, "slack": slack, "email": email}
         given = [(kind, target) for kind, target in targets.items() if target is not None]
-        if len(given) != 1:
+        if len(given) > 1:
             raise ClientError(
-                "a notification has exactly one target",
+                "a notification has one target",
                 hint="give one of webhook, slack and email",
                 code="option_invalid",
             )
-        ((kind, target),) = given
-        wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
-        chosen: dict[str, object] = {} if events is None else {"events": list(events)}
-        if new_secret:
-            chosen["new_secret"] = True
-        return self.backend.notifications.keep(name, {**wanted, **chosen})
+        kind, target = given[0] if given else (None, None)
+        wanted = {
+            "kind": kind,
+            "target": target,
+            "events": None if events is None else list(events),
+            "query": query,
+            "everyone": everyone,
+            "new_secret": new_secret,
+        }
+        return self.backend.notifications.keep(name, wanted, owner=owner)
 
-    def remove_notification(self, name: str) -> None:
+    def remove_notification(self, name: str, *, owner: str | None = None) -> None:
         """Remove a notification, and what it has not sent."""
-        self.backend.notifications.remove(name)
+        self.backend.notifications.remove(name, owner=owner)
 
-    def test_notification(self, name: str) -> Delivery:
+    def test_notification(self, name: str, *, owner: str | None = None) -> Delivery:
         """Have a notification send a message soon; `delivery` tells how it went."""
-        return self.backend.notifications.test(name)
+        return self.backend.notifications.test(name, owner=owner)
 
     def delivery(self, delivery_id: str) -> Delivery:
         """Return a delivery of a notification."""
@@ -192,9 +199,18 @@ class Plans:
         )
         return Rows(found)
 
-    def retry_deliveries(self, ids: Sequence[str] | None = None, *, name: str | None = None) -> int:
-        """Send failed deliveries again: some, those of a notification, or all; return how many."""
-        return self.backend.notifications.retry(name=name, ids=ids)
+    def retry_deliveries(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        owner: str | None = None,
+    ) -> int:
+        """Send failed deliveries again: some, those of a notification, or all; return how many.
+
+        An admin's are those of all owners, unless one is named.
+        """
+        return self.backend.notifications.retry(name=name, ids=ids, owner=owner)
 
     def notifier(self) -> Notifier:
         """Return how notifications leave: the mail server and what is reachable, for admins."""

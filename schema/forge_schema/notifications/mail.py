@@ -2,13 +2,15 @@
 
 import ssl
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from smtplib import SMTP, SMTP_SSL
 from urllib.parse import unquote, urlsplit
 
 from forge_schema.http_client import LOOPBACK, tls_context
-from forge_schema.notifications.trying import DEADLINE_S, FAILURES, NotSent, deadline, why
+from forge_schema.notifications.trying import DEADLINE_S, FAILURES, LETTER_S, deadline, saying_why
 
 PORTS = {"smtp": 587, "smtps": 465}
 
@@ -57,22 +59,25 @@ def mail(
         NotSent: the server cannot be reached in time, or does not accept it.
     """
     letter = _letter(server.sender, to, lines, links, message_id)
-    try:
+    with saying_why():
         connection = _opened(server)
-        try:
-            with deadline(DEADLINE_S, lambda: connection.sock):
-                _sent(connection, server, letter)
-        finally:
-            connection.close()
-    except FAILURES as error:
-        raise NotSent(why(error)) from error
+    with (
+        closing(connection),
+        saying_why(LETTER_S),
+        deadline(LETTER_S, lambda: connection.sock),
+    ):
+        _sent(connection, server, letter)
 
 
 def _opened(server: MailServer) -> SMTP:
-    # Connecting has a limit of its own, and nothing is said before.
-    if server.tls:
-        return SMTP_SSL(server.host, server.port, timeout=DEADLINE_S, context=tls_context())
-    return SMTP(server.host, server.port, timeout=DEADLINE_S)
+    opened = (
+        SMTP_SSL(server.host, server.port, timeout=DEADLINE_S, context=tls_context())
+        if server.tls
+        else SMTP(server.host, server.port, timeout=DEADLINE_S)
+    )
+    assert opened.sock is not None  # noqa: S101 - it is connected
+    opened.sock.settimeout(LETTER_S)
+    return opened
 
 
 def _sent(connection: SMTP, server: MailServer, letter: EmailMessage) -> None:
@@ -84,7 +89,9 @@ def _sent(connection: SMTP, server: MailServer, letter: EmailMessage) -> None:
             raise ValueError("the mail server offers no TLS, so the password is not sent to it")
         connection.login(server.user, server.password)
     connection.send_message(letter)
-    connection.quit()
+    # It has been accepted, whatever becomes of a farewell.
+    with suppress(*FAILURES):
+        connection.quit()
 
 
 def _letter(
@@ -95,6 +102,7 @@ def _letter(
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     letter["Subject"] = lines[0] + more
     letter["Message-ID"] = f"<{message_id}@{sender.rpartition('@')[2]}>"
+    letter["Date"] = datetime.now(UTC)
     # So that nobody's absence is answered.
     letter["Auto-Submitted"] = "auto-generated"
     letter.set_content("\n".join([*lines, "", *links]))

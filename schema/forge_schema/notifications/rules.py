@@ -11,6 +11,7 @@ from forge_schema.http_client import is_http
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.notifications import (
+    TROUBLE,
     Delivery,
     DeliveryState,
     KeptNotification,
@@ -26,6 +27,10 @@ from forge_schema.notifications.webhook import new_secret
 
 # They say where a job is at the moment; which events are told of, the notification says.
 OF_THE_MOMENT = ("state", "waits", "worker", "since")
+# What a person chooses; a change tells which of them it changed.
+FIELDS = ("kind", "target", "events", "query", "everyone")
+TARGETS = "for a new one, give one of --webhook, --slack and --email"
+LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
 PAGE = 1000
 
 
@@ -64,30 +69,52 @@ class Notifications:
     def keep(
         self, name: str, wanted: NotificationRequest, *, server: str | None
     ) -> KeptNotification:
-        """Store a notification under a name, replacing any before, whose secret stays.
+        """Store a notification under a name; of one that is there, what is left out stays.
 
         Raises:
             NotificationInvalid: its target or its query cannot be used.
+            NotificationUnknown: there is none with this name, and no target is given.
             FilterInvalid: its query is malformed.
         """
-        _check_target(wanted)
-        _check_query(wanted.query)
-        secret = new_secret() if wanted.kind is NotificationKind.WEBHOOK else None
-        (kept,) = self._database.rows(
+        former, secret = self._rows(name), new_secret()
+        _check(self.planned(name, wanted))
+        kept = self._database.one(
             "put_notification",
             again=True,
             **wanted.model_dump(mode="json"),
+            usual=[event.value for event in TROUBLE],
             owner=self._owner,
             name=name,
             secret=secret,
             server=server,
             actor=self._actor,
         )
+        if kept is None:
+            raise self._unknown(name, hint=TARGETS)
+        now = self._row(name)
         return KeptNotification(
-            notification=self.get(name),
-            changed=kept["changed"],
+            notification=_shown(now),
+            changed=[field for field in FIELDS if former[0][field] != now[field]]
+            if former
+            else None,
             secret=secret if kept["has_given_secret"] else None,
         )
+
+    def planned(self, name: str, wanted: NotificationRequest) -> NotificationRequest:
+        """Return what a notification will be, with what stays of the one that is there.
+
+        Raises:
+            NotificationInvalid: of its kind and its target only one is given.
+            NotificationUnknown: there is none with this name, and no target is given.
+        """
+        if (wanted.kind is None) != (wanted.target is None):
+            raise NotificationInvalid("a target and its kind are given together")
+        former = next(iter(self._rows(name)), {})
+        stays = {field: former.get(field) for field in FIELDS if getattr(wanted, field) is None}
+        whole = NotificationRequest.model_validate({**wanted.model_dump(), **stays})
+        if whole.target is None:
+            raise self._unknown(name, hint=TARGETS)
+        return whole
 
     def get(self, name: str) -> Notification:
         """Return a notification.
@@ -192,11 +219,8 @@ class Notifications:
     def _rows(self, name: str | None) -> list[Row]:
         return self._database.rows("notifications", again=True, owner=self._owner, name=name)
 
-    def _unknown(self, name: str) -> NotificationUnknown:
-        return NotificationUnknown(
-            f"{self._owner} has no notification {name!r}",
-            hint="`forge notification list` lists them",
-        )
+    def _unknown(self, name: str, *, hint: str = LISTED) -> NotificationUnknown:
+        return NotificationUnknown(f"{self._owner} has no notification {name!r}", hint=hint)
 
 
 def notifier(database: Database) -> Notifier:
@@ -224,17 +248,21 @@ def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) ->
     database.rows("set_notifier", again=True, **changes.model_dump(), given=given, actor=actor)
 
 
-def _check_target(wanted: NotificationRequest) -> None:
+def _check(wanted: NotificationRequest) -> None:
+    _check_target(wanted, wanted.target or "")
+    _check_query(wanted.query or "")
+
+
+def _check_target(wanted: NotificationRequest, target: str) -> None:
     if wanted.new_secret and wanted.kind is not NotificationKind.WEBHOOK:
         raise NotificationInvalid(
             "only webhooks are signed with a secret", hint="leave out the wish for a new one"
         )
     if wanted.kind is NotificationKind.EMAIL:
-        _check_address(wanted.target)
+        _check_address(target)
         return
-    url = wanted.target
     # Nothing that could break a line of the request.
-    if not is_http(url) or "@" in urlsplit(url).netloc or not _is_plain(url):
+    if not is_http(target) or "@" in urlsplit(target).netloc or not _is_plain(target):
         raise NotificationInvalid(
             "the target of a webhook is a URL without a user",
             hint="write it as https://hooks.example/path",

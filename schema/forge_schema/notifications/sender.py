@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from threading import Event, Lock
 from time import monotonic
+from uuid import UUID, uuid4, uuid5
 
 import structlog
 
@@ -22,6 +23,8 @@ THREADS = 8
 TOGETHER = 20
 # Much longer than a try may take.
 CLAIM_LASTS = timedelta(minutes=2)
+# Several rounds of a sweeper; another sender leads once the one that did is silent for so long.
+LEAD_LASTS = timedelta(seconds=10)
 # Seconds to wait after each failed try; then the delivery has failed, after about 18 hours.
 PAUSES_S = [10, 60, 300, 1800, 7200, 18_000, 36_000]
 # Seconds for which a receiver is left alone after a failure; they double up to a minute.
@@ -38,7 +41,7 @@ class Sender:
     """Sends deliveries; at least once, the same one with the same id.
 
     A notification sends one message at a time, so a slow receiver holds up only its own messages
-    and one of the threads.
+    and one of the threads. Of several senders one leads, and the others send nothing.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Sender:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._database = database
+        self._id = uuid4()
         self._clock = clock
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="notify")
         self._lock = Lock()
@@ -57,7 +61,9 @@ class Sender:
 
     def begin(self) -> int:
         """Begin to send what is due; return of how many notifications. It does not wait."""
-        rows = self._database.rows("due_notifications", again=True, count=MOST)
+        rows = self._database.rows(
+            "due_notifications", again=True, sender=self._id, lasts=LEAD_LASTS, count=MOST
+        )
         begun = 0
         with self._lock:
             self._sending = {n: one for n, one in self._sending.items() if not one.done()}
@@ -137,13 +143,19 @@ def _deliver(rows: list[Row]) -> None:
         case NotificationKind.EMAIL:
             said = [*map(line, messages)]
             links = [url for message in messages if (url := url_of(message))]
-            mail(_mail_server(first), first["target"], said, links, str(first["id"]))
+            mail(_mail_server(first), first["target"], said, links, str(_id_of(rows)))
         case NotificationKind.SLACK:
             post(first["target"], encoded(slack_body(messages)), {}, private=first["private"])
         case _:
             body = encoded(first["message"])
             headers = signed(first["secret"], str(first["id"]), first["now"], body)
             post(first["target"], body, headers, private=first["private"])
+
+
+def _id_of(rows: list[Row]) -> UUID:
+    """Return the id of a message about several events: that of others is another one."""
+    first, *others = (row["id"] for row in rows)
+    return uuid5(first, ",".join(map(str, others))) if others else first
 
 
 def _mail_server(row: Row) -> MailServer:

@@ -11,8 +11,10 @@ from threading import Timer
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 
-# For the whole of a try, however slowly the receiver speaks.
+# For connecting, and for the whole of a try afterwards, however slowly the receiver speaks.
 DEADLINE_S = 10.0
+# A mail server looks into a letter before it answers. RFC 5321 allows more; a claim outlasts it.
+LETTER_S = 60.0
 LONGEST_WHY = 300
 FAILURES = (OSError, HTTPException, SMTPException, ValueError)
 
@@ -56,10 +58,23 @@ def deadline(seconds: float, sock: Callable[[], socket.socket | None]) -> Iterat
         timer.cancel()
 
 
-def why(error: Exception) -> str:
+@contextmanager
+def saying_why(seconds: float = DEADLINE_S) -> Iterator[None]:
+    """Say of a try that may take some time why it failed.
+
+    Raises:
+        NotSent: it failed.
+    """
+    try:
+        yield
+    except FAILURES as error:
+        raise NotSent(_why(error, seconds)) from error
+
+
+def _why(error: Exception, seconds: float) -> str:
     """Return why a try failed, for the owner of a notification: no address that is not theirs."""
     if isinstance(error, TimeoutError):
-        return f"the receiver did not answer within {duration_text(DEADLINE_S)}"
+        return f"the receiver did not answer within {duration_text(seconds)}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the receiver's certificate is not trusted: {error.verify_message}"
     if isinstance(error, SMTPRecipientsRefused):

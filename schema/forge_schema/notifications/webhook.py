@@ -6,14 +6,15 @@ import json
 import secrets
 import ssl
 from collections.abc import Mapping
+from contextlib import closing
 from functools import cache
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
 from importlib.metadata import version
 from urllib.parse import SplitResult, urlsplit
 
 from forge_schema.http_client import tls_context
 from forge_schema.notifications.addresses import connect
-from forge_schema.notifications.trying import DEADLINE_S, NotSent, deadline, why
+from forge_schema.notifications.trying import DEADLINE_S, NotSent, deadline, saying_why
 
 PREFIX = "whsec_"
 AGENT = f"forge/{version('forge-queue')}"
@@ -47,16 +48,15 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) ->
     sent = {"Content-Type": "application/json", "User-Agent": AGENT, **headers}
     parts = urlsplit(url)
     connection = _connection(parts, private=private)
-    try:
-        with deadline(DEADLINE_S, lambda: connection.sock):
-            connection.request("POST", _target(parts), body, sent)
-            answer = connection.getresponse()
-            # It may own the socket now.
-            answer.close()
-    except (OSError, HTTPException, ValueError) as error:
-        raise NotSent(why(error)) from error
-    finally:
-        connection.close()
+    with (
+        closing(connection),
+        saying_why(),
+        deadline(DEADLINE_S, lambda: connection.sock),
+    ):
+        connection.request("POST", _target(parts), body, sent)
+        answer = connection.getresponse()
+        # It may own the socket now.
+        answer.close()
     if answer.status not in OK:
         pause = answer.headers.get("Retry-After", "")
         least_s = min(int(pause), LONGEST_PAUSE_S) if pause.isascii() and pause.isdecimal() else 0

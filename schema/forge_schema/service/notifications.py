@@ -50,7 +50,7 @@ class Notifying(Verbs):
         server: str | None = None,
         owner: str | None = None,
     ) -> KeptNotification:
-        """Store a notification under a name, replacing any before, whose secret stays.
+        """Store a notification under a name; of one that is there, what is left out stays.
 
         Args:
             name: its name.
@@ -60,16 +60,18 @@ class Notifying(Verbs):
 
         Raises:
             NotificationInvalid: its target or its query cannot be used.
+            NotificationUnknown: there is none with this name, and no target is given.
             FilterInvalid: its query is malformed.
             Forbidden: only an admin's notification tells of everyone's jobs, or of workers.
         """
         self.caller.require(Role.SUBMITTER)
         checked(Naming, {"name": name}, ())
         request = checked(NotificationRequest, wanted, ())
-        if request.everyone or Occasion.WORKER_OFFLINE in request.events:
+        own = self._of(owner)
+        whole = own.planned(name, request)
+        if whole.everyone or Occasion.WORKER_OFFLINE in (whole.events or ()):
             self.caller.require(Role.ADMIN)
-            request = request.model_copy(update={"everyone": True})
-        return self._of(owner).keep(name, request, server=server)
+        return own.keep(name, request, server=server)
 
     def remove(self, name: str, *, owner: str | None = None) -> None:
         """Remove a notification, and what it has not sent."""

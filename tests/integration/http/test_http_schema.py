@@ -32,12 +32,8 @@ PARTS = 12
 # A schema cannot say which there are.
 KNOWN = (("reports", "by", "owner"), ("reports", "since", "7d"), ("queue/runs", "sort", "job_id"))
 CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
-NOTIFICATION: dict[str, Any] = {
-    "target": "https://hooks.example/",
-    "kind": "slack",
-    "query": "",
-    "ids": [],
-}
+HOOK: dict[str, Any] = {"target": "https://hooks.example/", "kind": "slack"}
+NOTIFICATION: dict[str, Any] = {**HOOK, "query": "", "ids": []}
 NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
 NOTIFICATION |= {"new_secret": False}  # only a webhook has one
 
@@ -101,6 +97,8 @@ class Target:
             return
         body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
         correct(body)
+        if case.operation.path == "/api/v1/queue/notifications/{name}" and HOOK.keys() & body:
+            body |= HOOK  # both or neither
         for path, name, known in KNOWN:
             if path in case.operation.path and name in case.query:
                 case.query[name] = known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -32,10 +32,10 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
     with receiver() as hook:
         kept = client.add_notification("a/b c", webhook=hook.url, query="name:x", events=["failed"])
         assert (kept.secret or "").startswith("whsec_")
-        same: dict[str, Any] = {"webhook": hook.url, "query": "name:x", "events": ["failed"]}
-        assert client.add_notification("a/b c", **same, new_secret=True).secret != kept.secret
-        changed = client.add_notification("a/b c", **same)
-        assert (changed.changed, changed.secret) == (True, None)
+        assert client.add_notification("a/b c", new_secret=True).secret != kept.secret
+        changed = client.add_notification("a/b c", events=["failed", "stalled"])
+        assert (changed.changed, changed.secret) == (["events"], None)
+        assert (changed.notification.query, kept.changed) == ("name:x", None)
         assert client.set_notifier({"private": True}).private
         assert client.notifier().private
         sender = Sender(rig.database, threads=1)
@@ -70,10 +70,22 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
     assert client.notifications() == []
 
 
+def test_an_admin_names_the_owner_of_a_notification(client: Client) -> None:
+    client.add_notification("cin", email="cin@example.com", owner="cin")
+    assert [one.owner for one in client.notifications()] == ["cin"]
+    with pytest.raises(ClientError, match="no notification 'cin'") as refused:
+        client.test_notification("cin")
+    assert "--owner" in str(refused.value.hint)
+    assert client.test_notification("cin", owner="cin").owner == "cin"
+    assert client.retry_deliveries(name="cin", owner="bob") == 0
+    client.remove_notification("cin", owner="cin")
+    assert client.notifications() == []
+
+
 def test_what_is_wrong_is_said(client: Client) -> None:
     for code, exit_code, act in (
         ("notification_invalid", 2, lambda: client.add_notification("n", webhook="ftp://x")),
-        ("option_invalid", 2, lambda: client.add_notification("n")),
+        ("notification_not_found", 3, lambda: client.add_notification("n")),
         ("option_invalid", 2, lambda: client.add_notification("n", slack="x", email="a@b")),
         ("filter_invalid", 2, lambda: client.add_notification("n", email="a@b", query="nam:x")),
         ("spec_invalid", 2, lambda: client.add_notification("n", email="a@b", events=["odd"])),

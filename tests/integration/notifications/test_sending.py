@@ -7,14 +7,17 @@ import hmac
 import socket
 from contextlib import contextmanager
 from datetime import timedelta
+from email import message_from_string
+from email.utils import parsedate_to_datetime
 from threading import Event
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.states import Reason, Role
+from forge_schema.notifications import mail, webhook
 from forge_schema.notifications import sender as sending
-from forge_schema.notifications import webhook
 from forge_schema.notifications.rules import DeliveryUnknown
 from forge_schema.notifications.sender import FIRST_BREAK_S, PAUSES_S, Sender
 from forge_schema.service.caller import Caller
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
     from support.notifications.receivers import Receiver
     from support.queue.rig import Rig
+
+LEAD_S = sending.LEAD_LASTS.total_seconds()
+LEADING: dict[str, Any] = {"sender": UUID(int=7), "lasts": sending.LEAD_LASTS, "count": 1}
 
 
 @pytest.fixture
@@ -250,7 +256,7 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_id(
     assert hook.calls[0].body == hook.calls[1].body
 
 
-def test_two_senders_send_nothing_twice(
+def test_of_two_senders_one_sends_until_it_is_gone_and_nothing_is_sent_twice(
     rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
 ) -> None:
     keep(ann, hook)
@@ -258,12 +264,21 @@ def test_two_senders_send_nothing_twice(
         failed_job(rig)
     rig.tick.run()
     other = Sender(rig.database, threads=2)
-    sender.begin()
-    other.begin()
+    hook.awake.clear()
+    assert (sender.begin(), other.begin()) == (1, 0)
+    rig.clock.advance(LEAD_S - 1)
+    assert (sender.begin(), other.begin()) == (0, 0)
+    # It stays silent, but is not dead: both send for a moment.
+    rig.clock.advance(LEAD_S + 1)
+    assert (other.begin(), sender.begin()) == (1, 0)
+    hook.awake.set()
     sender.wait()
     other.wait()
     other.end()
     assert len(hook.calls) == len({*hook.ids}) == 20
+    rig.clock.advance(-3600)
+    assert rig.database.rows("due_notifications", **LEADING) == []
+    assert rig.row("SELECT led_by FROM notifier") == {"led_by": LEADING["sender"]}
 
 
 def test_a_claim_passes_by_what_another_one_holds_or_a_pause(
@@ -325,6 +340,51 @@ def test_mail_goes_through_the_server_that_an_admin_has_named(
     assert "Subject: Forge: job 1 'train' of ann failed (exit code 3): boom" in letter
     assert f"Message-ID: <{told.id}@example.com>" in letter
     assert "From: forge@example.com" in letter
+    headers = message_from_string(letter)
+    assert parsedate_to_datetime(headers["Date"]).tzinfo is not None
+    assert (headers["MIME-Version"], headers["Auto-Submitted"]) == ("1.0", "auto-generated")
+
+
+def test_a_mail_server_may_look_into_a_letter_for_longer_than_others_answer(
+    rig: Rig, ann: Notifying, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It connects, shakes hands and is greeted before.
+    assert sending.CLAIM_LASTS.total_seconds() > 3 * mail.DEADLINE_S + mail.LETTER_S
+    assert mail.LETTER_S > mail.DEADLINE_S
+    monkeypatch.setattr(mail, "LETTER_S", 0.5)
+    ann.keep("ops", {"kind": "email", "target": "team@example.com"})
+    with mail_server() as box:
+        ann.set_notifier({"smtp_url": box.url, "sender": "forge@example.com"})
+        failed_job(rig)
+        rig.tick.run()
+        box.awake.clear()
+        send(sender)
+        box.awake.set()
+    assert ann.deliveries()[0].error == "the receiver did not answer within 0.5 s"
+
+
+def test_a_letter_is_repeated_as_it_was_and_another_one_has_another_id(
+    rig: Rig, ann: Notifying, sender: Sender
+) -> None:
+    ann.keep("ops", {"kind": "email", "target": "team@example.com"})
+    with mail_server() as box:
+        ann.set_notifier({"smtp_url": box.url, "sender": "forge@example.com"})
+        for _ in range(2):
+            failed_job(rig)
+        rig.tick.run()
+        # The server has the letter, and does not say so.
+        box.verdicts.append(b"451 later\r\n")
+        send(sender)
+        failed_job(rig)
+        rig.tick.run()
+        rig.clock.advance(PAUSES_S[0])
+        send(sender)
+    assert states(ann) == ["sent"] * 3
+    first, other, again = (message_from_string(letter) for letter in box.letters)
+    assert (again["Message-ID"], again.get_payload()) == (first["Message-ID"], first.get_payload())
+    assert "(and 1 more)" in again["Subject"]
+    assert "more" not in other["Subject"]
+    assert other["Message-ID"] != first["Message-ID"]
 
 
 def test_a_test_is_sent_at_once_even_to_one_that_pauses(

@@ -286,7 +286,7 @@ SMALL = frozenset({
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
     "enrolled_worker", "health", "lock_run", "members_among", "own_job", "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
-    "call_in", "deliveries", "due_notifications",
+    "call_in", "deliveries",
     "newest_checkpoints",
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",
     "next_worker_id", "new_deliveries", "noticed",

@@ -77,19 +77,26 @@ def receiver() -> Iterator[Receiver]:
 
 @dataclass
 class Mailbox:
-    """The letters that arrived at a mail server, and what it answers to the next ones."""
+    """The letters that arrived at a mail server, and what it answers to the next ones.
+
+    `refusals` are its answers to recipients, `verdicts` those to letters.
+    """
 
     url: str = ""
     letters: list[str] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
     logins: list[str] = field(default_factory=list)
     refusals: list[bytes] = field(default_factory=list)
+    verdicts: list[bytes] = field(default_factory=list)
+    # While it is not set, no letter is answered.
+    awake: Event = field(default_factory=Event)
 
 
 @contextmanager
 def mail_server() -> Iterator[Mailbox]:
     """Yield a mail server on this machine that speaks what SMTP needs."""
     box = Mailbox()
+    box.awake.set()
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -110,7 +117,8 @@ def mail_server() -> Iterator[Mailbox]:
                 case b"DATA":
                     self.wfile.write(b"354 go\r\n")
                     box.letters.append(b"".join(iter(self.rfile.readline, b".\r\n")).decode())
-                    return b"250 kept\r\n"
+                    box.awake.wait()
+                    return box.verdicts.pop(0) if box.verdicts else b"250 kept\r\n"
                 case b"QUIT":
                     return b"221 bye\r\n"
             return b"250 ok\r\n"
@@ -119,6 +127,7 @@ def mail_server() -> Iterator[Mailbox]:
         box.url = f"smtp://ann:pa%3Ass@127.0.0.1:{server.server_address[1]}"
         with _serving(server):
             yield box
+        box.awake.set()
 
 
 @contextmanager

@@ -8,7 +8,9 @@ import typer
 from forge_schema.model.notifications import (
     Delivery,
     DeliveryState,
+    KeptNotification,
     Notification,
+    NotificationKind,
     Notifier,
     Occasion,
 )
@@ -30,6 +32,9 @@ Name = Annotated[str, typer.Argument(help="The notification's name.", autocomple
 OfName = Annotated[
     str | None,
     typer.Option("--name", help="Only of this notification.", autocompletion=notifications),
+]
+Owner = Annotated[
+    str | None, typer.Option(help="Whose notification: yours, unless an admin names another.")
 ]
 LOOK_S = 0.5
 
@@ -85,33 +90,41 @@ def add(
         list[Occasion] | None,
         typer.Option(help="Event to report; may be repeated. [failed, stalled, approval]"),
     ] = None,
-    query: Annotated[str, typer.Option("--query", "-q", help="Which jobs, as in `forge ps`.")] = "",
+    query: Annotated[
+        str | None,
+        typer.Option("--query", "-q", help="Which jobs, as in `forge ps`; '' for all."),
+    ] = None,
     everyone: Annotated[
-        bool, typer.Option("--everyone", help="Include all owners' jobs; for admins.")
-    ] = False,
+        bool | None,
+        typer.Option("--everyone/--no-everyone", help="Include all owners' jobs; for admins."),
+    ] = None,
     new_secret: Annotated[
         bool, typer.Option("--new-secret", help="Make a new secret for a webhook that has one.")
     ] = False,
+    owner: Owner = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Have messages sent about events. A notification of the same name is changed.
+    """Have messages sent about events, or change the notification of this name.
 
-    The secret that signs webhooks is shown once; a change keeps it.
+    What is left out of a change stays. The secret that signs webhooks is shown once.
     """
     targets = {"webhook": webhook, "slack": slack, "email": email}
-    given = {kind: target for kind, target in targets.items() if target is not None}
-    if len(given) != 1:
-        raise typer.BadParameter("give exactly one of --webhook, --slack and --email")
-    ((kind, target),) = given.items()
-    wanted = {"kind": kind, "target": target, "query": query, "everyone": everyone}
-    chosen: dict[str, object] = {"events": [event.value for event in on]} if on else {}
-    if new_secret:
-        chosen["new_secret"] = True
+    given = [(kind, target) for kind, target in targets.items() if target is not None]
+    if len(given) > 1:
+        raise typer.BadParameter("give only one of --webhook, --slack and --email")
+    kind, target = given[0] if given else (None, None)
+    wanted = {
+        "kind": kind,
+        "target": target,
+        "events": [event.value for event in on] if on else None,
+        "query": query,
+        "everyone": everyone,
+        "new_secret": new_secret,
+    }
     with backend_of(context) as backend:
-        kept = backend.notifications.keep(name, {**wanted, **chosen})
-    done = "changed" if kept.changed else "kept"
-    narration.say(f"notification {name} {done}; `forge notification test {name}` tries it")
-    if kept.changed and kind == "webhook" and not kept.secret:
+        kept = backend.notifications.keep(name, wanted, owner=owner)
+    narration.say(f"notification {name} {_done(kept)}; `forge notification test {name}` tries it")
+    if kept.changed and kept.notification.kind == NotificationKind.WEBHOOK and not kept.secret:
         narration.say("its secret is still the same; --new-secret makes another", "dim")
     if kept.secret:
         narration.say("save the secret now: it cannot be shown again", "dim")
@@ -126,10 +139,10 @@ def list_notifications(context: typer.Context, form: FormatOption = Format.TABLE
 
 
 @app.command()
-def remove(context: typer.Context, name: Name) -> None:
+def remove(context: typer.Context, name: Name, owner: Owner = None) -> None:
     """Remove a notification, and what it has not sent."""
     with backend_of(context) as backend:
-        backend.notifications.remove(name)
+        backend.notifications.remove(name, owner=owner)
     narration.say(f"notification {name} removed")
 
 
@@ -138,11 +151,12 @@ def send_a_test(
     context: typer.Context,
     name: Name,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it is sent.")] = 30.0,
+    owner: Owner = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Send a message now, and say how it went."""
     with backend_of(context) as backend:
-        sent = _tried(backend, backend.notifications.test(name), wait)
+        sent = _tried(backend, backend.notifications.test(name, owner=owner), wait)
         if sent.state != DeliveryState.SENT:
             raise ClientError(
                 f"the message has not been sent: {sent.error or _why_untold(backend, sent)}",
@@ -177,12 +191,15 @@ def retry(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of deliveries.")] = None,
     name: OfName = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Only of this owner's notifications; for admins.")
+    ] = None,
 ) -> None:
     """Send failed deliveries again: some, or all of a notification."""
     if not ids and name is None:
         raise typer.BadParameter("name the deliveries, or a notification with --name")
     with backend_of(context) as backend:
-        retried = backend.notifications.retry(name=name, ids=ids or None)
+        retried = backend.notifications.retry(name=name, ids=ids or None, owner=owner)
     failed = counted(retried, "failed delivery", "failed deliveries")
     narration.say(f"{failed} will be sent again")
 
@@ -219,6 +236,12 @@ def _print(now: Notifier) -> None:
         ("sender", now.sender),
         ("webhooks reach", "private addresses too" if now.private else "public addresses"),
     ])  # fmt: skip
+
+
+def _done(kept: KeptNotification) -> str:
+    if kept.changed is None:
+        return "kept"
+    return f"changed ({', '.join(kept.changed)})" if kept.changed else "is as it was"
 
 
 def _tried(backend: Backend, sent: Delivery, wait_s: float) -> Delivery:

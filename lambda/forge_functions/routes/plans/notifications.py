@@ -73,7 +73,10 @@ def keep_notification(
     server: OwnUrl,
     owner: Owner = None,
 ) -> KeptNotification:
-    """Store a notification under a name, replacing any before. A new secret is shown once."""
+    """Store a notification; of one that is there, what is left out stays.
+
+    A new secret is shown once.
+    """
     given = new.model_dump(exclude_unset=True)
     return service.notifications.keep(name, given, server=server, owner=owner)
 

@@ -43,7 +43,8 @@ class Delivery(SQLModel, table=True):
     """One message of a notification: `new` until it is known whether its query chooses the job.
 
     `facts` is what was known of the event, `message` what is sent, the same at each try. A claimed
-    one is due again at `next_at`, in case its sender dies. A new test's is `-infinity`.
+    one is due again at `next_at`, in case its sender dies. A new test's is `-infinity`. Those of
+    one `batch` were tried together, in one message.
     """
 
     __table_args__ = (
@@ -85,6 +86,7 @@ class Delivery(SQLModel, table=True):
     facts: dict[str, Any] = c.document(default="'{}'")
     message: dict[str, Any] | None = c.document(null=True)
     tries: int = c.small(default="0")
+    batch: UUID | None = c.uuid(null=True)
     next_at: datetime = c.moment()
     settled_at: datetime | None = c.moment(null=True)
     error: str | None = c.string(null=True)
@@ -94,7 +96,7 @@ class Notifier(SQLModel, table=True):
     """How notifications leave. One row, made by the migration.
 
     Without `private`, no webhook reaches an address that is not public. Events until `noticed_at`
-    have been noticed.
+    have been noticed. Of several senders `led_by` sends, and another one after `lead_until`.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_notifier"),)
@@ -104,3 +106,5 @@ class Notifier(SQLModel, table=True):
     sender: str | None = c.string(null=True)
     private: bool = c.flag()
     noticed_at: datetime | None = c.moment(null=True)
+    led_by: UUID | None = c.uuid(null=True)
+    lead_until: datetime | None = c.moment(null=True)

@@ -44,18 +44,20 @@ TROUBLE = (Occasion.FAILED, Occasion.STALLED, Occasion.APPROVAL)
 
 
 class NotificationRequest(KnownFields):
-    """What a person writes about a notification.
+    """What a person writes about a notification; of one that is there, what is null stays.
 
-    `target` is the URL of a webhook, or the address of an e-mail. `query` chooses jobs as
-    `forge ps` does; without one, all jobs are told of. `everyone` includes those of all owners.
-    A notification that is there already keeps the secret of its webhooks without `new_secret`.
+    `target` is the URL of a webhook, or the address of an e-mail; a new notification has one, and
+    `kind` is given with it. `query` chooses jobs as `forge ps` does; an empty one chooses all.
+    `everyone` includes those of all owners. The secret of its webhooks stays without `new_secret`.
     """
 
-    kind: NotificationKind
-    target: Annotated[Text, Field(min_length=1, max_length=2000, repr=False)]
-    events: list[Occasion] = Field(default_factory=lambda: list(TROUBLE), min_length=1)
-    query: Annotated[Text, Field(max_length=1000)] = ""
-    everyone: Flag = False
+    kind: NotificationKind | None = None
+    target: Annotated[
+        Annotated[Text, Field(min_length=1, max_length=2000)] | None, Field(repr=False)
+    ] = None
+    events: Annotated[list[Occasion], Field(min_length=1)] | None = None
+    query: Annotated[Text, Field(max_length=1000)] | None = None
+    everyone: Flag | None = None
     new_secret: Flag = False
 
 
@@ -81,13 +83,14 @@ class Notification(Record):
 
 
 class KeptNotification(Record):
-    """A notification that was just stored; `changed` if there was one of its name.
+    """A notification that was just stored.
 
+    `changed` names the fields that are different now, and is null if there was none of its name.
     `secret` is what its webhooks are signed with, if that is new: it is shown once.
     """
 
     notification: Notification
-    changed: bool = False
+    changed: list[str] | None = None
     secret: str | None = None
 
 

@@ -44,7 +44,10 @@ made AS (
     LEFT JOIN job ON job.id = found.subject AND found.event <> 'worker_offline'
     JOIN notification
         ON found.event = ANY(notification.events) AND found.at >= notification.created_at
-        AND (notification.everyone OR notification.owner = job.owner)
+        AND (
+            notification.everyone OR notification.owner = job.owner
+            OR found.event = 'worker_offline'
+        )
     ON CONFLICT ON CONSTRAINT delivery_once_per_event DO NOTHING
     RETURNING id
 ),
