@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -229,6 +230,23 @@ def test_an_idempotency_key_of_another_job(connected: Command, project: Path) ->
     first = connected(*submit, "ls")
     assert connected(*submit, "ls").stdout == first.stdout
     told(connected(*submit, "pwd"), 4, "'k' belongs to another job")
+
+
+def test_what_a_patch_leaves_out_and_why_there_is_none(connected: Command, project: Path) -> None:
+    assert connected("submit", project, "--", "ls").returncode == 0
+    refused(connected("code", "1", "--diff"), 0, "job 1 has no patch: its folder was in no git")
+    (project / "large").write_bytes(b"")
+    who = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", project, *words], check=True)
+    (project / "large").write_bytes(os.urandom(5 << 20))
+    (project / "train.py").write_text("two\n", encoding="utf-8")
+    made = connected("submit", project, "--", "ls")
+    said = "leaves out large, whose change is too large"
+    assert said in made.stderr
+    patch = connected("code", "2", "--diff").stdout
+    assert patch.startswith("# left out: large, whose change is too large\ndiff --git ")
+    assert "+two" in patch
 
 
 def test_a_part_that_is_not_installed(forge: Command, project: Path, tmp_path: Path) -> None:
