@@ -29,14 +29,31 @@ ABSENT = object()
 
 @dataclass(frozen=True)
 class Spent:
-    """What jobs have spent: GPU time, the time that they were held, and the cost of that."""
+    """What jobs have spent: GPU time, the time that they were held, and the cost of that.
+
+    The cost is None if none is known. It leaves out `unpriced_s` of the time: that of attempts that
+    run, were lost, or had a worker without a price.
+    """
 
     gpu_s: float = 0.0
     held_s: float = 0.0
-    cost: float = 0.0
+    cost: float | None = None
+    unpriced_s: float = 0.0
 
     def __add__(self, other: "Spent") -> "Spent":
-        return Spent(self.gpu_s + other.gpu_s, self.held_s + other.held_s, self.cost + other.cost)
+        known = [one.cost for one in (self, other) if one.cost is not None]
+        return Spent(
+            self.gpu_s + other.gpu_s,
+            self.held_s + other.held_s,
+            sum(known) if known else None,
+            self.unpriced_s + other.unpriced_s,
+        )
+
+    @property
+    def estimate(self) -> float:
+        """The cost of all the time, at the mean price of that whose cost is known."""
+        priced_s = self.held_s - self.unpriced_s
+        return (self.cost or 0.0) * (self.held_s / priced_s if priced_s > 0 else 1.0)
 
 
 class Driver:
@@ -51,6 +68,10 @@ class Driver:
         self._read: dict[int, tuple[int, int]] = {}
         self._asked: set[int] = set()
         self._spent_out = False
+        # The jobs that this process submitted, and one of them that ended at no known cost. Those
+        # of an earlier process may be from before the workers had a price.
+        self._own: set[int] = set()
+        self._unpriced: int | None = None
 
     def run(self) -> None:
         """Go on until all trials have ended.
@@ -104,6 +125,7 @@ class Driver:
         point = self._search.point(trial)
         (job_id,) = self._backend.submit([self._plan.job(trial.number, point)])
         trial.set_user_attr(JOB, job_id)
+        self._own.add(job_id)
         said = ", ".join(
             f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in point.items()
@@ -154,6 +176,8 @@ class Driver:
 
     def _end(self, trial: Trial, stored: FrozenTrial, status: JobStatus) -> None:
         spent = self._spent(status.job_id)
+        if spent.held_s and spent.cost is None and status.job_id in self._own:
+            self._unpriced = status.job_id
         trial.set_user_attr(SPENT, vars(spent))
         if status.state == State.SUCCEEDED:
             value, fault = self._value(status.job_id)
@@ -187,12 +211,13 @@ class Driver:
         if self._plan.gpu_hours is None and self._plan.cost is None:
             return
         ended = sum((Spent(**trial.user_attrs.get(SPENT, {})) for trial in trials), Spent())
+        self._require_price(ended)
         jobs = [trial.user_attrs[JOB] for trial in running]
         spent = self._with_running(ended, jobs)
         hours, most = spent.gpu_s / HOUR_S, self._plan.gpu_hours
         if most is not None and hours >= most:
             said = f"the budget of {most:g} GPU-hours is used up"
-        elif self._plan.cost is not None and spent.cost >= self._plan.cost:
+        elif self._plan.cost is not None and spent.estimate >= self._plan.cost:
             said = f"the budget of {self._plan.cost:g} is used up"
         else:
             return
@@ -200,28 +225,39 @@ class Driver:
         for trial, job_id in zip(running, jobs, strict=True):
             self._stop(self._search.trial(trial), job_id, said)
 
-    def _with_running(self, ended: Spent, jobs: list[int]) -> Spent:
-        """Add what unfinished jobs have spent so far; of a running attempt, the cost is estimated.
+    def _require_price(self, ended: Spent) -> None:
+        """Refuse a budget that nothing can use up.
 
-        Its hour costs what an hour of the attempts that have ended did.
+        Raises:
+            ClientError: jobs of this process have ended, and the cost of none is known.
         """
-        spent, now_s, now_gpu_s = ended, 0.0, 0.0
+        if self._plan.cost is None or ended.cost is not None or not self._unpriced:
+            return
+        raise ClientError(
+            f"job {self._unpriced} ran on a worker without a price, so its cost is unknown, and"
+            " --budget-cost would never end the search",
+            hint="start the workers with --price-per-hour, then"
+            f" `forge sweep resume {self._plan.sweep}`; the jobs that run continue",
+            code="price_unknown",
+        )
+
+    def _with_running(self, ended: Spent, jobs: list[int]) -> Spent:
+        """Add what unfinished jobs have spent so far."""
+        spent = ended
         for job_id in jobs:
-            spent += self._spent(job_id)
             job = self._backend.job(job_id)
-            ran_s = (job.ran_s or 0.0) * job.nodes
-            now_s += ran_s
-            now_gpu_s += ran_s * self._plan.spec["resources"].get("gpus", 0)
-        price = spent.cost / spent.held_s if spent.held_s else 0.0
-        return spent + Spent(now_gpu_s, now_s, now_s * price)
+            now_s = (job.ran_s or 0.0) * job.nodes
+            gpu_s = now_s * self._plan.spec["resources"].get("gpus", 0)
+            spent += self._spent(job_id) + Spent(gpu_s, now_s, unpriced_s=now_s)
+        return spent
 
     def _spent(self, job_id: int) -> Spent:
         attempts = self._backend.attempts(job_id)
-        return Spent(
-            sum(one.gpu_seconds for one in attempts),
-            sum(one.held_s for one in attempts),
-            sum(one.cost or 0.0 for one in attempts),
+        each = (
+            Spent(one.gpu_seconds, one.held_s, one.cost, one.held_s if one.cost is None else 0.0)
+            for one in attempts
         )
+        return sum(each, Spent())
 
 
 def best(search: Search) -> dict[str, Any] | None:

@@ -86,6 +86,7 @@ class Jobs:
 
     rig: Rig
     gpus: int = 0
+    price: float | None = 0.01
     running: list[Grant] = field(default_factory=list)
     begun: list[int] = field(default_factory=list)
 
@@ -104,7 +105,8 @@ class Jobs:
             stopped = self.worker.renew(grant).standings[grant.fence] == Standing.CANCELLED
             if stopped or loss(grant) <= 9:
                 reason = Reason.CANCELLED if stopped else Reason.SUCCEEDED
-                used = Usage(gpu_seconds=seconds, cost=seconds / 100)
+                cost = None if self.price is None else seconds * self.price
+                used = Usage(gpu_seconds=seconds, cost=cost)
                 self.rig.finish(grant, reason, usage=used)
                 self.running.remove(grant)
 
@@ -254,6 +256,30 @@ def test_a_budget_ends_a_search(
         assert all("budget of" in trial.user_attrs["forge_stopped"] for trial in stopped)
         assert not jobs.running
         assert steps >= 4
+
+
+def test_a_budget_without_a_price_ends_a_search_that_nothing_would(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    points = {"choices": {"x": [1, 2, 3, 4]}, "ranges": {}}
+    changes = {**points, "trials": None, "pruner": None, "cost": 0.5}
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search, jobs = Search.begun(storage, plan(**changes)), Jobs(rig, price=None)
+        driver = Driver(client.backend, search, print)
+        driver.step()
+        jobs.work(20)
+        with pytest.raises(ClientError, match="without a price") as told:
+            driver.step()
+        assert "--price-per-hour" in told.value.hint
+        spent = [one.user_attrs["forge_spent"] for one in search.trials()]
+        assert {(one["cost"], one["unpriced_s"]) for one in spent} == {(None, 20)}
+        # The jobs of before have no price; those that follow do.
+        jobs.price, steps = 0.01, 0
+        driver = Driver(client.backend, search, print)
+        while not driver.step():
+            jobs.work(20)
+            steps += 1
+            assert steps <= 6
 
 
 @pytest.mark.parametrize("where", ["file", "database"])
