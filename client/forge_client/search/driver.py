@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
+from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.job import JobStatus
 from forge_schema.model.results import number_of, value_at
 from forge_schema.model.states import State
@@ -157,12 +159,12 @@ class Driver:
             more = len(lines) == PAGE
             for line in lines:
                 self._read[job_id] = (line.token, line.number)
-                value = number_of(line.values.get(self._plan.metric))
+                value = _reported(line.values.get(self._plan.metric))
                 if line.step is None or int(line.step) <= last or value is None:
                     continue
                 last = int(line.step)
                 trial.report(value, last)
-                if prune and trial.should_prune():
+                if prune and _should_prune(trial):
                     return f"pruned at step {last}: {self._plan.metric} {value:.6g}"
         return None
 
@@ -258,6 +260,18 @@ class Driver:
             for one in attempts
         )
         return sum(each, Spent())
+
+
+def _reported(value: object) -> float | None:
+    """Return a value of a metric, which may be NaN or infinite: pruners stop what diverges."""
+    return float(value) if value in NOT_FINITE else number_of(value)  # type: ignore[arg-type]
+
+
+def _should_prune(trial: Trial) -> bool:
+    with catch_warnings():
+        # Numpy's, of a trial whose values are all NaN.
+        simplefilter("ignore", RuntimeWarning)
+        return trial.should_prune()
 
 
 def best(search: Search) -> dict[str, Any] | None:

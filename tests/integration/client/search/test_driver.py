@@ -234,6 +234,30 @@ def test_a_trial_whose_loss_is_not_finite_has_failed_and_says_so(
     }
 
 
+class Exploding(Jobs):
+    """Jobs whose loss is no number after the first step, until they are stopped."""
+
+    def report(self, grant: Grant) -> None:
+        self.rig.queue.report(grant.fence, Phase.RUNNING)
+        bad = {8: "NaN", 9: "Infinity"}[grant.spec["parameters"]["x"]]
+        lines = [MetricLine(n, n, {"loss": bad if n else 1, "step": n}) for n in range(3)]
+        assert self.rig.records.add_metrics(grant.fence, lines)
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+def test_a_pruner_stops_a_job_whose_loss_is_no_number(
+    rig: Rig, tmp_path: Path, url: str, where: str
+) -> None:
+    storage = opened(url) if where == "file" else beside_the_queue(rig.url)
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, plan(choices={"x": [8, 9]}, ranges={}, sampler="grid"))
+        said = list(driven(client.backend, search, Exploding(rig)))
+    assert {trial.state for trial in search.trials()} == {TrialState.PRUNED}
+    ends = {line.partition(": ")[2] for line in said if "pruned" in line}
+    assert ends == {"pruned at step 1: loss nan", "pruned at step 1: loss inf"}
+    storage.engine.dispose()
+
+
 @pytest.mark.parametrize("budget", [{"gpu_hours": 0.05}, {"cost": 2}], ids=["hours", "cost"])
 def test_a_budget_ends_a_search(
     rig: Rig, tmp_path: Path, storage: BaseStorage, budget: dict[str, float]
