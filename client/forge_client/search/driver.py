@@ -70,6 +70,7 @@ class Driver:
         self._read: dict[int, tuple[int, int]] = {}
         self._asked: set[int] = set()
         self._spent_out = False
+        self._is_capped = search.plan.cap is None
         # The jobs that this process submitted, and one of them that ended at no known cost. Those
         # of an earlier process may be from before the workers had a price.
         self._own: set[int] = set()
@@ -104,6 +105,8 @@ class Driver:
         trials = self._search.trials()
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
         jobs = {trial.number: self._job(trial) for trial in running}
+        if jobs and not self._is_capped:
+            self._cap()
         states = self._backend.statuses(list(jobs.values())) if jobs else {}
         for trial in running:
             # Each time: with many trials, a step may take longer than a lease.
@@ -118,6 +121,12 @@ class Driver:
             self._search.hold()
             self._submit(self._search.ask())
         return not running and room <= 0
+
+    def _cap(self) -> None:
+        """Have the queue give turns to as many jobs as the search may have now."""
+        plan = self._plan
+        self._backend.findings.set_parallel(plan.sweep, plan.parallel, owner=plan.owner)
+        self._is_capped = True
 
     def _job(self, stored: FrozenTrial) -> int:
         found: int | None = stored.user_attrs.get(JOB)

@@ -1,11 +1,12 @@
 """A search's study, in a storage of Optuna's."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
 import optuna
+from forge_schema.model.quantities import names_text
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -22,7 +23,7 @@ from forge_client.errors import ClientError
 from forge_client.project.matrix import Scalar
 from forge_client.search.lease import Lease
 from forge_client.search.named import pruner
-from forge_client.search.plan import Plan, Range
+from forge_client.search.plan import LIMITS, Plan, Range
 from forge_client.search.samplers import sampler_of
 
 # Beside Forge's own tables: both call one of theirs `alembic_version`.
@@ -48,7 +49,8 @@ class Search:
         """Create the study of a plan, or continue the one that there is.
 
         Raises:
-            ClientError: there is a study of another owner, or the storage does not answer.
+            ClientError: there is a study of another owner or with other options, or the storage
+                does not answer.
         """
         with reached():
             study = optuna.create_study(
@@ -65,6 +67,15 @@ class Search:
                 f"the study {plan.sweep!r} belongs to {search.plan.owner}",
                 hint="choose another --sweep or --idempotency-key",
                 code="option_invalid",
+            )
+        if differing := search.plan.differing(plan):
+            raise ClientError(
+                f"the search {plan.sweep!r} was begun with other options:"
+                f" {names_text(differing, len(differing))}",
+                hint=f"`forge sweep resume {plan.sweep}` continues it, also with other"
+                f" {names_text([*LIMITS.values()], len(LIMITS))}; else choose another"
+                " --idempotency-key",
+                code="idempotency_conflict",
             )
         return search
 
@@ -87,6 +98,17 @@ class Search:
                 code="sweep_unknown",
             )
         return cls(study, Plan.model_validate(study.user_attrs[PLAN]))
+
+    def extend(self, limits: Mapping[str, float]) -> None:
+        """Change what ends the search, and how many jobs run at once.
+
+        Raises:
+            ClientError: as for `hold`, or the search cannot have these limits.
+        """
+        self.hold()
+        self.plan = self.plan.extended(limits)
+        with reached():
+            self.study.set_user_attr(PLAN, self.plan.model_dump(mode="json"))
 
     def hold(self) -> None:
         """Keep this process the only one that runs the search.

@@ -67,6 +67,13 @@ def test_a_plan_that_is_no_search_is_refused(changes: dict[str, Any], said: str)
         plan(**changes).checked()
 
 
+def test_a_grid_cannot_be_extended_beyond_its_points() -> None:
+    grid = plan(ranges={}, choices={"x": [1, 2, 3]}, sampler="grid", trials=2).checked()
+    assert grid.extended({"trials": 3}).trials == 3
+    with pytest.raises(ClientError, match="this grid has 3 points, and a trial for each"):
+        grid.extended({"trials": 4})
+
+
 def test_the_name_trial_is_reserved() -> None:
     with pytest.raises(ClientError, match="'trial' cannot be a parameter"):
         choices(from_options(["trial=1,2"]))

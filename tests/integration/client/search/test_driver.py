@@ -234,6 +234,31 @@ def test_a_trial_whose_loss_is_not_finite_has_failed_and_says_so(
     }
 
 
+def test_a_search_that_is_over_goes_on_with_other_limits_only_if_it_is_resumed(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        jobs = Jobs(rig)
+        list(driven(client.backend, Search.begun(storage, plan(trials=2, parallel=1)), jobs))
+        commit = {**SPEC, "git": {"revision": "a" * 40}}
+        again = Search.begun(storage, plan(trials=2, parallel=1, spec=commit))
+        assert list(driven(client.backend, again, jobs)) == []
+        with pytest.raises(ClientError, match="other options: --metric and --trials") as refused:
+            Search.begun(storage, plan(trials=3, parallel=1, metric="acc"))
+        assert refused.value.exit_code == ExitCode.CONFLICT
+        assert "sweep resume s`" in refused.value.hint
+
+        longer = Search.known(storage, "s")
+        # One of its trials has no job yet, as after a kill.
+        longer.ask()
+        longer.extend({"trials": 5, "parallel": 3})
+        list(driven(client.backend, Search.known(storage, "s"), jobs))
+    assert len(longer.trials()) == len(jobs.begun) == 5
+    assert rig.row("SELECT parallel FROM sweep_cap") == {"parallel": 3}
+    # The job of a trial does not depend on it: it may have been submitted before.
+    assert {row["spec"]["parallel"] for row in rig.rows("SELECT spec FROM job")} == {1}
+
+
 class Exploding(Jobs):
     """Jobs whose loss is no number after the first step, until they are stopped."""
 
