@@ -5,7 +5,7 @@ process goes on: a trial without a job gets the one of its idempotency key, and 
 told yet is told.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import sleep
@@ -14,7 +14,8 @@ from warnings import catch_warnings, simplefilter
 
 from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.job import JobStatus
-from forge_schema.model.results import number_of, value_at
+from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.results import KINDS, SweepPoint, flat, number_of, value_at
 from forge_schema.model.states import State
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -27,6 +28,9 @@ from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 HOUR_S = 3600.0
 UNANSWERED_S = 2.0
 ABSENT = object()
+RESULT, METRICS = "result.", "metrics."
+# So many trials without the metric show that its name is wrong. How many names that message lists.
+ENOUGH, NAMED = 3, 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Driver:
         # Of each job, the last line of its metrics that was read.
         self._read: dict[int, tuple[int, int]] = {}
         self._asked: set[int] = set()
+        # Jobs that succeeded without the metric.
+        self._lacking: list[SweepPoint] = []
         self._spent_out = False
         self._is_capped = search.plan.cap is None
         # The jobs that this process submitted, and one of them that ended at no known cost. Those
@@ -113,6 +119,7 @@ class Driver:
             self._search.hold()
             self._follow(trial, jobs[trial.number], states.get(jobs[trial.number]))
         trials = self._search.trials()
+        self._require_metric(trials)
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
         self._keep_within_budget(trials, running)
         wanted = 0 if self._spent_out else (self._plan.trials or len(trials) + self._plan.parallel)
@@ -168,7 +175,7 @@ class Driver:
             more = len(lines) == PAGE
             for line in lines:
                 self._read[job_id] = (line.token, line.number)
-                value = _reported(line.values.get(self._plan.metric))
+                value = self._reported(line.values)
                 if line.step is None or int(line.step) <= last or value is None:
                     continue
                 last = int(line.step)
@@ -206,16 +213,52 @@ class Driver:
         self._say(f"trial {trial.number}: {said}")
 
     def _value(self, job_id: int) -> tuple[float | None, str]:
-        """Return the metric in the job's result, else the last that it reported, or the fault."""
-        findings, metric = self._backend.findings, self._plan.metric
-        found = value_at(findings.result(job_id).values, metric, ABSENT)
+        """Return the metric of a job that succeeded, by the names that `sweep compare` has for it.
+
+        If it has none, return why.
+        """
+        plan = self._plan
+        # Those after it in the sweep come along: few, since they began while it ran.
+        points = self._backend.findings.points(plan.sweep, owner=plan.owner, after=job_id - 1)
+        point = next((one for one in points if one.job_id == job_id), None)
+        if point is None:
+            return None, "its job was removed"
+        if value_at(point.result, plan.metric.removeprefix(RESULT), ABSENT) is None:
+            return None, f"its job's result has null as {plan.metric}, which NaN becomes"
+        found = point.value(plan.metric)
         if found is None:
-            return None, f"its job's result has null as {metric}, which NaN and infinities become"
-        if found is ABSENT:
-            last = findings.last_metrics(job_id)
-            found = next((one.value for one in last if one.key == metric), ABSENT)
-        lacks = f"reported no {metric}" if found is ABSENT else f"ended with {metric} {found}"
+            self._lacking.append(point)
+        lacks = (
+            f"reported no {plan.metric}" if found is None else f"ended with {plan.metric} {found}"
+        )
         return number_of(found), f"its job {lacks}"
+
+    def _require_metric(self, trials: list[FrozenTrial]) -> None:
+        """Refuse to go on if the first few trials succeeded, and none has reported the metric.
+
+        Raises:
+            ClientError: its name must be wrong.
+        """
+        told = any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
+        if told or len(self._lacking) < ENOUGH:
+            return
+        found = [
+            flat({"result": one.result or {}, "metrics": one.metrics}) for one in self._lacking
+        ]
+        names = [*dict.fromkeys(name for one in found for name in one)]
+        raise ClientError(
+            f"{counted(len(self._lacking), 'trial')} succeeded, and none reported"
+            f" {self._plan.metric}: there is {names_text(names, NAMED) or 'nothing'}",
+            hint="begin another search with one of these as --metric; this one's running jobs"
+            f" continue: `forge cancel --sweep {self._plan.sweep}` ends them,"
+            f" `forge sweep resume {self._plan.sweep}` continues it",
+            code="name_unknown",
+        )
+
+    def _reported(self, values: Mapping[str, Any]) -> float | None:
+        """Return the metric in a line, also NaN or infinite: pruners stop what diverges."""
+        value = next((values[name] for name in _names(self._plan.metric) if name in values), None)
+        return float(value) if value in NOT_FINITE else number_of(value)  # type: ignore[arg-type]
 
     def _keep_within_budget(self, trials: list[FrozenTrial], running: list[FrozenTrial]) -> None:
         """Once the budget is used up, stop the jobs that run; no others begin."""
@@ -271,9 +314,13 @@ class Driver:
         return sum(each, Spent())
 
 
-def _reported(value: object) -> float | None:
-    """Return a value of a metric, which may be NaN or infinite: pruners stop what diverges."""
-    return float(value) if value in NOT_FINITE else number_of(value)  # type: ignore[arg-type]
+def _names(metric: str) -> Iterator[str]:
+    """Yield the names of a metric in the lines that report it: of `metrics.loss.min`, `loss`."""
+    for name in (metric, metric.removeprefix(RESULT).removeprefix(METRICS)):
+        yield name
+        series, _, kind = name.rpartition(".")
+        if kind in KINDS:
+            yield series
 
 
 def _should_prune(trial: Trial) -> bool:

@@ -51,7 +51,8 @@ CostOption = Annotated[
 def run(
     context: typer.Context,
     metric: Annotated[
-        str, typer.Option(help="What to minimise: a key of the result, else of the metrics.")
+        str,
+        typer.Option(help="What to minimise: a key of the result or the metrics; or loss.min."),
     ],
     folder: Annotated[
         Path, typer.Argument(help="Project folder, with an optional forge.toml.")
@@ -159,7 +160,7 @@ def resume(
 ) -> None:
     """Continue a search whose process ended, with the same code, options and trials.
 
-    A search that is over goes on if it may have more trials, or may spend more.
+    A search that is over continues if it may have more trials, or may spend more.
     """
     require_extra("optuna", "search", "search")
     settings = settings_of(context)

@@ -229,7 +229,7 @@ def test_a_trial_whose_loss_is_not_finite_has_failed_and_says_so(
     xs = {f"trial {trial.number}": trial.params["x"] for trial in search.trials()}
     assert {xs[line.partition(":")[0]]: line.partition(": ")[2] for line in said[3:]} == {
         1: "its job ended with loss NaN",
-        2: "its job's result has null as loss, which NaN and infinities become",
+        2: "its job's result has null as loss, which NaN becomes",
         3: "its job reported no loss",
     }
 
@@ -257,6 +257,49 @@ def test_a_search_that_is_over_goes_on_with_other_limits_only_if_it_is_resumed(
     assert rig.row("SELECT parallel FROM sweep_cap") == {"parallel": 3}
     # The job of a trial does not depend on it: it may have been submitted before.
     assert {row["spec"]["parallel"] for row in rig.rows("SELECT spec FROM job")} == {1}
+
+
+class Telling(Jobs):
+    """Jobs that report a loss in their metrics, the best of which is not the last, and a result."""
+
+    def report(self, grant: Grant) -> None:
+        self.rig.queue.report(grant.fence, Phase.RUNNING)
+        lines = [MetricLine(n, n, {"loss": loss, "step": n}) for n, loss in enumerate((2, 1, 3))]
+        assert self.rig.records.add_metrics(grant.fence, lines)
+        assert self.rig.records.add_result(grant.fence, {"eval": {"loss": 4}})
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("loss.min", 1), ("metrics.loss", 3), ("result.eval.loss", 4), ("eval.loss", 4)],
+)
+def test_a_metric_has_the_names_that_it_has_in_comparisons(
+    rig: Rig, tmp_path: Path, storage: BaseStorage, metric: str, value: float
+) -> None:
+    one = plan(choices={"x": [1]}, ranges={}, sampler="grid", metric=metric)
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, one)
+        list(driven(client.backend, search, Telling(rig)))
+    (trial,) = search.trials()
+    assert trial.value == value
+    steps = [] if "eval" in metric else [2, 1, 3]
+    assert list(trial.intermediate_values.values()) == steps
+
+
+def test_a_metric_that_nobody_reports_uses_up_three_trials(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, plan(choices={"x": [1, 2]}, ranges={}, metric="los"))
+        with pytest.raises(ClientError, match="none reported los: ") as told:
+            list(driven(client.backend, search, Telling(rig)))
+        assert "there is result.eval.loss and metrics.loss" in str(told.value)
+        assert "--metric" in told.value.hint
+        assert len(search.trials()) == 3
+        # Whoever resumes it wants it all the same.
+        with pytest.raises(ClientError, match="3 trials succeeded"):
+            list(driven(client.backend, search, Telling(rig)))
+        assert len(search.trials()) == TRIALS
 
 
 class Exploding(Jobs):
