@@ -199,7 +199,8 @@ def compare(
         ),
     ] = "seconds",
     by: Annotated[
-        list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")
+        list[str] | None,
+        typer.Option(help="Parameter to group by; default: not repeat, not trial."),
     ] = None,
     owner: OwnerOption = None,
     form: FormatOption = Format.TABLE,
