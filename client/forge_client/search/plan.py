@@ -63,8 +63,10 @@ class Range(BaseModel):
             name: True if name == "log" and not sign else scalar(value)
             for name, sign, value in (one.partition("=") for one in more)
         }
-        if dots != ".." or set(options) - {"log", "step"}:
+        if dots != "..":
             raise ValueError("it is not LOW..HIGH")
+        if odd := sorted(set(options) - {"log", "step"}):
+            raise ValueError(f"a range has no {odd[0]!r}, only log and step")
         if number_of(low) is None or number_of(high) is None or not low < high:  # type: ignore[operator]
             raise ValueError("LOW must be a number below HIGH")
         found = cls(low=low, high=high, **options)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ class Search:
             ClientError: there is a study of another owner or with other options, or the storage
                 does not answer.
         """
-        with reached():
+        with reached(FIRST):
             study = optuna.create_study(
                 study_name=plan.sweep,
                 storage=storage,
@@ -155,8 +155,12 @@ class Search:
         self._trials.pop(trial.number, None)
 
 
+LATER = "the jobs continue; `forge sweep resume` resumes it once it is back"
+FIRST = "start it, or name another with --storage; no job was submitted"
+
+
 @contextmanager
-def reached() -> Iterator[None]:
+def reached(hint: str = LATER) -> Iterator[None]:
     """Turn a failure of the storage into a `ClientError`."""
     try:
         yield
@@ -164,7 +168,7 @@ def reached() -> Iterator[None]:
         cause = error.__cause__ or error
         raise ClientError(
             f"the study's storage does not answer: {str(cause).splitlines()[0]}",
-            hint="the jobs continue; `forge sweep resume` resumes it once it is back",
+            hint=hint,
             code="database_unreachable",
         ) from error
 
@@ -176,7 +180,7 @@ def opened(url: str) -> RDBStorage:
         ClientError: it is none, or does not answer.
     """
     try:
-        with reached():
+        with reached(FIRST):
             return RDBStorage(url)
     except (ArgumentError, ImportError, ValueError) as error:
         raise ClientError(
@@ -200,7 +204,7 @@ def beside_the_queue(database_url: str) -> RDBStorage:
         "pool_pre_ping": True,
         "connect_args": {"options": f"-csearch_path={SCHEMA}", "connect_timeout": 10},
     }
-    with reached():
+    with reached(FIRST):
         engine = create_engine(url, **settings)
         with engine.begin() as connection:
             connection.execute(CreateSchema(SCHEMA, if_not_exists=True))
