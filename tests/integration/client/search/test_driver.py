@@ -204,6 +204,8 @@ def test_a_pruned_trial_is_a_cancelled_job_that_says_why(
         asked = next(event for event in job.events() if event.action == "asked to cancel")
         assert asked.detail == {"reason": "pruned at step 0: loss 36"}
         assert "trial 0: pruned at step 0: loss 36" in said
+        points = client.sweep("s").points()
+        assert [one.detail for one in points] == ["pruned at step 0: loss 36", None]
 
 
 class Diverging(Jobs):
