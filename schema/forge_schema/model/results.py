@@ -170,12 +170,16 @@ class Measured(Record):
 
 
 class SweepPoint(Record):
-    """One job of a sweep; `seconds` is the run time of the attempt that counts."""
+    """One job of a sweep; `seconds` is the run time of the attempt that counts.
+
+    `detail` is why it was cancelled, if a reason was given: a search's pruner gives one.
+    """
 
     job_id: int
     name: str
     state: Open[State]
     reason: Open[Reason] | None = None
+    detail: str | None = None
     parameters: dict[str, Any]
     metrics: dict[str, Measured] = Field(default_factory=dict)
     result: dict[str, Any] | None = None
