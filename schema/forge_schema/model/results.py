@@ -23,6 +23,11 @@ FIELDS = (
 SPENT = ("seconds", "gpu_seconds", "energy_j")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
+# A user name and a password end with the last @ before the path.
+LINK = re.compile(
+    r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
+    re.ASCII,
+)
 # What a line of metrics says of its job's progress: no metrics.
 PROGRESS = frozenset({"step", "total", "progress"})
 # Instead of a metric's name: whichever metric is the best to draw.
@@ -71,12 +76,13 @@ class LastMetric(Record):
     at: datetime
 
 
-def is_link(value: object) -> bool:
-    """Return whether a metric is the address of a page, such as a tracker's, and no number."""
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"https?://[^\s\"'<>\\]{1,2000}", value, re.ASCII) is not None
-    )
+def link_of(value: object) -> str | None:
+    """Return a metric that is the address of a page, such as a tracker's, and no number.
+
+    It is without a user name and a password, which browsers would send and people would read.
+    """
+    found = LINK.fullmatch(value) if isinstance(value, str) else None
+    return found[1] + found[2] if found else None
 
 
 class JobTest(Record):
@@ -164,12 +170,16 @@ class Measured(Record):
 
 
 class SweepPoint(Record):
-    """One job of a sweep; `seconds` is the run time of the attempt that counts."""
+    """One job of a sweep; `seconds` is the run time of the attempt that counts.
+
+    `detail` is why it was cancelled, if a reason was given: a search's pruner gives one.
+    """
 
     job_id: int
     name: str
     state: Open[State]
     reason: Open[Reason] | None = None
+    detail: str | None = None
     parameters: dict[str, Any]
     metrics: dict[str, Measured] = Field(default_factory=dict)
     result: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.model.results import is_link
+from forge_schema.model.results import link_of
 from forge_worker.integrations import tracked
 from support.http.wandb_server import wandb_server
 from support.waiting import eventually
@@ -180,8 +180,19 @@ def test_link_has_no_credentials(
 
 @pytest.mark.parametrize(
     "value",
-    [1, None, "", "javascript:alert(1)", "https:", "https://a b", 'https://a"b', "https://a\n"],
+    [
+        1,
+        None,
+        "",
+        "javascript:alert(1)",
+        "https:",
+        "https://a b",
+        'https://a"b',
+        "https://a\n",
+        "https://ann@",
+    ],
 )
 def test_only_addresses_of_pages_are_links(value: object) -> None:
-    assert is_link("https://wandb.ai/ann/digits/runs/1?x=1#y")
-    assert not is_link(value)
+    url = "https://wandb.ai/ann/digits/runs/1?x=a@b#y"
+    assert link_of(url) == link_of(f"https://ann:p@ss@{url[8:]}") == url
+    assert link_of(value) is None
