@@ -146,7 +146,8 @@
     const said = [...u.data[series].entries()].filter(([, y]) => y !== undefined);
     return said.filter(([, y], n) => y !== null && [said[n - 1], said[n + 1]].every((next) => (next?.[1] ?? null) === null)).map(([i]) => i);
   };
-  const around = (_u, from, to) => from === to && from !== null ? [from - 1, from + 1] : [from, to];
+  // Around a single value, the library would draw all that lies between zero and it.
+  const around = ({ data: [all] }, from, to) => all.length === 1 ? [all[0] - 1, all[0] + 1] : [from, to];
   const options = (chart, width, byStep, log) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
