@@ -21,6 +21,7 @@ from forge_schema.model.notifications import (
     Notifier,
     NotifierChanges,
 )
+from forge_schema.notifications.addresses import networks
 from forge_schema.notifications.mail import MailServer
 from forge_schema.notifications.messages import trial_message
 from forge_schema.notifications.webhook import new_secret
@@ -228,14 +229,14 @@ def notifier(database: Database) -> Notifier:
     row = database.one("notifier", again=True) or {}
     url = row.get("smtp_url")
     host = url and _scheme_and_host(url)
-    return Notifier(smtp=host, sender=row.get("sender"), private=bool(row.get("private")))
+    return Notifier(smtp=host, sender=row.get("sender"), allow=row.get("allow") or [])
 
 
 def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) -> None:
     """Change how notifications leave; what was left out stays.
 
     Raises:
-        NotificationInvalid: the mail server or the sender cannot be used.
+        NotificationInvalid: the mail server, the sender or a network cannot be used.
     """
     if changes.smtp_url:
         try:
@@ -244,6 +245,10 @@ def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) ->
             raise NotificationInvalid(str(error)) from error
     if changes.sender:
         _check_address(changes.sender)
+    try:
+        networks(changes.allow)
+    except ValueError as error:
+        raise NotificationInvalid(str(error), hint="write a network as 10.0.0.0/8") from error
     given = sorted(changes.model_fields_set)
     database.rows("set_notifier", again=True, **changes.model_dump(), given=given, actor=actor)
 

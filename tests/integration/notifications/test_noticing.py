@@ -288,19 +288,26 @@ def test_viewers_read_and_change_nothing(rig: Rig) -> None:
         lambda: viewer.test("n"),
         lambda: viewer.retry(ids=[str(uuid4())]),
         viewer.notifier,
-        lambda: viewer.set_notifier({"private": True}),
+        lambda: viewer.set_notifier({"allow": []}),
     ):
         with pytest.raises(Forbidden):
             act()
 
 
-def test_a_mail_server_must_be_one(rig: Rig) -> None:
+def test_a_mail_server_and_a_network_must_be_one(rig: Rig) -> None:
     admin = caller(rig, "root", Role.ADMIN)
-    for changes in ({"smtp_url": "http://mail.example"}, {"sender": "nobody"}):
+    for changes in (
+        {"smtp_url": "http://mail.example"},
+        {"sender": "nobody"},
+        {"allow": ["office"]},
+        {"allow": ["10.0.0.1/8"]},
+        {"allow": ["10.0.0.0/8", "169.254.169.254"]},
+    ):
         with pytest.raises(NotificationInvalid):
             admin.set_notifier(changes)
     now = admin.set_notifier({"smtp_url": "smtps://a:b@mail.example", "sender": "a@mail.example"})
     assert now.model_dump() == {
-        "smtp": "smtps://mail.example", "sender": "a@mail.example", "private": False,
+        "smtp": "smtps://mail.example", "sender": "a@mail.example", "allow": [],
     }  # fmt: skip
-    assert admin.set_notifier({"private": True}).smtp == "smtps://mail.example"
+    assert admin.set_notifier({"allow": ["10.0.0.0/8"]}).smtp == "smtps://mail.example"
+    assert admin.set_notifier({"sender": None}).allow == ["10.0.0.0/8"]
