@@ -24,8 +24,11 @@ LAUNCHERS := .launchers
 test-launchers: .venv/dev.stamp $(LAUNCHERS)/stamp  ## Train with each launcher and framework
 	FORGE_TEST_TORCH_BIN=$(CURDIR)/$(LAUNCHERS)/bin \
 		$(BIN)/python -m pytest -n 2 tests/acceptance/gangs/test_multi_node_example.py \
-		tests/acceptance/worker/test_frameworks.py \
-		tests/acceptance/worker/test_integrations.py \
+		tests/acceptance/training/test_frameworks.py \
+		tests/acceptance/training/test_integrations.py \
+		tests/acceptance/training/test_mlflow_server.py \
+		tests/acceptance/training/test_several_processes.py \
+		tests/unit/job_io/test_tensorboard.py \
 		tests/unit/job_io/test_trackers.py \
 		tests/unit/project/test_mixed.py
 

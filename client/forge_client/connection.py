@@ -37,6 +37,6 @@ def require_extra(module: str, extra: str, purpose: str) -> None:
     if find_spec(module) is None:
         raise ClientError(
             f"this installation of Forge cannot {purpose}: {module} is not installed",
-            hint=f"pip install 'forge-queue[{extra}]'",
+            hint=f"pip install '.[{extra}]' in a clone of Forge, or its wheel with [{extra}]",
             code="extra_missing",
         )

@@ -112,7 +112,8 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 
         return _load(path.read_bytes())
     except ImportError as error:
-        why, hint = f"{error.name} is not installed", "pip install 'forge-queue[signing]'"
+        why = f"{error.name} is not installed"
+        hint = "pip install '.[signing]' in a clone of Forge, or its wheel with [signing]"
         raise _wrong(path, why, hint) from error
     except OSError as error:
         raise _wrong(path, error.strerror or str(error)) from error

@@ -80,7 +80,7 @@ FORMER = {
     "keys": ("key",),
     "templates": ("template",),
 }
-WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "exec", "ssh"}
+WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "rerun", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
 

@@ -2,7 +2,8 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
@@ -72,6 +73,47 @@ class Project(Request):
         """Return the job that it describes; `parallel` is of the benchmark's sweep."""
         fields = {name: getattr(self, name) for name in Request.model_fields}
         return Request.model_construct(self.model_fields_set, **{**fields, "parallel": None})
+
+
+@contextmanager
+def naming_the_file(folder: Path | None, request: Request) -> Iterator[None]:
+    """Name the line of a folder's forge.toml that has a value which the queue refuses.
+
+    Raises:
+        ClientError: what was raised inside, with the line if `request` has its value from there.
+    """
+    try:
+        yield
+    except ClientError as error:
+        path = (folder or Path()) / FILE
+        if error.code != "spec_invalid" or not path.is_file():
+            raise
+        text = path.read_text(encoding="utf-8")
+        keys = tuple(error.message.partition(":")[0].split("."))
+        for place in (keys, ("resources", *keys)):
+            if _said(tomllib.loads(text), place) and _same(
+                Project.read(path.parent), request, place
+            ):
+                line, column = key_position(text, place)
+                what = f"line {line}, column {column}: {error.message}"
+                raise _wrong(path, what, "correct the value") from error
+        raise
+
+
+def _said(table: Any, place: Sequence[str]) -> bool:  # noqa: ANN401 - TOML has no narrower type
+    for key in place:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
+
+
+def _same(one: object, other: object, place: Sequence[str]) -> bool:
+    # Below the fields, such as in `env`, all of a field is compared.
+    for key in place:
+        if isinstance(one, BaseModel):
+            one, other = getattr(one, key, None), getattr(other, key, None)
+    return one == other
 
 
 def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:

@@ -1,30 +1,35 @@
 """The git state of a project: its revision, its branch, and what is not committed."""
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from forge_schema.model.job import Git
+from forge_schema.model.quantities import counted
 
 from forge_client.project.ignore import leaves_out
 from forge_client.project.listing import Listing
 
-# A larger diff is not kept: the bundle has the files.
+# No more of a diff is kept: the bundle has the files.
 MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
 SECONDS = 20
 # Neither the repository's programs nor its locks: a submit only reads.
 CALM = ("-c", "core.fsmonitor=false", "-c", "diff.external=", "--no-optional-locks")
 # Whatever the user's configuration is, `git apply` takes the diff.
 APPLICABLE = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
-PLAIN = ("--no-ext-diff", "--no-textconv", *APPLICABLE, "--relative", "HEAD")
+# A renamed file is one that is gone and one that is new: both are told by name.
+PLAIN = ("--no-ext-diff", "--no-textconv", "--no-renames", *APPLICABLE, "--relative", "HEAD")
+FILE = b"diff --git "
 UNCOMMITTED = "uncommitted.diff"
 
 
-def git_state(listing: Listing) -> tuple[Git, bytes] | None:
-    """Return the commit of a project's folder, and the changes since; None without a repository.
+def git_state(listing: Listing) -> tuple[Git, bytes, list[str]] | None:
+    """Return the commit of a project's folder, the changes since, and what these leave out.
 
     The changes are those of tracked files that are in the bundle, or would be if they were there.
+    Without a repository, return None.
     """
     root = listing.root
     revision = _said(root, "rev-parse", "--verify", "HEAD^{commit}")
@@ -33,22 +38,49 @@ def git_state(listing: Listing) -> tuple[Git, bytes] | None:
     branch = _said(root, "symbolic-ref", "--short", "-q", "HEAD")
     changed = _git(root, "status", "--porcelain", "--", ".")
     if not changed:
-        return Git(revision=revision, branch=branch), b""
-    return Git(revision=revision, branch=branch, dirty=True), _diff(listing)
+        return Git(revision=revision, branch=branch), b"", []
+    return Git(revision=revision, branch=branch, dirty=True), *_diff(listing)
 
 
-def _diff(listing: Listing) -> bytes:
+def _diff(listing: Listing) -> tuple[bytes, list[str]]:
     """Return the changes of tracked files; what a bundle leaves out may hold secrets."""
-    found = _git(listing.root, "diff", "--name-only", "-z", *PLAIN) or b""
-    names = _names(found)
-    gone = _git(listing.root, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
-    deleted = {name for name in _names(gone) if not leaves_out(listing.root, name)}
+    root = listing.root
+    names = _names(_git(root, "diff", "--name-only", "-z", *PLAIN) or b"")
+    gone = _git(root, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
+    deleted = {name for name in _names(gone) if not leaves_out(root, name)}
     shown = sorted(({entry.name for entry in listing.files} & names) | deleted)
-    if not 0 < len(shown) <= MOST_FILES:
-        return b""
+    modules = sorted(name for name in names.difference(shown) if (root / name).is_dir())
+    left_out = [f"the changes in the submodule {name}" for name in modules]
+    if len(shown) > MOST_FILES:
+        return b"", [f"the changes of {counted(len(shown), 'file')}, more than {MOST_FILES:,}"]
     paths = [f":(literal){name}" for name in shown]
-    diff = _git(listing.root, "diff", "--binary", *PLAIN, "--", *paths) or b""
-    return diff if len(diff) <= MOST_DIFF_BYTES else b""
+    diff = (_git(root, "diff", "--binary", *PLAIN, "--", *paths) or b"") if paths else b""
+    diff, large = _without_the_largest(diff)
+    left_out += [f"{name}, whose change is too large" for name in large]
+    # Whoever applies the patch reads it too; git takes no notice.
+    notes = "".join(f"# left out: {what}\n" for what in left_out)
+    return notes.encode() + diff, left_out
+
+
+def _without_the_largest(diff: bytes) -> tuple[bytes, list[str]]:
+    """Return as much of a diff as is kept, and the names of the files that are not in it."""
+    if len(diff) <= MOST_DIFF_BYTES:
+        return diff, []
+    # No other line begins so: each has a sign or a space before it.
+    files = [FILE + one for one in re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]]
+    kept, free = set(), MOST_DIFF_BYTES
+    for place in sorted(range(len(files)), key=lambda place: len(files[place])):
+        if (free := free - len(files[place])) < 0:
+            break
+        kept.add(place)
+    large = [_name_in(one) for place, one in enumerate(files) if place not in kept]
+    return b"".join(one for place, one in enumerate(files) if place in kept), large
+
+
+def _name_in(change: bytes) -> str:
+    # Both of its names are the same, `a/` and `b/` apart.
+    head = change.removeprefix(FILE).partition(b"\n")[0].decode(errors="replace")
+    return head[2 : len(head) // 2]
 
 
 def _names(listed: bytes) -> set[str]:

@@ -85,10 +85,19 @@ def _range(said: object) -> object:
     return tuple(number and int(number) for number in found.groups())
 
 
-_Range = Annotated[str, Field(pattern=RANGE.pattern.join("^$"))]
+# A range begins with 2; which of its numbers is the greater, a pattern cannot tell.
+_COUNT, _SEVERAL = "0*[1-9][0-9]{0,3}", "0*([2-9]|[1-9][0-9]{1,3})"
+_Range = Annotated[str, Field(pattern=rf"^\s*({_COUNT}|{_SEVERAL}\s*\.\.\s*{_SEVERAL})\s*$")]
+_Nodes = Annotated[int, Field(ge=1)]
 Nodes = Annotated[
-    tuple[int, int | None] | None, BeforeValidator(_range, json_schema_input_type=int | _Range)
+    tuple[int, int | None] | None, BeforeValidator(_range, json_schema_input_type=_Nodes | _Range)
 ]
+
+
+# `_words` makes a command of it, and `_folder` takes off what the queue does not.
+_Line = Annotated[str, Field(pattern=r"\S")]
+_Words = Annotated[list[str], Field(min_length=1)]
+_Below = Annotated[str, Field(pattern=r"^(\./)?((?!\.\.?/)[^/\\]+/)*(?!\.\.?/*$)[^/\\]+/*$")]
 
 
 def _words(command: object) -> object:
@@ -166,7 +175,7 @@ class Request(BaseModel):
 
     name: str | None = None
     command: Annotated[
-        list[str] | None, BeforeValidator(_words, json_schema_input_type=str | list[str])
+        list[str] | None, BeforeValidator(_words, json_schema_input_type=_Line | _Words)
     ] = None
     image: str | None = None
     image_tar: str | None = None
@@ -186,9 +195,9 @@ class Request(BaseModel):
     checkpoint_interval: Duration | None = None
     grace: Duration | None = None
     preempt_signal: str | None = None
-    checkpoint_dir: Annotated[str | None, BeforeValidator(_folder, json_schema_input_type=str)] = (
-        None
-    )
+    checkpoint_dir: Annotated[
+        str | None, BeforeValidator(_folder, json_schema_input_type=_Below)
+    ] = None
     keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None

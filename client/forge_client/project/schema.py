@@ -7,11 +7,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forge_schema.model.spec import JobSpec
+from forge_schema.model.spec import MOST_NODES, JobSpec
+from forge_schema.model.spec import Resources as QueuesResources
+from forge_schema.model.spec import Stall as QueuesStall
+from forge_schema.model.spec import Tuning as QueuesTuning
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from forge_client.project import SCHEMA
+from forge_client.project.descriptions import DESCRIPTIONS
 from forge_client.project.forge_toml import Project
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -25,8 +30,16 @@ OWN_FORM = {
     "parameters",
     "arguments",
 }
+TABLES: dict[str, type[BaseModel]] = {
+    "Resources": QueuesResources,
+    "Tuning": QueuesTuning,
+    "Stall": QueuesStall,
+}
+BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 # Known only from the models; a title would only repeat the key.
 LEFT_OUT = {"title", "default", "$ref", "description"}
+# In text, a number that must not be 0.
+NOT_ZERO = "^(?=.*[1-9])"
 
 Schema = dict[str, Any]
 
@@ -49,9 +62,12 @@ def schema() -> Schema:
     made = Project.model_json_schema(schema_generator=_Toml)
     whole = JobSpec.model_json_schema(schema_generator=_Toml)
     _bound(made, whole, whole["$defs"])
-    for table in ("resources", "tuning"):
-        name = table.capitalize()
+    _default(made["properties"], JobSpec)
+    for name, model in TABLES.items():
         _bound(made["$defs"][name], whole["$defs"][name], whole["$defs"])
+        _default(made["$defs"][name]["properties"], model)
+    made["properties"]["nodes"]["anyOf"][0]["maximum"] = MOST_NODES
+    _describe(made)
     told = {"title": "forge.toml", "description": "A project's defaults for `forge submit`."}
     return {"$schema": DIALECT, **_untitled(made), **told}
 
@@ -65,8 +81,41 @@ def _bound(ours: Schema, queues: Schema, theirs: Mapping[str, Schema]) -> None:
     """Add the queue's bounds and words to the keys that have the same form there."""
     for key, said in ours["properties"].items():
         found = _resolved(queues["properties"].get(key, {}), theirs)
-        if key not in OWN_FORM and said.get("type") and said["type"] == found.get("type"):
+        if key in OWN_FORM:
+            continue
+        if said.get("type") and said["type"] == found.get("type"):
             said.update({name: it for name, it in found.items() if name not in LEFT_OUT})
+        for unit in ("s", "mb"):
+            _bound_with_unit(said, queues["properties"].get(f"{key}_{unit}", {}))
+
+
+def _bound_with_unit(said: Schema, found: Schema) -> None:
+    """Add the bounds of a time, which may be a number, and that it is not 0 to its text."""
+    for form in said.get("anyOf", [said]):
+        if form.get("type") == "number":
+            form.update({name: it for name, it in found.items() if name in BOUNDS})
+        elif found.get("exclusiveMinimum") == 0:
+            form["pattern"] = form["pattern"].replace("^", NOT_ZERO, 1)
+
+
+def _default(ours: Schema, model: type[BaseModel]) -> None:
+    """Add the queue's defaults, where it has any."""
+    for key, said in ours.items():
+        field = model.model_fields.get(key) or model.model_fields.get(f"{key}_s")
+        default = field.get_default() if field else None
+        if isinstance(default, str | int | float):
+            said["default"] = getattr(default, "value", default)
+
+
+def _describe(ours: Schema) -> None:
+    # Those in tables first, while a table is a reference.
+    for path in sorted(DESCRIPTIONS, key=lambda path: "." not in path):
+        told, (table, _, key) = DESCRIPTIONS[path], path.rpartition(".")
+        name = ours["properties"][table]["$ref"].rpartition("/")[2] if table else ""
+        place = (ours["$defs"][name] if table else ours)["properties"]
+        # Beside a reference, a draft-07 reader takes no notice of anything else.
+        own = {"allOf": [place[key]]} if "$ref" in place[key] else place[key]
+        place[key] = {"description": told, **own}
 
 
 def _resolved(said: Schema, defs: Mapping[str, Schema]) -> Schema:

@@ -17,7 +17,7 @@ from forge_client.project.environment.packages import WithPackages, choose_packa
 from forge_client.project.git import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
-from forge_client.project.request import Request, no_command
+from forge_client.project.request import IMAGE_WAYS, Request, no_command
 from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
@@ -35,11 +35,15 @@ def no_bar(_what: str, _total: int) -> AbstractContextManager[Progress]:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A bundle in the store, of which `sent` bytes were not there before, and its git state."""
+    """A bundle in the store, of which `sent` bytes were not there before, and its git state.
+
+    `left_out` is what the patch of the changes that were not committed does not have.
+    """
 
     bundle: Bundle
     sent: int
     git: Mapping[str, Any] | None = None
+    left_out: Sequence[str] = ()
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -62,18 +66,18 @@ def upload(
         ClientError: the folder cannot be packed, or the store refuses it.
     """
     stored = _upload_files(backend, listing, limit, bar)
-    return replace(stored, git=_upload_git(backend, listing))
+    return _upload_git(backend, listing, stored)
 
 
-def _upload_git(backend: Backend, listing: Listing) -> dict[str, Any] | None:
-    """Return the git state of a folder as a field of its jobs, once its diff is in the store."""
+def _upload_git(backend: Backend, listing: Listing, stored: Uploaded) -> Uploaded:
+    """Add the git state of a folder, once its diff is in the store."""
     state = git_state(listing)
     if state is None:
-        return None
-    git, diff = state
+        return stored
+    git, diff, left_out = state
     if diff:
         git = git.model_copy(update={"diff": _upload_diff(backend, diff)})
-    return git.model_dump(exclude_defaults=True)
+    return replace(stored, git=git.model_dump(exclude_defaults=True), left_out=left_out)
 
 
 def _upload_diff(backend: Backend, diff: bytes) -> str:
@@ -182,6 +186,24 @@ def configured(
     if request.requirements is False:
         fields["requirements"] = None
     return {"config_name": config.name, **({"owner": owner} if owner else {}), **fields}
+
+
+def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's fields, in the queue's form, with some changed; its code stays the same.
+
+    Raises:
+        ClientError: a change is unknown or invalid.
+    """
+    fields = Request().changed(changes).fields()
+    # An image given here replaces any other.
+    replaced = IMAGE_WAYS if IMAGE_WAYS & fields.keys() else set()
+    kept = {name: value for name, value in job.items() if name not in replaced}
+    tables = {
+        name: {**kept.get(name, {}), **fields[name]}
+        for name in ("labels", "env", "resources", "tuning", "stall")
+        if fields.get(name)
+    }
+    return {**kept, **{name: value for name, value in fields.items() if value != {}}, **tables}
 
 
 def called(folder: Path) -> str:

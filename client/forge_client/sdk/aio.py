@@ -1,13 +1,14 @@
 """The SDK for asyncio: each call is made in a thread, and a job is waited for without one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from forge_client.cli.logs.reader import LogReading, Part, Piece
 from forge_client.client import Client
 from forge_client.sdk.job import Job, Texts
+from forge_client.sdk.spec import NamedSpec
 from forge_client.sdk.sweeps import Sweep
 from forge_client.sdk.watch import QUICKEST_S
 
@@ -111,9 +112,11 @@ class AsyncJob:
     checkpoints = _as_it_is(Job.checkpoints)
     download = _as_it_is(Job.download)
 
-    async def rerun(self) -> "AsyncJob":
+    async def rerun(
+        self, command: Sequence[str] | str | None = None, **changes: Unpack[NamedSpec]
+    ) -> "AsyncJob":
         """Submit the job again, as `Job.rerun` does."""
-        return AsyncJob(await asyncio.to_thread(self.sync.rerun))
+        return AsyncJob(await asyncio.to_thread(self.sync.rerun, command, **changes))
 
     async def diff(self, other: "AsyncJob | Path | str" = ".") -> str:
         """Return the diff of the job's code and another's, as `Job.diff` does."""

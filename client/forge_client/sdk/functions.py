@@ -19,6 +19,7 @@ from forge_schema.model.job import JobStatus
 
 from forge_client.client import Client
 from forge_client.errors import ClientError
+from forge_client.project.arguments import parameters
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.sdk import function_runner as runner
@@ -219,17 +220,24 @@ class JobFunction(Generic[P, R]):
             stage(Path(staged) / FOLDER, self.function, calls, import_from, self._packages)
             project = Project.read(root) if root else Project()
             parcel = with_project(project, root, scan(Path(staged)))
-            jobs = requests(project, [self._fields(number) for number in range(len(calls))])
+            called = {} if root or project.experiment else {"experiment": self.__name__}
+            fields = ({**called, **self._fields(*each)} for each in enumerate(calls))
+            jobs = requests(project, fields)
             ids = client.sender.submit(parcel, jobs)
         return [FunctionJob(client.backend, job_id) for job_id in ids]
 
-    def _fields(self, number: int) -> dict[str, Any]:
+    def _fields(self, number: int, call: Call) -> dict[str, Any]:
+        args, kwargs = call
         listed = {"requirements": f"{FOLDER}/requirements.txt"} if self._packages else {}
         key = self.spec.get("idempotency_key")
         return {
             "name": self.function.__name__,
             **listed,
             **self.spec,
+            "parameters": {
+                **parameters(self.function, args, kwargs),
+                **(self.spec.get("parameters") or {}),
+            },
             "idempotency_key": f"{key}:{number}" if key and number else key,
             "command": ["python3", f"{FOLDER}/run.py", str(number)],
         }

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import EXPLAINED, Attempt, Event, JobDetail, JobStatus
@@ -24,9 +24,11 @@ from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
+from forge_client.project.submission import repeated
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
 from forge_client.sdk.rows import Rows
+from forge_client.sdk.spec import NamedSpec
 from forge_client.sdk.watch import watch
 
 TAIL_LINES = 20
@@ -251,9 +253,16 @@ class Job:
         """
         return self.backend.preempt(self.id)
 
-    def rerun(self) -> "Job":
-        """Submit the job again: the same code, command and options."""
-        return Job(self.backend, self.backend.submit([self.backend.request(self.id)])[0])
+    def rerun(
+        self, command: Sequence[str] | str | None = None, **changes: Unpack[NamedSpec]
+    ) -> "Job":
+        """Submit the job again: the same code, command and options, but for what is given.
+
+        Raises:
+            ClientError: a change is unknown or invalid.
+        """
+        asked = repeated(self.backend.request(self.id), {"command": command, **changes})
+        return Job(self.backend, self.backend.submit([asked])[0])
 
     def code(self, folder: Path | str) -> Path:
         """Unpack the job's code, as it was submitted, into an empty or new folder.
@@ -372,8 +381,14 @@ class Job:
         return self.backend.checkpoints(self.id)
 
     def download(self, to: Path | str) -> list[Path]:
-        """Download and verify the job's artifacts into a folder, and return their paths."""
-        return download_all(self.backend, self.artifacts(), Path(to))
+        """Download and verify the job's artifacts into a folder, and return their paths.
+
+        Until the job has succeeded, and if it left none, the folder is empty and so is the list.
+        """
+        if files := self.artifacts():
+            return download_all(self.backend, files, Path(to))
+        Path(to).mkdir(parents=True, exist_ok=True)
+        return []
 
 
 def _follow(job: Job, part: Part) -> Iterator[Piece | JobStatus]:

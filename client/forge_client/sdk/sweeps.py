@@ -72,7 +72,7 @@ class Sweep:
                 the first group.
             metric: `seconds`, `gpu_seconds`, `energy_j`, a key of the result, such as `a.b`, or a
                 metric, such as `loss` or `loss.best`.
-            by: the parameters to group by; None means all except `repeat`.
+            by: the parameters to group by; None means all except `repeat` and `trial`.
 
         Raises:
             ClientError: no job has the parameter, or no job reports the metric as a number.

@@ -5,14 +5,17 @@ process goes on: a trial without a job gets the one of its idempotency key, and 
 told yet is told.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
+from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.job import JobStatus
-from forge_schema.model.results import number_of, value_at
+from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.results import KINDS, SweepPoint, flat, number_of, value_at
 from forge_schema.model.states import State
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -25,18 +28,38 @@ from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 HOUR_S = 3600.0
 UNANSWERED_S = 2.0
 ABSENT = object()
+RESULT, METRICS = "result.", "metrics."
+# So many trials without the metric show that its name is wrong. How many names that message lists.
+ENOUGH, NAMED = 3, 8
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What jobs have spent: GPU time, the time that they were held, and the cost of that."""
+    """What jobs have spent: GPU time, the time that they were held, and the cost of that.
+
+    The cost is None if none is known. It leaves out `unpriced_s` of the time: that of attempts that
+    run, were lost, or had a worker without a price.
+    """
 
     gpu_s: float = 0.0
     held_s: float = 0.0
-    cost: float = 0.0
+    cost: float | None = None
+    unpriced_s: float = 0.0
 
     def __add__(self, other: "Spent") -> "Spent":
-        return Spent(self.gpu_s + other.gpu_s, self.held_s + other.held_s, self.cost + other.cost)
+        known = [one.cost for one in (self, other) if one.cost is not None]
+        return Spent(
+            self.gpu_s + other.gpu_s,
+            self.held_s + other.held_s,
+            sum(known) if known else None,
+            self.unpriced_s + other.unpriced_s,
+        )
+
+    @property
+    def estimate(self) -> float:
+        """The cost of all the time, at the mean price of that whose cost is known."""
+        priced_s = self.held_s - self.unpriced_s
+        return (self.cost or 0.0) * (self.held_s / priced_s if priced_s > 0 else 1.0)
 
 
 class Driver:
@@ -50,7 +73,14 @@ class Driver:
         # Of each job, the last line of its metrics that was read.
         self._read: dict[int, tuple[int, int]] = {}
         self._asked: set[int] = set()
+        # Jobs that succeeded without the metric.
+        self._lacking: list[SweepPoint] = []
         self._spent_out = False
+        self._is_capped = search.plan.cap is None
+        # The jobs that this process submitted, and one of them that ended at no known cost. Those
+        # of an earlier process may be from before the workers had a price.
+        self._own: set[int] = set()
+        self._unpriced: int | None = None
 
     def run(self) -> None:
         """Go on until all trials have ended.
@@ -81,12 +111,15 @@ class Driver:
         trials = self._search.trials()
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
         jobs = {trial.number: self._job(trial) for trial in running}
+        if jobs and not self._is_capped:
+            self._cap()
         states = self._backend.statuses(list(jobs.values())) if jobs else {}
         for trial in running:
             # Each time: with many trials, a step may take longer than a lease.
             self._search.hold()
             self._follow(trial, jobs[trial.number], states.get(jobs[trial.number]))
         trials = self._search.trials()
+        self._require_metric(trials)
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
         self._keep_within_budget(trials, running)
         wanted = 0 if self._spent_out else (self._plan.trials or len(trials) + self._plan.parallel)
@@ -96,6 +129,12 @@ class Driver:
             self._submit(self._search.ask())
         return not running and room <= 0
 
+    def _cap(self) -> None:
+        """Have the queue give turns to as many jobs as the search may have now."""
+        plan = self._plan
+        self._backend.findings.set_parallel(plan.sweep, plan.parallel, owner=plan.owner)
+        self._is_capped = True
+
     def _job(self, stored: FrozenTrial) -> int:
         found: int | None = stored.user_attrs.get(JOB)
         return self._submit(self._search.trial(stored)) if found is None else found
@@ -104,6 +143,7 @@ class Driver:
         point = self._search.point(trial)
         (job_id,) = self._backend.submit([self._plan.job(trial.number, point)])
         trial.set_user_attr(JOB, job_id)
+        self._own.add(job_id)
         said = ", ".join(
             f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in point.items()
@@ -135,12 +175,12 @@ class Driver:
             more = len(lines) == PAGE
             for line in lines:
                 self._read[job_id] = (line.token, line.number)
-                value = number_of(line.values.get(self._plan.metric))
+                value = self._reported(line.values)
                 if line.step is None or int(line.step) <= last or value is None:
                     continue
                 last = int(line.step)
                 trial.report(value, last)
-                if prune and trial.should_prune():
+                if prune and _should_prune(trial):
                     return f"pruned at step {last}: {self._plan.metric} {value:.6g}"
         return None
 
@@ -154,6 +194,8 @@ class Driver:
 
     def _end(self, trial: Trial, stored: FrozenTrial, status: JobStatus) -> None:
         spent = self._spent(status.job_id)
+        if spent.held_s and spent.cost is None and status.job_id in self._own:
+            self._unpriced = status.job_id
         trial.set_user_attr(SPENT, vars(spent))
         if status.state == State.SUCCEEDED:
             value, fault = self._value(status.job_id)
@@ -171,28 +213,65 @@ class Driver:
         self._say(f"trial {trial.number}: {said}")
 
     def _value(self, job_id: int) -> tuple[float | None, str]:
-        """Return the metric in the job's result, else the last that it reported, or the fault."""
-        findings, metric = self._backend.findings, self._plan.metric
-        found = value_at(findings.result(job_id).values, metric, ABSENT)
+        """Return the metric of a job that succeeded, by the names that `sweep compare` has for it.
+
+        If it has none, return why.
+        """
+        plan = self._plan
+        # Those after it in the sweep come along: few, since they began while it ran.
+        points = self._backend.findings.points(plan.sweep, owner=plan.owner, after=job_id - 1)
+        point = next((one for one in points if one.job_id == job_id), None)
+        if point is None:
+            return None, "its job was removed"
+        if value_at(point.result, plan.metric.removeprefix(RESULT), ABSENT) is None:
+            return None, f"its job's result has null as {plan.metric}, which NaN becomes"
+        found = point.value(plan.metric)
         if found is None:
-            return None, f"its job's result has null as {metric}, which NaN and infinities become"
-        if found is ABSENT:
-            last = findings.last_metrics(job_id)
-            found = next((one.value for one in last if one.key == metric), ABSENT)
-        lacks = f"reported no {metric}" if found is ABSENT else f"ended with {metric} {found}"
+            self._lacking.append(point)
+        lacks = (
+            f"reported no {plan.metric}" if found is None else f"ended with {plan.metric} {found}"
+        )
         return number_of(found), f"its job {lacks}"
+
+    def _require_metric(self, trials: list[FrozenTrial]) -> None:
+        """Refuse to go on if the first few trials succeeded, and none has reported the metric.
+
+        Raises:
+            ClientError: its name must be wrong.
+        """
+        told = any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
+        if told or len(self._lacking) < ENOUGH:
+            return
+        found = [
+            flat({"result": one.result or {}, "metrics": one.metrics}) for one in self._lacking
+        ]
+        names = [*dict.fromkeys(name for one in found for name in one)]
+        raise ClientError(
+            f"{counted(len(self._lacking), 'trial')} succeeded, and none reported"
+            f" {self._plan.metric}: there is {names_text(names, NAMED) or 'nothing'}",
+            hint="begin another search with one of these as --metric; this one's running jobs"
+            f" continue: `forge cancel --sweep {self._plan.sweep}` ends them,"
+            f" `forge sweep resume {self._plan.sweep}` continues it",
+            code="name_unknown",
+        )
+
+    def _reported(self, values: Mapping[str, Any]) -> float | None:
+        """Return the metric in a line, also NaN or infinite: pruners stop what diverges."""
+        value = next((values[name] for name in _names(self._plan.metric) if name in values), None)
+        return float(value) if value in NOT_FINITE else number_of(value)  # type: ignore[arg-type]
 
     def _keep_within_budget(self, trials: list[FrozenTrial], running: list[FrozenTrial]) -> None:
         """Once the budget is used up, stop the jobs that run; no others begin."""
         if self._plan.gpu_hours is None and self._plan.cost is None:
             return
         ended = sum((Spent(**trial.user_attrs.get(SPENT, {})) for trial in trials), Spent())
+        self._require_price(ended)
         jobs = [trial.user_attrs[JOB] for trial in running]
         spent = self._with_running(ended, jobs)
         hours, most = spent.gpu_s / HOUR_S, self._plan.gpu_hours
         if most is not None and hours >= most:
             said = f"the budget of {most:g} GPU-hours is used up"
-        elif self._plan.cost is not None and spent.cost >= self._plan.cost:
+        elif self._plan.cost is not None and spent.estimate >= self._plan.cost:
             said = f"the budget of {self._plan.cost:g} is used up"
         else:
             return
@@ -200,28 +279,55 @@ class Driver:
         for trial, job_id in zip(running, jobs, strict=True):
             self._stop(self._search.trial(trial), job_id, said)
 
-    def _with_running(self, ended: Spent, jobs: list[int]) -> Spent:
-        """Add what unfinished jobs have spent so far; of a running attempt, the cost is estimated.
+    def _require_price(self, ended: Spent) -> None:
+        """Refuse a budget that nothing can use up.
 
-        Its hour costs what an hour of the attempts that have ended did.
+        Raises:
+            ClientError: jobs of this process have ended, and the cost of none is known.
         """
-        spent, now_s, now_gpu_s = ended, 0.0, 0.0
+        if self._plan.cost is None or ended.cost is not None or not self._unpriced:
+            return
+        raise ClientError(
+            f"job {self._unpriced} ran on a worker without a price, so its cost is unknown, and"
+            " --budget-cost would never end the search",
+            hint="start the workers with --price-per-hour, then"
+            f" `forge sweep resume {self._plan.sweep}`; the jobs that run continue",
+            code="price_unknown",
+        )
+
+    def _with_running(self, ended: Spent, jobs: list[int]) -> Spent:
+        """Add what unfinished jobs have spent so far."""
+        spent = ended
         for job_id in jobs:
-            spent += self._spent(job_id)
             job = self._backend.job(job_id)
-            ran_s = (job.ran_s or 0.0) * job.nodes
-            now_s += ran_s
-            now_gpu_s += ran_s * self._plan.spec["resources"].get("gpus", 0)
-        price = spent.cost / spent.held_s if spent.held_s else 0.0
-        return spent + Spent(now_gpu_s, now_s, now_s * price)
+            now_s = (job.ran_s or 0.0) * job.nodes
+            gpu_s = now_s * self._plan.spec["resources"].get("gpus", 0)
+            spent += self._spent(job_id) + Spent(gpu_s, now_s, unpriced_s=now_s)
+        return spent
 
     def _spent(self, job_id: int) -> Spent:
         attempts = self._backend.attempts(job_id)
-        return Spent(
-            sum(one.gpu_seconds for one in attempts),
-            sum(one.held_s for one in attempts),
-            sum(one.cost or 0.0 for one in attempts),
+        each = (
+            Spent(one.gpu_seconds, one.held_s, one.cost, one.held_s if one.cost is None else 0.0)
+            for one in attempts
         )
+        return sum(each, Spent())
+
+
+def _names(metric: str) -> Iterator[str]:
+    """Yield the names of a metric in the lines that report it: of `metrics.loss.min`, `loss`."""
+    for name in (metric, metric.removeprefix(RESULT).removeprefix(METRICS)):
+        yield name
+        series, _, kind = name.rpartition(".")
+        if kind in KINDS:
+            yield series
+
+
+def _should_prune(trial: Trial) -> bool:
+    with catch_warnings():
+        # Numpy's, of a trial whose values are all NaN.
+        simplefilter("ignore", RuntimeWarning)
+        return trial.should_prune()
 
 
 def best(search: Search) -> dict[str, Any] | None:

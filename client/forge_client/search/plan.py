@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Self
 
+from forge_schema.model.job import SHOWN
+from forge_schema.model.quantities import counted
 from forge_schema.model.results import number_of
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +23,20 @@ from forge_client.project.matrix import (
 
 # A placeholder and a parameter of every job: the number of its trial, counted from 0.
 TRIAL = "trial"
+# What a search may be resumed with, and what a repeated `run` must have as it was.
+LIMITS = {
+    "trials": "--trials",
+    "parallel": "--parallel",
+    "gpu_hours": "--budget-gpu-hours",
+    "cost": "--budget-cost",
+}
+OPTIONS = {
+    **{name: f"--{name}" for name in ("metric", "maximize", "sampler", "pruner", "seed")},
+    "spec": "the job or its files",
+    "choices": "--matrix",
+    "ranges": "--range",
+    **LIMITS,
+}
 FORM = "write NAME=LOW..HIGH, and ,log or ,step=NUMBER behind it if wanted: lr=1e-4..1e-1,log"
 
 
@@ -47,8 +63,10 @@ class Range(BaseModel):
             name: True if name == "log" and not sign else scalar(value)
             for name, sign, value in (one.partition("=") for one in more)
         }
-        if dots != ".." or set(options) - {"log", "step"}:
+        if dots != "..":
             raise ValueError("it is not LOW..HIGH")
+        if odd := sorted(set(options) - {"log", "step"}):
+            raise ValueError(f"a range has no {odd[0]!r}, only log and step")
         if number_of(low) is None or number_of(high) is None or not low < high:  # type: ignore[operator]
             raise ValueError("LOW must be a number below HIGH")
         found = cls(low=low, high=high, **options)  # type: ignore[arg-type]
@@ -78,6 +96,7 @@ class Plan(BaseModel):
     """A search: `spec` is a job without its point, its command with `{name}` for each value.
 
     `metric` is a key of a job's result or of its metrics. Without `trials`, a budget ends it.
+    `cap` is what `parallel` was when it was begun, if that has changed: jobs stay as they were.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -96,6 +115,7 @@ class Plan(BaseModel):
     parallel: int = 1
     gpu_hours: float | None = None
     cost: float | None = None
+    cap: int | None = None
 
     def checked(self) -> Self:
         """Return it with the number of its trials.
@@ -125,8 +145,32 @@ class Plan(BaseModel):
     def _as_grid(self) -> Self:
         if self.ranges:
             raise _wrong("a grid has no ranges", "list the values: --matrix lr=0.1,0.01")
-        size = prod(map(len, self.choices.values()))
-        return self.model_copy(update={"trials": min(size, self.trials or size)})
+        return self.model_copy(update={"trials": min(self._size, self.trials or self._size)})
+
+    @property
+    def _size(self) -> int:
+        return prod(map(len, self.choices.values()))
+
+    def extended(self, limits: Mapping[str, float]) -> Self:
+        """Return it with other `LIMITS`.
+
+        Raises:
+            ClientError: it would have more trials than its grid has points, or no end.
+        """
+        if self.is_grid and limits.get("trials", 0) > self._size:
+            raise _wrong(
+                f"this grid has {counted(self._size, 'point')}, and a trial for each",
+                "begin another search with more values: `forge sweep run`",
+            )
+        cap = self.cap or self.parallel if "parallel" in limits else self.cap
+        return self.model_copy(update={**limits, "cap": cap}).checked()
+
+    def differing(self, other: "Plan") -> list[str]:
+        """Return the options in which another plan of the same name differs."""
+        mine, theirs = (one.model_dump(mode="json") for one in (self, other))
+        for one in (mine, theirs):
+            one["spec"] = {name: one["spec"][name] for name in one["spec"].keys() - SHOWN}
+        return [said for name, said in OPTIONS.items() if mine[name] != theirs[name]]
 
     def job(self, number: int, point: Mapping[str, Scalar]) -> dict[str, Any]:
         """Return the job of a trial; the same trial always has the same one."""
@@ -137,7 +181,7 @@ class Plan(BaseModel):
             "command": filled(self.spec["command"], texts),
             "kind": "benchmark",
             "sweep": self.sweep,
-            "parallel": self.parallel,
+            "parallel": self.cap or self.parallel,
             "parameters": parameters,
             "name": _numbered(self.spec["name"], number),
             "idempotency_key": f"{self.sweep}:{digest(parameters)}",

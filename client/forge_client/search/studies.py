@@ -1,11 +1,12 @@
 """A search's study, in a storage of Optuna's."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
 import optuna
+from forge_schema.model.quantities import names_text
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -22,7 +23,7 @@ from forge_client.errors import ClientError
 from forge_client.project.matrix import Scalar
 from forge_client.search.lease import Lease
 from forge_client.search.named import pruner
-from forge_client.search.plan import Plan, Range
+from forge_client.search.plan import LIMITS, Plan, Range
 from forge_client.search.samplers import sampler_of
 
 # Beside Forge's own tables: both call one of theirs `alembic_version`.
@@ -48,9 +49,10 @@ class Search:
         """Create the study of a plan, or continue the one that there is.
 
         Raises:
-            ClientError: there is a study of another owner, or the storage does not answer.
+            ClientError: there is a study of another owner or with other options, or the storage
+                does not answer.
         """
-        with reached():
+        with reached(FIRST):
             study = optuna.create_study(
                 study_name=plan.sweep,
                 storage=storage,
@@ -65,6 +67,15 @@ class Search:
                 f"the study {plan.sweep!r} belongs to {search.plan.owner}",
                 hint="choose another --sweep or --idempotency-key",
                 code="option_invalid",
+            )
+        if differing := search.plan.differing(plan):
+            raise ClientError(
+                f"the search {plan.sweep!r} was begun with other options:"
+                f" {names_text(differing, len(differing))}",
+                hint=f"`forge sweep resume {plan.sweep}` continues it, also with other"
+                f" {names_text([*LIMITS.values()], len(LIMITS))}; else choose another"
+                " --idempotency-key",
+                code="idempotency_conflict",
             )
         return search
 
@@ -87,6 +98,17 @@ class Search:
                 code="sweep_unknown",
             )
         return cls(study, Plan.model_validate(study.user_attrs[PLAN]))
+
+    def extend(self, limits: Mapping[str, float]) -> None:
+        """Change what ends the search, and how many jobs run at once.
+
+        Raises:
+            ClientError: as for `hold`, or the search cannot have these limits.
+        """
+        self.hold()
+        self.plan = self.plan.extended(limits)
+        with reached():
+            self.study.set_user_attr(PLAN, self.plan.model_dump(mode="json"))
 
     def hold(self) -> None:
         """Keep this process the only one that runs the search.
@@ -133,8 +155,12 @@ class Search:
         self._trials.pop(trial.number, None)
 
 
+LATER = "the jobs continue; `forge sweep resume` resumes it once it is back"
+FIRST = "start it, or name another with --storage; no job was submitted"
+
+
 @contextmanager
-def reached() -> Iterator[None]:
+def reached(hint: str = LATER) -> Iterator[None]:
     """Turn a failure of the storage into a `ClientError`."""
     try:
         yield
@@ -142,7 +168,7 @@ def reached() -> Iterator[None]:
         cause = error.__cause__ or error
         raise ClientError(
             f"the study's storage does not answer: {str(cause).splitlines()[0]}",
-            hint="the jobs continue; `forge sweep resume` resumes it once it is back",
+            hint=hint,
             code="database_unreachable",
         ) from error
 
@@ -154,7 +180,7 @@ def opened(url: str) -> RDBStorage:
         ClientError: it is none, or does not answer.
     """
     try:
-        with reached():
+        with reached(FIRST):
             return RDBStorage(url)
     except (ArgumentError, ImportError, ValueError) as error:
         raise ClientError(
@@ -178,7 +204,7 @@ def beside_the_queue(database_url: str) -> RDBStorage:
         "pool_pre_ping": True,
         "connect_args": {"options": f"-csearch_path={SCHEMA}", "connect_timeout": 10},
     }
-    with reached():
+    with reached(FIRST):
         engine = create_engine(url, **settings)
         with engine.begin() as connection:
             connection.execute(CreateSchema(SCHEMA, if_not_exists=True))

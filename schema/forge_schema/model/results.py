@@ -23,6 +23,11 @@ FIELDS = (
 SPENT = ("seconds", "gpu_seconds", "energy_j")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
+# A user name and a password end with the last @ before the path.
+LINK = re.compile(
+    r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
+    re.ASCII,
+)
 # What a line of metrics says of its job's progress: no metrics.
 PROGRESS = frozenset({"step", "total", "progress"})
 # Instead of a metric's name: whichever metric is the best to draw.
@@ -71,12 +76,13 @@ class LastMetric(Record):
     at: datetime
 
 
-def is_link(value: object) -> bool:
-    """Return whether a metric is the address of a page, such as a tracker's, and no number."""
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"https?://[^\s\"'<>\\]{1,2000}", value, re.ASCII) is not None
-    )
+def link_of(value: object) -> str | None:
+    """Return a metric that is the address of a page, such as a tracker's, and no number.
+
+    It is without a user name and a password, which browsers would send and people would read.
+    """
+    found = LINK.fullmatch(value) if isinstance(value, str) else None
+    return found[1] + found[2] if found else None
 
 
 class JobTest(Record):
@@ -95,7 +101,10 @@ class Curve(Record):
     """One curve of a chart; `gpu` is the UUID if it belongs to a GPU.
 
     Each point summarises a run of values; `t` (Unix seconds) and `step` are those of the last.
-    `count` is the number of values read. `step` is empty for samples.
+    `count` is the number of finite values read. `step` is empty for samples. The others are None
+    where a metric has no finite number, which is a gap. `newest` is the last value of a metric as
+    the job wrote it: a number, `NaN`, `Infinity` or `-Infinity`. A superseded curve has an
+    `attempt`.
     """
 
     source: Literal["metric", "sample"]
@@ -104,10 +113,12 @@ class Curve(Record):
     count: int
     t: list[float]
     step: list[float | None]
-    min: list[float]
-    avg: list[float]
-    max: list[float]
-    last: list[float]
+    min: list[float | None]
+    avg: list[float | None]
+    max: list[float | None]
+    last: list[float | None]
+    newest: float | NotFinite | None = None
+    attempt: int | None = None
 
 
 class Join(Record):
@@ -121,7 +132,8 @@ class Join(Record):
 class Series(Record):
     """The metrics of a job and the resource samples of an attempt.
 
-    `attempt` is the newest that has any, or None; `until` is its end, or now while it is `running`.
+    `attempt` is the newest that has any, or None; `until` is its end, or now while it is `running`;
+    `began` is the start of the first one whose metrics are in it.
     Without a wanted attempt, the metrics go over all attempts: `joins` says where later ones begin.
     Values that a resumed attempt reported again are in `superseded`, as the earlier ones reported
     them. `left_off` counts curves not returned.
@@ -129,6 +141,7 @@ class Series(Record):
 
     attempt: int | None = None
     rank: int = 0
+    began: datetime | None = None
     since: datetime | None = None
     until: datetime | None = None
     running: bool = False
@@ -157,12 +170,16 @@ class Measured(Record):
 
 
 class SweepPoint(Record):
-    """One job of a sweep; `seconds` is the run time of the attempt that counts."""
+    """One job of a sweep; `seconds` is the run time of the attempt that counts.
+
+    `detail` is why it was cancelled, if a reason was given: a search's pruner gives one.
+    """
 
     job_id: int
     name: str
     state: Open[State]
     reason: Open[Reason] | None = None
+    detail: str | None = None
     parameters: dict[str, Any]
     metrics: dict[str, Measured] = Field(default_factory=dict)
     result: dict[str, Any] | None = None

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Hashable, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -39,7 +39,6 @@ OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"} | SHOWN
 # The same, of those in which the jobs of a sweep differ.
 VARIED = ("arguments", "parameters")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-SIGNAL = re.compile("SIG(TERM|INT|HUP|USR1|USR2)")
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SORTED = json.JSONEncoder(sort_keys=True)
 
@@ -70,12 +69,6 @@ def _image(name: str) -> str:
     return name
 
 
-def _signal(name: str) -> str:
-    if not SIGNAL.fullmatch(name):
-        raise ValueError("write SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2")
-    return name
-
-
 # These, and the secrets' validator, as patterns in the JSON schema.
 BELOW: JsonDict = {"pattern": r"^((?!\.\.?/)[^/\\]+/)*(?!\.\.?$)[^/\\]+$"}
 OWN_NAME: JsonDict = {"pattern": "^(?!FORGE_|LD_|NVIDIA_)[A-Za-z_][A-Za-z0-9_]{0,99}$"}
@@ -86,9 +79,10 @@ RelativePath = Annotated[
 ]
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
-SignalName = Annotated[
-    str, Field(json_schema_extra={"pattern": f"^{SIGNAL.pattern}$"}), AfterValidator(_signal)
-]
+SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
+Accelerator = Literal["any", "cpu", "cuda", "rocm", "mps"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+Objective = Literal["throughput", "latency"]
 Parameter = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Needed = Annotated[list[Id], Field(max_length=100), AfterValidator(_in_order)]
 Scalar = Flag | Annotated[int, Field(strict=True)] | Number | Annotated[Text, Field(max_length=500)]
@@ -177,7 +171,7 @@ class Resources(KnownFields, BaseModel):
 
     model_config = ConfigDict(json_schema_extra=OF_GPUS)
 
-    accelerator: Annotated[str, Field(pattern="^(any|cpu|cuda|rocm|mps)$")] = "any"
+    accelerator: Accelerator = "any"
     gpus: Annotated[int, Field(ge=0, le=64), NUMERIC] = 0
     gpu_model: Name = "*"
     vram_mb: Annotated[int, Field(ge=0, le=MAX_INTEGER), NUMERIC] = 0
@@ -208,9 +202,9 @@ class Resources(KnownFields, BaseModel):
 class Tuning(KnownFields, BaseModel):
     """Hints to the job on how to use its GPU; nothing is enforced."""
 
-    precision: Annotated[str, Field(pattern="^(fp32|tf32|fp16|bf16|fp8|int8)$")] | None = None
+    precision: Precision | None = None
     streams: Annotated[int, Field(ge=1, le=64), NUMERIC] | None = None
-    objective: Annotated[str, Field(pattern="^(throughput|latency)$")] | None = None
+    objective: Objective | None = None
 
 
 STALL_TIMES = ("no_progress_s", "silent_log_s", "idle_gpu_s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -231,18 +232,35 @@ def test_an_idempotency_key_of_another_job(connected: Command, project: Path) ->
     told(connected(*submit, "pwd"), 4, "'k' belongs to another job")
 
 
+def test_what_a_patch_leaves_out_and_why_there_is_none(connected: Command, project: Path) -> None:
+    assert connected("submit", project, "--", "ls").returncode == 0
+    refused(connected("code", "1", "--diff"), 0, "job 1 has no patch: its folder was in no git")
+    (project / "large").write_bytes(b"")
+    who = ("-c", "user.name=ann", "-c", "user.email=ann@example.org")
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", project, *words], check=True)
+    (project / "large").write_bytes(os.urandom(5 << 20))
+    (project / "train.py").write_text("two\n", encoding="utf-8")
+    made = connected("submit", project, "--", "ls")
+    said = "leaves out large, whose change is too large"
+    assert said in made.stderr
+    patch = connected("code", "2", "--diff").stdout
+    assert patch.startswith("# left out: large, whose change is too large\ndiff --git ")
+    assert "+two" in patch
+
+
 def test_a_part_that_is_not_installed(forge: Command, project: Path, tmp_path: Path) -> None:
     blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in EXTRAS)
     (tmp_path / "sitecustomize.py").write_text(f"import sys\n{blocked}", encoding="utf-8")
     env = {"PYTHONPATH": str(tmp_path), "FORGE_DATABASE_URL": NOBODY_LISTENS}
-    told(forge("ps", **env), 6, "psycopg is not installed", "pip install 'forge-queue[schema]'")
-    told(forge("db", "upgrade", **env), 6, "pip install 'forge-queue[schema]'")
-    told(forge("up", **env), 6, "pip install 'forge-queue[local]'")
+    told(forge("ps", **env), 6, "psycopg is not installed", "pip install '.[schema]' in a clone")
+    told(forge("db", "upgrade", **env), 6, "pip install '.[schema]' in a clone")
+    told(forge("up", **env), 6, "pip install '.[local]' in a clone")
     plan = forge("submit", project, "--dry-run", "-o", "json", "--", "ls", **env)
     assert "not checked by the queue: " in plan.stderr
     assert json.loads(plan.stdout)["files"] == [{"path": "train.py", "bytes": 15}]
     checks = json.loads(forge("doctor", "-o", "json", **env).stdout)
-    assert "forge-queue[schema]" in {c["name"]: c for c in checks}["connection"]["hint"]
+    assert "its wheel with [schema]" in {c["name"]: c for c in checks}["connection"]["hint"]
 
 
 def test_a_folder_for_forge_up_that_cannot_be(forge: Command, tmp_path: Path) -> None:

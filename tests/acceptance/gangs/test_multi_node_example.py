@@ -94,7 +94,7 @@ def test_training_goes_on_with_the_machines_that_are_left(
         )
         eventually(lambda: made.jobs.checkpoints(job))
         workers[1].kill()
-        made.succeeds(job)
+        made.succeeds(job, 600)
         log = made.log(job).decode()
         places = [(row["attempt"], row["rank"]) for row in made.jobs.attempts(job)]
         assert places == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]

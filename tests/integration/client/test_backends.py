@@ -182,6 +182,8 @@ def test_a_job_goes_from_ready_to_its_result(
 ) -> None:
     job = client.submit(project, "ls", name="digits")
     assert (job.status().state, job.done()) == ("ready", False)
+    assert job.download(tmp_path / "nothing" / "yet") == []
+    assert [*(tmp_path / "nothing" / "yet").iterdir()] == []
     holder = Holder(rig, store_url)
     assert (job.status().state, job.status().worker) == ("running", "w")
     holder.write(b"epoch 1\n")

@@ -86,16 +86,20 @@ def test_the_metrics_that_a_job_wrote(rig: Rig, tmp_path: Path, way: str) -> Non
             lines: list[dict[str, JsonValue]] = [
                 {"loss": 1, "note": {"n": attempt}},
                 {"loss": 0.5, "note": {"n": attempt}},
-                {"last": True},
+                {"last": True, "step": 2},
             ]
             told = [MetricLine(n, float(n), values) for n, values in enumerate(lines)]
+            # As of another file of TensorBoard.
+            told.append(MetricLine(3, 1.0, {"step": 1}))
             rig.records.add_metrics(grant.fence, told)
             rig.finish(grant, Reason.PREEMPTED if attempt == 1 else Reason.SUCCEEDED)
         assert [(one.attempt, one.number, one.step) for one in job.metrics()] == [
-            (attempt, number, number) for attempt in (1, 2) for number in range(3)
+            (attempt, number, step)
+            for attempt in (1, 2)
+            for number, step in enumerate((0, 1, 2, 1))
         ]
-        assert [one.values.get("loss") for one in job.metrics(attempt=2)] == [1.0, 0.5, None]
-        assert job.last_metrics() == {"loss": 0.5, "note": {"n": 2}, "last": True}
+        assert [one.values.get("loss") for one in job.metrics(attempt=2)] == [1.0, 0.5, None, None]
+        assert job.last_metrics() == {"loss": 0.5, "note": {"n": 2}, "last": True, "step": 2}
         assert job.last_metrics(attempt=1)["note"] == {"n": 1}
         (listed,) = client.jobs()
         assert listed.metrics == {"loss": 0.5}

@@ -176,7 +176,7 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     rig.queue.report(grant.fence, Phase.RUNNING, progress=0.25)
     measured: dict[str, Any] = {
         "loss": 0.5,
-        "wandb": PAGE,
+        "wandb": PAGE.replace("//", "//ann:hunter2@"),
         "bad": "javascript:alert(1)",
         EVIL: PAGE,
     }
@@ -190,6 +190,7 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     assert "25" in running
     assert "Preempt" in running
     assert f'<dt>wandb</dt><dd><a href="{PAGE}" rel="noopener noreferrer">wandb.ai</a>' in running
+    assert "hunter2" not in running
     assert not {"javascript:alert(1)", EVIL} & set(re.findall('(?:href="|<dt>)([^"<]*)', running))
     assert "alert(1)</script>" not in running
     stats = dict(re.findall(r"<dt>([^<]*)</dt>\s*<dd>([^<]*)", running))

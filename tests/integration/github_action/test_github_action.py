@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -10,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import pytest
 import yaml
 from forge_schema.access.api_keys import Keys
 from forge_schema.model.states import Reason, Role
-from support.client.command import command
+from support.client.command import FORGE, command
 from support.http.server import served, server_settings
-from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,35 @@ def runner(rig: Rig, tmp_path: Path) -> Iterator[Runner]:
         yield runner
 
 
+PYTHON3 = """#!/bin/sh
+mkdir -p "$3/bin"
+printf '#!/bin/sh\\necho "$@"' > "$3/bin/python"
+chmod +x "$3/bin/python"
+"""
+
+
+def test_what_is_installed_comes_from_the_server_or_is_named(runner: Runner) -> None:
+    programs = runner.command.cwd.parent / "bin"
+    programs.mkdir()
+    (programs / "python3").write_text(PYTHON3)
+    (programs / "python3").chmod(0o755)
+    runner.command.env["PATH"] = f"{programs}:{os.environ['PATH']}"
+    runner.inputs["python"] = ""
+    code, said = runner.run(INSTALL)
+    assert code == 0, said
+    *words, wheel = said.split()
+    assert words == ["-m", "pip", "install", "--quiet"]
+    assert "forge_client/main.py" in ZipFile(wheel).namelist()
+    assert Path(runner.outputs["install"]["python"]).is_file()
+    runner.inputs["package"] = "./forge.whl"
+    assert runner.run(INSTALL)[1].split() == [*words, "./forge.whl"]
+    # Nothing is looked for in an index.
+    runner.inputs |= {"package": "", "url": f"{runner.inputs['url']}/elsewhere"}
+    code, said = runner.run(INSTALL)
+    assert code == 1
+    assert "::error title=Forge::the server has no package; the input package names one" in said
+
+
 def submitted(runner: Runner) -> int:
     code, said = runner.run(SUBMIT)
     assert code == 0, said
@@ -108,7 +138,10 @@ def end(rig: Rig, reason: Reason, **changes: Any) -> None:  # noqa: ANN401  fiel
 
 
 def test_a_step_submits_follows_and_succeeds_with_the_job(runner: Runner, rig: Rig) -> None:
+    # Of the job that sets up the step.
+    runner.command.env["FORGE_OUTPUT"] = "jsonl"
     job_id = submitted(runner)
+    assert runner.outputs["submit"] == {"job-id": str(job_id)}
     job = rig.jobs.job(job_id)
     assert (job["name"], job["owner"]) == ("a job", "ci")
     assert job["spec"]["command"] == ["python", "train.py", "--name", "a b"]
@@ -117,9 +150,7 @@ def test_a_step_submits_follows_and_succeeds_with_the_job(runner: Runner, rig: R
     assert code == 0, said
     assert runner.outputs["follow"] == {"state": "succeeded", "exit-code": "0"}
     # Nothing that the job prints is a command to the runner.
-    word = re.search(r"::stop-commands::(\w+)\n", said)
-    assert word
-    assert said.endswith(f"::{word[1]}::\n")
+    assert re.match(r"::group::.*\n::stop-commands::(\w+)\n(?s:.*)::\1::\n::endgroup::\n", said)
 
 
 def test_a_step_fails_with_the_job_s_own_code(runner: Runner, rig: Rig) -> None:
@@ -135,21 +166,81 @@ def test_a_cancelled_workflow_cancels_the_job(runner: Runner, rig: Rig) -> None:
     job_id = submitted(runner)
     with runner.started(FOLLOW) as process:
         assert process.stdout is not None
+        assert process.stdout.readline().startswith("::group::")
         assert process.stdout.readline().startswith("::stop-commands::")
         # The runner signals one process, and kills it a few seconds later.
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
-    eventually(lambda: rig.state(job_id).terminal)
     assert rig.state(job_id) == "cancelled"
+    assert runner.outputs["follow"] == {"state": "cancelled", "exit-code": ""}
     # The last step finds it cancelled.
     runner.run(CANCEL)
     assert rig.state(job_id) == "cancelled"
+    assert runner.outputs["cancel"] == runner.outputs["follow"]
     assert STEPS[CANCEL]["if"] == "cancelled() && steps.submit.outputs.job-id"
 
 
+# A `forge submit` that is answered when it is told so.
+SLOW = """#!/bin/sh
+[ "$1" = submit ] || exec "{forge}" "$@"
+echo submitting >&2
+cat answer
+"""
+
+
+def test_a_workflow_that_is_cancelled_as_it_submits_cancels_the_job(
+    runner: Runner, rig: Rig
+) -> None:
+    job_id = submitted(runner)
+    programs = runner.command.cwd.parent / "bin"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    (programs / "forge").write_text(SLOW.format(forge=FORGE))
+    (programs / "forge").chmod(0o755)
+    os.mkfifo(runner.command.cwd / "answer")
+    runner.outputs["install"]["python"] = str(programs / "python")
+    with runner.started(SUBMIT) as process:
+        assert process.stdout is not None
+        assert "submitting\n" in process.stdout
+        process.send_signal(signal.SIGTERM)
+        # The time is up, and it was not submitted.
+        process.send_signal(signal.SIGALRM)
+        assert "the job was not submitted: the workflow was cancelled" in process.stdout.read()
+        assert process.wait(timeout=60) == 130
+    assert runner.outputs["submit"] == {}
+    with runner.started(SUBMIT) as process:
+        assert process.stdout is not None
+        assert "submitting\n" in process.stdout
+        process.send_signal(signal.SIGTERM)
+        (runner.command.cwd / "answer").write_text(f'{{"job_id": {job_id}}}')
+        assert process.wait(timeout=60) == 130
+    assert runner.outputs["submit"] == {
+        "job-id": str(job_id), "state": "cancelled", "exit-code": "",
+    }  # fmt: skip
+    assert rig.state(job_id) == "cancelled"
+
+
+REFUSED = {
+    "--gpus one": "the job was not submitted: Invalid value for '--gpu' / '--gpus': write a whole",
+    "--priority 1001": "the job was not submitted: priority: must be at most 1000",
+    "--name 'a": "the input options cannot be split into words: No closing quotation",
+    "--wait": "options cannot have --wait: the input follow is for that",
+    "--dry-run": "options cannot have --dry-run",
+    "-ojson": "options cannot have -ojson",
+    "--output=json": "options cannot have --output",
+    "--cpus 1 -- true": "options cannot have --: the input command is for that",
+}
+
+
 def test_a_job_that_cannot_be_submitted_fails_the_step(runner: Runner, rig: Rig) -> None:
-    runner.inputs["options"] = "--gpus one"
-    code, said = runner.run(SUBMIT)
-    assert code == 2
-    assert "::error title=Forge::the job was not submitted" in said
-    assert rig.count("job") == 0
+    runner.inputs["command"] = "python train.py | tee log"
+    said = runner.run(SUBMIT)[1]
+    assert "::warning title=Forge::no shell runs the command, which gets | as a word" in said
+    runner.inputs["command"] = "python train.py"
+    for options, why in REFUSED.items():
+        runner.inputs["options"] = options
+        code, said = runner.run(SUBMIT)
+        assert code in {2, 3}, said
+        assert f"::error title=Forge::{why}" in said
+        assert runner.outputs["submit"] == {}
+    assert rig.count("job") == 1

@@ -24,7 +24,7 @@ VALUES = {
     "Url": "https://abc123.execute-api.eu-west-1.amazonaws.com",
     "Labels": "pool=spot",
     "DefaultImage": "",
-    "Package": "forge-queue[worker]",
+    "Package": "forge-queue[worker] @ https://files.example/forge.whl",
     "AWSRegion": "eu-west-1",
 }
 # systemd's own scale, from 0 to 10; unhardened is 9.6.

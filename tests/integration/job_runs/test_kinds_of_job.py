@@ -135,6 +135,13 @@ def test_tests_are_followed_and_each_is_kept(process: Bed, tmp_path: Path) -> No
     assert forge("result", str(other["lies"])).returncode == 3
     again = forge("rerun", str(other["late"]), "--wait", "-o", "json")
     assert (again.returncode, json.loads(again.stdout)["result"]) == (4, {"n": 1}), again.stderr
+    # What a variable says of new jobs changes nothing in an old one.
+    env = {"FORGE_QUEUE": "other", "FORGE_EXPERIMENT": "other"}
+    words = ("rerun", str(other["late"]), "--name", "changed", "-o", "json", "--", "true")
+    changed = json.loads(forge(*words, **env).stdout)
+    assert (changed["name"], changed["queue"]) == ("changed", "default")
+    assert changed["spec"]["command"] == ["true"]
+    assert changed["experiment"] != "other"
 
 
 def test_the_operators_handlers_run_without_leave_for_processes(

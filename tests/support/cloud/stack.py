@@ -93,6 +93,7 @@ class Stack:
         given = {
             "WorkerVpcId": network["VpcId"],
             "WorkerSubnetIds": subnets[0]["SubnetId"],
+            "WorkerPackage": "forge-queue[worker] @ https://files.example/forge.whl",
             # moto does not split the default of a list.
             "WorkerInstanceTypes": "g5.*,g6.*",
         }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
+import signal
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +48,27 @@ STEPS: list[dict[str, Any]] = [
 ]
 LINES: list[dict[str, Any]] = [*STEPS, {"acc": "NaN", "step": 3}]
 NAME = "events.out.tfevents.9999999999.host"
+# Writes three steps with a library, and dies; Keras and TensorFlow 2 write the last form.
+BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
+DIES = """
+import os, signal, sys
+first = int(sys.argv[1])
+{make}
+for step in range(first, first + 3):
+    {add}
+writer.close()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+PLAIN_WRITER = ('writer = SummaryWriter("runs/one")', 'writer.add_scalar("loss", 1 / step, step)')
+WRITERS = {
+    "torch": ("from torch.utils.tensorboard import SummaryWriter", *PLAIN_WRITER),
+    "tensorboardx": ("from tensorboardX import SummaryWriter", *PLAIN_WRITER),
+    "keras": (
+        "import numpy; from tensorboard.summary import Writer",
+        'writer = Writer("logs/train")',
+        'writer.add_scalar("loss", numpy.float32(1 / step), step)',
+    ),
+}
 
 
 class Queue:
@@ -94,6 +118,32 @@ def test_scalars_of_both_forms_are_metrics(attempt: Attempt) -> None:
         *close(LINES),
         *({"validation/epoch_loss": value, "step": step} for step, value in expected),
     ]
+
+
+@pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
+@pytest.mark.parametrize("library", list(WRITERS))
+def test_each_attempt_has_the_scalars_that_it_wrote_itself(library: str, tmp_path: Path) -> None:
+    load, make, add = WRITERS[library]
+    program = DIES.format(make=f"{load}\n{make}", add=add)
+    restored: list[tuple[Path, Path]] = []
+    for number, first in enumerate((1, 3)):
+        attempt = attempt_of(some_grant(), tmp_path / str(number))
+        for file, place in restored:
+            (attempt.folders.checkpoint / place).parent.mkdir(parents=True)
+            shutil.copy(file, attempt.folders.checkpoint / place)
+            began_s = int(file.name.split(".")[3])
+            os.utime(attempt.folders.root / "lease.json", (began_s + 1, began_s + 1))
+        died = subprocess.run(
+            [f"{BIN}/python", "-W", "ignore", "-c", program, str(first)],
+            cwd=attempt.folders.checkpoint,
+            check=False,
+        )
+        assert died.returncode == -signal.SIGKILL
+        assert finish(attempt, Queue()) == [
+            {"loss": pytest.approx(1 / step), "step": step} for step in range(first, first + 3)
+        ]
+        kept = attempt.folders.checkpoint
+        restored = [(file, file.relative_to(kept)) for file in kept.rglob("events.*")]
 
 
 def test_half_written_file_gives_each_scalar_once(attempt: Attempt) -> None:

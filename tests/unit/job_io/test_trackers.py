@@ -1,7 +1,7 @@
 """W&B and MLflow, the real libraries: all attempts of a job log to one run, whenever they die.
 
 FORGE_TEST_TORCH_BIN names an environment that has them; `make test-launchers` makes one. W&B runs
-offline, and MLflow keeps its runs in a file of SQLite.
+offline or with a stand-in for its server, and MLflow keeps its runs in a file of SQLite.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.model.results import is_link
+from forge_schema.model.results import link_of
 from forge_worker.integrations import tracked
+from support.http.wandb_server import wandb_server
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WORKER = Path(__file__).parents[3] / "worker"
 BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
@@ -51,10 +57,24 @@ run.log({"loss": 0.5})
 run.finish()
 """
 
+# Waits where it is to be killed.
+WANDB_SERVED = """
+import os, signal
+from forge_worker.integrations.wandb import init
+run = init(project="digits")
+print(run.resumed, run.starting_step, flush=True)
+if os.environ["AT"] != "create":
+    run.log({"loss": 0.5})
+if os.environ["AT"]:
+    signal.pause()
+run.finish()
+"""
 
-def attempt(folder: Path, program: str, **given: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as an attempt of one job."""
-    told = {
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the variables of each attempt of one job."""
+    return {
+        **os.environ,
         "FORGE_RUN": NAME,
         "FORGE_EXPERIMENT": "digits",
         "FORGE_PARAMETERS": '{"lr": 0.1}',
@@ -65,10 +85,14 @@ def attempt(folder: Path, program: str, **given: str) -> subprocess.CompletedPro
         "HOME": str(folder),
         "PYTHONPATH": str(WORKER),
     }
+
+
+def attempt(folder: Path, program: str, **given: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as an attempt of one job."""
     return subprocess.run(
         [f"{BIN}/python", "-W", "ignore", "-c", program],
         cwd=folder,
-        env={**os.environ, **told, **given},
+        env={**environment(folder), **given},
         capture_output=True,
         text=True,
         check=False,
@@ -104,6 +128,38 @@ def test_rank_0_alone_logs_to_the_run_of_wandb(tmp_path: Path) -> None:
     assert all(path.name.endswith(NAME) for path in kept)
 
 
+@real
+def test_attempts_that_die_leave_one_run_of_wandb(tmp_path: Path) -> None:
+    key = "0123456789" * 4
+    with wandb_server(key) as server:
+        given = {"WANDB_MODE": "online", "WANDB_BASE_URL": server.url, "WANDB_API_KEY": key}
+
+        def dies(at: str, when: Callable[[], object]) -> None:
+            with subprocess.Popen(
+                [f"{BIN}/python", "-W", "ignore", "-c", WANDB_SERVED],
+                cwd=tmp_path,
+                env={**environment(tmp_path), **given, "AT": at},
+            ) as process:
+                eventually(when)
+                process.kill()
+
+        dies("create", lambda: server.runs)
+        dies("log", lambda: server.runs[NAME].history)
+        done = attempt(tmp_path, WANDB_SERVED, AT="", **given)
+        assert done.stdout == "True 1\n", done.stderr
+        assert list(server.runs) == [NAME]
+        run = server.runs[NAME]
+        assert (run.asked["groupName"], run.asked["displayName"]) == ("digits", NAME)
+        assert json.loads(run.asked["config"])["lr"] == {"value": 0.1}
+        assert [(line["_step"], line["loss"]) for line in run.history] == [(0, 0.5), (1, 0.5)]
+        assert run.finished
+        assert not server.refused
+        lines = (tmp_path / "metrics").read_text().splitlines()
+        assert {json.loads(line)["wandb"] for line in lines} == {
+            f"{server.url}/ann/digits/runs/{NAME}"
+        }
+
+
 @pytest.mark.parametrize(
     ("url", "reported"),
     [
@@ -124,8 +180,19 @@ def test_link_has_no_credentials(
 
 @pytest.mark.parametrize(
     "value",
-    [1, None, "", "javascript:alert(1)", "https:", "https://a b", 'https://a"b', "https://a\n"],
+    [
+        1,
+        None,
+        "",
+        "javascript:alert(1)",
+        "https:",
+        "https://a b",
+        'https://a"b',
+        "https://a\n",
+        "https://ann@",
+    ],
 )
 def test_only_addresses_of_pages_are_links(value: object) -> None:
-    assert is_link("https://wandb.ai/ann/digits/runs/1?x=1#y")
-    assert not is_link(value)
+    url = "https://wandb.ai/ann/digits/runs/1?x=a@b#y"
+    assert link_of(url) == link_of(f"https://ann:p@ss@{url[8:]}") == url
+    assert link_of(value) is None

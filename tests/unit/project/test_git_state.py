@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.cli.show.standing import revision_text
+from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.project import git
 from forge_client.project.git import git_state
 from forge_client.project.listing import scan
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_clean_folder_has_a_revision_and_a_branch(project: Path) -> None:
     (project.parent / "README").write_text("a change elsewhere\n")
     state = git_state(scan(project))
-    assert state == (Git(revision=run(project, "rev-parse", "HEAD"), branch="main"), b"")
+    assert state == (Git(revision=run(project, "rev-parse", "HEAD"), branch="main"), b"", [])
     run(project, "checkout", "-q", "--detach")
     detached = git_state(scan(project))
     assert detached is not None
@@ -101,14 +101,51 @@ def test_a_repositorys_own_programs_are_not_run(project: Path, tmp_path: Path) -
     assert not ran.exists()
 
 
-def test_a_diff_that_is_too_large_is_not_kept(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(git, "MOST_DIFF_BYTES", 100)
-    (project / "train.py").write_text("x" * 200)
+def test_a_renamed_file_is_gone_under_its_old_name(project: Path) -> None:
+    run(project, "config", "diff.renames", "copies")
+    run(project, "mv", "old.py", "new.py")
     state = git_state(scan(project))
     assert state is not None
-    assert (state[0].dirty, state[1]) == (True, b"")
+    assert b"--- a/old.py\n+++ /dev/null" in state[1]
+    assert b"--- /dev/null\n+++ b/new.py" in state[1]
+
+
+def test_a_change_that_is_too_large_is_left_out_of_a_diff(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "MOST_DIFF_BYTES", 400)
+    (project / "train.py").write_text("x" * 400)
+    (project / "old.py").write_text("diff --git a/x b/x\n")
+    state = git_state(scan(project))
+    assert state is not None
+    assert state[2] == ["train.py, whose change is too large"]
+    run(project, "checkout", "-q", ".")
+    (project.parent / "patch").write_bytes(state[1])
+    # The notes before it do not matter to git.
+    assert state[1].startswith(b"# left out: train.py, whose change is too large\ndiff --git ")
+    run(project.parent, "apply", "--directory=train", "patch")
+    assert (project / "old.py").read_text() == "diff --git a/x b/x\n"
+    assert (project / "train.py").read_text() == "one\n"
+    monkeypatch.setattr(git, "MOST_FILES", 0)
+    state = git_state(scan(project))
+    assert state is not None
+    assert state[1:] == (b"", ["the changes of 1 file, more than 0"])
+
+
+def test_the_changes_in_a_submodule_are_named(project: Path) -> None:
+    inner = project / "inner"
+    inner.mkdir()
+    run(inner, "init", "-q", "-b", "main")
+    run(inner, "commit", "-qm", "first", "--allow-empty")
+    run(project, "add", "inner")
+    run(project, "commit", "-qm", "second")
+    run(inner, "commit", "-qm", "second", "--allow-empty")
+    state = git_state(scan(project))
+    assert state is not None
+    assert state[1:] == (
+        b"# left out: the changes in the submodule inner\n",
+        ["the changes in the submodule inner"],
+    )
 
 
 def test_without_a_repository_or_git_there_is_nothing(
@@ -127,3 +164,10 @@ def test_a_revision_is_said_in_one_line() -> None:
     assert revision_text({"git": said}) == "aaaaaaaaaaaa on main, with uncommitted changes"
     assert revision_text({"git": {"revision": "a" * 40}}) == "aaaaaaaaaaaa"
     assert revision_text({}) == ""
+
+
+def test_why_there_is_no_patch_is_said() -> None:
+    said = {"revision": "a" * 40}
+    assert "in no git repository" in no_patch_text({})
+    assert "was committed" in no_patch_text({"git": said})
+    assert "untracked files" in no_patch_text({"git": {**said, "dirty": True}})

@@ -153,6 +153,13 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
     assert compare(sweeps, "energy_j").without == 2
 
 
+def test_the_number_of_a_trial_is_nothing_to_group_by() -> None:
+    points = [point(n, n, trial=n, lr=0.1) for n in range(3)]
+    assert [(one.by, one.count) for one in compare({"s": points}, "x.y").groups] == [
+        ({"lr": 0.1}, 3)
+    ]
+
+
 def test_what_is_no_number_is_left_out() -> None:
     values = [1, None, "2", True, float("inf"), {"z": 1}, [3]]
     found = compare({"s": [point(n, value) for n, value in enumerate(values)]}, "x.y")

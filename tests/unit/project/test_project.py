@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.project.forge_toml import Project, key_position
+from forge_client.project.forge_toml import Project, key_position, naming_the_file
+from forge_client.project.request import Request
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "forge-toml.md"
 
@@ -147,3 +148,23 @@ def test_a_key_is_found_below_its_own_table_only() -> None:
     assert key_position(text, ("env", "name")) == (3, 1)
     assert key_position(text, ("resources", "cpus")) == (6, 2)
     assert key_position(text, ("resources", "gone")) == (5, 2)
+
+
+def test_what_the_queue_refuses_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "forge.toml").write_text("priority = 1001\n[resources]\ncpus = 5000\n")
+    project = Project.read(tmp_path)
+    option = project.changed({"priority": 2000})
+
+    def told(message: str, request: Request, code: str = "spec_invalid") -> str:
+        with pytest.raises(ClientError) as raised, naming_the_file(tmp_path, request):
+            raise ClientError(message, code=code)
+        return raised.value.message.removeprefix(str(tmp_path))
+
+    assert told("priority: must be less", project) == (
+        "/forge.toml: line 1, column 1: priority: must be less"
+    )
+    assert told("cpus: must be less", option).startswith("/forge.toml: line 3, column 1: cpus")
+    # An option has replaced it; it is not there; it is no value that is wrong.
+    assert told("priority: must be less", option) == "priority: must be less"
+    assert told("nodes: must be less", project) == "nodes: must be less"
+    assert told("priority: it is late", project, "other") == "priority: it is late"

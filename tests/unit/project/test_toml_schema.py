@@ -58,7 +58,8 @@ def test_the_examples_were_found() -> None:
 
 RIGHT = [
     {"command": "python train.py", "nodes": "2..8", "timeout": "1h30m", "limit": "2G"},
-    {"nodes": 4, "delay": 90, "backoff": 1.5, "after": "7,8", "after_ok": [7, "8"]},
+    {"nodes": 4, "delay": 0, "command": ["python", ""], "resources": {"vram": "0"}},
+    {"nodes": " 3 ", "delay": 90, "backoff": 1.5, "after": "7,8", "after_ok": [7, "8"]},
     {"from_checkpoint": "7:1.2", "requirements": False, "checkpoint_dir": "./runs/"},
     {"matrix": {"lr": [0.1, 0.01], "on": [True]}, "resources": {"cpus": 0.5, "memory": "512mib"}},
 ]
@@ -79,6 +80,7 @@ WRONG = [
     {"matrix": {"lr": 0.1}},
     {"connection": {"api_key": "fgk_1"}},
     {"repeat": 0},
+    {"nodes": "two"},
 ]
 # The queue refuses them; nobody knows before.
 REFUSED_LATER = [
@@ -92,6 +94,20 @@ REFUSED_LATER = [
     {"env": {"FORGE_X": "1"}},
     {"secrets": ["a b"]},
     {"name": "12"},
+    {"nodes": 0},
+    {"nodes": "0..3"},
+    {"nodes": "1..3"},
+    {"timeout": 0},
+    {"timeout": "0s"},
+    {"grace": 3601},
+    {"checkpoint_interval": "0s"},
+    {"checkpoint_dir": "/abs"},
+    {"checkpoint_dir": "../up"},
+    {"command": []},
+    {"command": " "},
+    {"stall": {"idle_gpu_percent": 500}},
+    {"stall": {"no_progress": "0s"}},
+    {"resources": {"memory": "0"}},
 ]
 
 
@@ -112,3 +128,18 @@ def test_what_is_wrong_is_invalid(said: dict[str, Any]) -> None:
 def test_the_queue_s_bounds_are_in_it(said: dict[str, Any]) -> None:
     assert not VALIDATOR.is_valid(said)
     Project.model_validate(said)
+
+
+def test_every_key_says_what_it_is_for_and_words_can_be_completed() -> None:
+    whole = json.loads(text())
+    tables = {"": whole, **{name.lower(): one for name, one in whole["$defs"].items()}}
+    keys = {
+        f"{table}.{key}".removeprefix("."): said
+        for table, one in tables.items()
+        for key, said in one["properties"].items()
+    }
+    assert [key for key, said in keys.items() if not said.get("description")] == []
+    assert keys["resources.accelerator"]["enum"] == ["any", "cpu", "cuda", "rocm", "mps"]
+    assert "SIGUSR1" in keys["preempt_signal"]["enum"]
+    assert (keys["queue"]["default"], keys["target"]["default"]) == ("default", "auto")
+    assert keys["grace"]["default"] == 30

@@ -107,6 +107,14 @@ def test_documents_use_the_words_of_the_glossary() -> None:
     assert found == []
 
 
+def test_nobody_is_told_to_install_from_an_index_that_has_no_forge() -> None:
+    # Whoever registers the name there could be installed.
+    places = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "infra").rglob("*.yaml")]
+    index = re.compile(r"pip install '?forge-queue|default: forge-queue", re.IGNORECASE)
+    said = [str(path) for path in [*places, *modules()] if index.search(path.read_text("utf-8"))]
+    assert said == []
+
+
 def test_counts_and_units_are_formatted_by_one_function_each() -> None:
     """`counted`, `size_text` and `duration_text` in forge_schema/model/quantities.py."""
     wrong = [

@@ -39,7 +39,7 @@ def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:
 
 def test_what_a_job_may_not_say_of_signals_and_stalls_is_told_in_the_words_of_forge_toml() -> None:
     assert refusal(preempt_signal="SIGKILL") == (
-        "preempt_signal: write SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2"
+        "preempt_signal: must be 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1' or 'SIGUSR2'"
     )
     lacking = "stall: set one of no_progress, silent_log and idle_gpu"
     assert refusal(stall={"idle_gpu_percent": 10}) == refusal(stall={}) == lacking

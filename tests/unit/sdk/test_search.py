@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
@@ -10,9 +10,12 @@ from forge_client.errors import ClientError
 from forge_client.project.matrix import from_options
 from forge_client.search.named import pruner, sampler
 from forge_client.search.plan import Plan, Range, choices, ranges
-from forge_client.search.studies import Search
+from forge_client.search.studies import Search, opened
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def plan(**changes: Any) -> Plan:  # noqa: ANN401  fields of all types
@@ -42,6 +45,17 @@ def test_a_malformed_range_is_refused_with_its_form(text: str) -> None:
     assert "NAME=LOW..HIGH" in refused.value.hint
 
 
+def test_what_is_wrong_with_a_range_is_named() -> None:
+    with pytest.raises(ClientError, match="a range has no 'foo', only log and step"):
+        ranges(["x=1..2,log,foo"])
+
+
+def test_a_storage_that_cannot_be_opened_has_no_jobs_that_continue(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="does not answer") as refused:
+        opened(f"sqlite:///{tmp_path / 'none' / 'studies.db'}")
+    assert "no job was submitted" in refused.value.hint
+
+
 def test_the_job_of_a_trial_has_its_point_and_always_the_same_key() -> None:
     made = plan().job(3, {"x": 1.5})
     assert made["command"] == ["train", "1.5"]
@@ -65,6 +79,13 @@ def test_the_job_of_a_trial_has_its_point_and_always_the_same_key() -> None:
 def test_a_plan_that_is_no_search_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ClientError, match=said):
         plan(**changes).checked()
+
+
+def test_a_grid_cannot_be_extended_beyond_its_points() -> None:
+    grid = plan(ranges={}, choices={"x": [1, 2, 3]}, sampler="grid", trials=2).checked()
+    assert grid.extended({"trials": 3}).trials == 3
+    with pytest.raises(ClientError, match="this grid has 3 points, and a trial for each"):
+        grid.extended({"trials": 4})
 
 
 def test_the_name_trial_is_reserved() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forge_worker.integrations import steps as loop
-from forge_worker.integrations.pytorch import agreed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +29,3 @@ class _Accelerated(loop.Saver):
 
     def load(self, folder: Path) -> None:
         self._accelerator.load_state(str(folder))
-
-    def agreed(self, *, asked: bool) -> bool:
-        return agreed(asked=asked)

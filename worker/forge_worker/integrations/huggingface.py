@@ -11,8 +11,7 @@ from transformers.trainer_utils import (  # type: ignore[import-not-found,unused
 )
 
 from forge_worker import job
-from forge_worker.integrations import leaving
-from forge_worker.integrations.pytorch import agreed
+from forge_worker.integrations import group, leaving
 
 
 def train(trainer: Any, **given: Any) -> Any:  # noqa: ANN401 - Trainer's own
@@ -25,21 +24,39 @@ def train(trainer: Any, **given: Any) -> Any:  # noqa: ANN401 - Trainer's own
     Raises:
         ValueError: the checkpoints could not be resumed from, since they have only the model.
     """
-    if trainer.args.save_only_model:
-        raise ValueError("save_only_model=True saves nothing to resume from; leave it out")
-    if os.environ.get("FORGE_CHECKPOINT_DIR"):
-        trainer.args.output_dir = str(job.checkpoint_dir())
-    folder = trainer.args.output_dir
-    newest = get_last_checkpoint(folder) if os.path.isdir(folder) else None  # noqa: PTH112 - as theirs
-    trainer.add_callback(ForgeCallback())
-    return trainer.train(resume_from_checkpoint=newest, **given)
+    if not any(isinstance(one, ForgeCallback) for one in trainer.callback_handler.callbacks):
+        callback = ForgeCallback()
+        callback.on_init_end(trainer.args)
+        trainer.add_callback(callback)
+    return trainer.train(resume_from_checkpoint=newest(trainer.args), **given)
+
+
+def newest(args: Any) -> str | None:  # noqa: ANN401 - Trainer's own
+    """Return the newest checkpoint of a trainer with these arguments."""
+    folder = args.output_dir
+    found = get_last_checkpoint(folder) if os.path.isdir(folder) else None  # noqa: PTH112 - as theirs
+    return None if found is None else str(found)
 
 
 class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Commits each checkpoint, reports, and stops the training when the job is asked to stop."""
+    """Commits each checkpoint, reports, and stops the training when the job is asked to stop.
+
+    To resume, call `trainer.train(resume_from_checkpoint=newest(trainer.args))`.
+    """
 
     def __init__(self) -> None:
         self._leaves = False
+
+    def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Trainer's own
+        """Have the checkpoints in the job's folder.
+
+        Raises:
+            ValueError: they could not be resumed from, since they would have only the model.
+        """
+        if args.save_only_model:
+            raise ValueError("save_only_model=True saves nothing to resume from; leave it out")
+        if os.environ.get("FORGE_CHECKPOINT_DIR"):
+            args.output_dir = str(job.checkpoint_dir())
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Trainer's own
         """Survive SIGTERM."""
@@ -47,13 +64,13 @@ class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Save and stop, on all ranks in the same step."""
-        if agreed(asked=leaving.asked()) and state.global_step < state.max_steps:
+        if group.agreed(asked=leaving.asked()) and state.global_step < state.max_steps:
             self._leaves = control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Commit, once all ranks have written their files."""
-        agreed(asked=False)
-        if leaving.commits_here():
+        group.agreed()
+        if group.first_here():
             job.save_now(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -24,11 +23,6 @@ def listen() -> None:
 def asked() -> bool:
     """Return whether this process is asked to stop."""
     return _heard.is_set() or job.should_stop()
-
-
-def commits_here() -> bool:
-    """Return whether this process commits: one on each machine does."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def leave() -> NoReturn:

@@ -9,7 +9,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]
 
 from forge_worker import job
-from forge_worker.integrations import leaving
+from forge_worker.integrations import group, leaving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,21 +25,25 @@ def fit(trainer: Any, model: Any, *data: Any, every_n_epochs: int = 1, **given: 
     epoch anew then.
     """
     trainer.callbacks.append(ForgeCallback(every_n_epochs))
-    found = newest(job.checkpoint_dir())
-    trainer.fit(model, *data, ckpt_path=str(found) if found else None, **given)
+    trainer.fit(model, *data, ckpt_path=newest(), **given)
 
 
-def newest(folder: Path) -> Path | None:
-    """Return the newest checkpoint in a folder."""
-    return max(_saved(folder), key=_step, default=None)
+def newest() -> str | None:
+    """Return the newest checkpoint in the job's checkpoint folder."""
+    found = max(_saved(job.checkpoint_dir()), key=_step, default=None)
+    return None if found is None else str(found)
 
 
 class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
-    """Saves and commits checkpoints, reports, and stops the training when the job is asked to."""
+    """Saves and commits checkpoints, reports, and stops the training when the job is asked to.
+
+    To resume, call `trainer.fit(model, ckpt_path=newest())`.
+    """
 
     def __init__(self, every_n_epochs: int = 1) -> None:
         self._every = every_n_epochs
         self._leaves = False
+        self._random: list[Any] = []
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - Lightning's own
         """Survive SIGTERM; Lightning would end at the next batch, without saving."""
@@ -68,18 +72,21 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
             leaving.leave()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the random numbers, which Lightning does not save."""
-        return {"random": torch.get_rng_state()}
+        """Return the state of each rank's random numbers, which Lightning does not save."""
+        return {"random": self._random}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the random numbers."""
-        torch.set_rng_state(state_dict["random"].cpu())
+        """Restore the state of the random numbers, if as many processes have saved it."""
+        random = state_dict["random"]
+        if group.rank() < len(random):
+            torch.set_rng_state(random[group.rank()].cpu())
 
     def _save(self, trainer: Any) -> None:  # noqa: ANN401 - as above
         folder, step = job.checkpoint_dir(), trainer.global_step
+        self._random = group.gathered(torch.get_rng_state())
         trainer.save_checkpoint(str(folder / f"step-{step}.ckpt"))
         trainer.strategy.barrier()
-        if leaving.commits_here():
+        if group.first_here():
             job.save_now(step)
             for old in sorted(_saved(folder), key=_step)[:-KEPT]:
                 old.unlink()

@@ -6,7 +6,7 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-from forge_worker.integrations import tracked
+from forge_worker.integrations import group, tracked
 
 TAG = "forge.run"
 
@@ -21,7 +21,7 @@ def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
     """
     import mlflow  # type: ignore[import-not-found,unused-ignore]
 
-    if not tracked.tracks_here():
+    if group.rank() != 0:
         return nullcontext()
     name = tracked.name()
     if name is None:

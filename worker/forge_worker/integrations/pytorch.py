@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forge_worker.integrations import group
 from forge_worker.integrations import steps as loop
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def steps(
 class _Torch(loop.Saver):
     def __init__(self, model: Any, optimizer: Any, others: dict[str, Any]) -> None:  # noqa: ANN401 - as above
         self._model, self._optimizer, self._others = model, optimizer, others
+        # Each process has numbers of its own.
+        self._random = f"random_{group.rank()}"
 
     def save(self, folder: Path) -> None:
         from torch.distributed import checkpoint  # type: ignore[import-not-found,unused-ignore]
@@ -52,6 +55,10 @@ class _Torch(loop.Saver):
         )
 
         state = self._state()
+        saved = checkpoint.FileSystemReader(folder).read_metadata()
+        if self._random not in saved.state_dict_metadata:
+            # Fewer processes have saved it.
+            del state[self._random]
         checkpoint.load(state, checkpoint_id=str(folder))
         set_state_dict(
             self._model,
@@ -61,7 +68,8 @@ class _Torch(loop.Saver):
         )
         for name, other in self._others.items():
             other.load_state_dict(state["others"][name])
-        torch.set_rng_state(state[_random()])
+        if self._random in state:
+            torch.set_rng_state(state[self._random])
 
     def _state(self) -> dict[str, Any]:
         import torch
@@ -73,29 +81,5 @@ class _Torch(loop.Saver):
             "model": model,
             "optimizer": optimizer,
             "others": others,
-            _random(): torch.get_rng_state(),
+            self._random: torch.get_rng_state(),
         }
-
-    def agreed(self, *, asked: bool) -> bool:
-        return agreed(asked=asked)
-
-
-def agreed(*, asked: bool) -> bool:
-    """Return whether any process of the group is asked to stop."""
-    import torch
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return asked
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    flag = torch.tensor(int(asked), device=device)
-    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
-    return bool(flag.item())
-
-
-def _random() -> str:
-    # Each process has numbers of its own.
-    from torch import distributed
-
-    started = distributed.is_available() and distributed.is_initialized()
-    return f"random_{distributed.get_rank() if started else 0}"

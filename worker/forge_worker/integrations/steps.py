@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from forge_worker import job
-from forge_worker.integrations import leaving
+from forge_worker.integrations import group, leaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +28,6 @@ class Saver(ABC):
     def load(self, folder: Path) -> None:
         """Read the state from the folder."""
 
-    def agreed(self, *, asked: bool) -> bool:
-        """Return whether any process is asked to stop; waits for all of them."""
-        return asked
-
 
 def steps(saver: Saver, total: int, save_every: int) -> Iterator[int]:
     """Yield the numbers of the steps that are left, of 1 to `total`.
@@ -43,16 +39,17 @@ def steps(saver: Saver, total: int, save_every: int) -> Iterator[int]:
     folder = job.checkpoint_dir()
     for leftover in folder.glob("unfinished-*"):
         shutil.rmtree(str(leftover), ignore_errors=True)
-    saver.agreed(asked=False)
+    group.agreed()
     done = newest(folder)
     if done:
         saver.load(folder / f"step-{done}")
     for step in range(done + 1, total + 1):
         yield step
-        stops = saver.agreed(asked=leaving.asked())
+        stops = group.agreed(asked=leaving.asked())
         if stops or step % save_every == 0 or step == total:
             _commit(saver, folder, step)
-        job.report(step=step, total=total)
+        if group.rank() == 0:
+            job.report(step=step, total=total)
         if stops and step < total:
             leaving.leave()
 
@@ -72,10 +69,10 @@ def _commit(saver: Saver, folder: Path, step: int) -> None:
     place, unfinished = folder / f"step-{step}", folder / f"unfinished-{step}"
     unfinished.mkdir(parents=True, exist_ok=True)
     saver.save(unfinished)
-    saver.agreed(asked=False)
-    if leaving.commits_here():
+    group.agreed()
+    if group.first_here():
         unfinished.replace(place)
         job.save_now(step)
         for old in _saved(folder)[:-KEPT]:
             shutil.rmtree(str(folder / f"step-{old}"), ignore_errors=True)
-    saver.agreed(asked=False)
+    group.agreed()

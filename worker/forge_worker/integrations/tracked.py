@@ -28,11 +28,6 @@ def parameters() -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def tracks_here() -> bool:
-    """Return whether this process has the run: of several, rank 0 does."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def link(tracker: str, url: str | None) -> None:
     """Report the address of the run, without any credentials in it."""
     found = urlsplit(url or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forge_worker.integrations import tracked
+from forge_worker.integrations import group, tracked
 
 
 def init(**given: Any) -> Any:  # noqa: ANN401 - wandb's own
@@ -15,7 +15,7 @@ def init(**given: Any) -> Any:  # noqa: ANN401 - wandb's own
     """
     import wandb  # type: ignore[import-not-found,unused-ignore]
 
-    if not tracked.tracks_here():
+    if group.rank() != 0:
         return wandb.init(mode="disabled")
     name = tracked.name()
     ours = {"id": name, "resume": "allow", "name": name, "group": tracked.group()} if name else {}

@@ -7,13 +7,17 @@ import typer
 from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted
 
+from forge_client.cli.options import job_options as o
+from forge_client.cli.options.completion import experiments, queues
+from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.output import Format, FormatOption
-from forge_client.cli.show.standing import revision_text
+from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
+from forge_client.project.submission import repeated
 
 
 def code(
@@ -37,7 +41,10 @@ def code(
         if to is None and not (diff or packages):
             narration.say(f"`forge code {job} --to FOLDER` fetches its files")
         if diff:
-            print(uncommitted(backend, found), end="")  # noqa: T201 - the data
+            changes = uncommitted(backend, found)
+            print(changes, end="")  # noqa: T201 - the data
+            if not changes:
+                narration.say(f"job {job} has no patch: {no_patch_text(found.spec)}")
         if packages:
             listed = listed_packages(backend, found)
             print(listed, end="")  # noqa: T201 - the data
@@ -73,12 +80,25 @@ def _told(second: JobDetail | Path) -> str:
 def rerun(
     context: typer.Context,
     job: JobId,
+    name: Annotated[str | None, typer.Option(help="Name of the new job.")] = None,
+    gpu: o.GpuOption = None,
+    cpus: o.CpusOption = None,
+    memory: o.MemoryOption = None,
+    # Not by variables: what is not given stays as it was.
+    experiment: Annotated[
+        str | None, typer.Option(help="Experiment that it belongs to.", autocompletion=experiments)
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue name.", autocompletion=queues)] = None,
+    priority: o.PriorityOption = None,
+    timeout: o.TimeoutOption = None,
+    env: o.EnvOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Submit a job again: the same code, command and options."""
+    """Submit a job again: the same code, command and options, but for what is given."""
+    changes = {**o.changes(context.params), "command": command_of(context)}
     with backend_of(context) as backend:
-        (job_id,) = backend.submit([backend.request(job)])
+        (job_id,) = backend.submit([repeated(backend.request(job), changes)])
         show_submitted(backend, job_id, form, wait=wait)

@@ -173,6 +173,7 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
         *((name, _parameter(name)) for name in parameters),
         *((f"result.{name}", _found(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),
+        *([("WHY", lambda p: brief(p.detail))] if any(point.detail for point in points) else []),
     ]
 
 
@@ -199,7 +200,8 @@ def compare(
         ),
     ] = "seconds",
     by: Annotated[
-        list[str] | None, typer.Option(help="Parameter to group by; default: all but repeat.")
+        list[str] | None,
+        typer.Option(help="Parameter to group by; default: not repeat, not trial."),
     ] = None,
     owner: OwnerOption = None,
     form: FormatOption = Format.TABLE,

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, happened
 from forge_schema.model.quantities import counted, duration_text, size_text
-from forge_schema.model.results import is_link
+from forge_schema.model.results import link_of
 from forge_schema.model.stored import Artifact
 
 from forge_client.cli.options.job_names import LAST, JobId
@@ -134,7 +134,7 @@ def _left(
     artifacts: Sequence[Artifact],
 ) -> list[tuple[str, str]]:
     """Return what a job has left: what it reported and stored."""
-    links = [(key, value) for key, value in metrics.items() if is_link(value)]
+    links = [(key, url) for key, value in metrics.items() if (url := link_of(value))]
     hidden = {"step", "total", *dict(links)}
     return [
         ("metrics", inline({k: v for k, v in metrics.items() if k not in hidden})),

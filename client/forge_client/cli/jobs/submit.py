@@ -27,7 +27,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
-from forge_client.project.forge_toml import Project
+from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.image_tar import ImageTar
 from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
@@ -134,7 +134,8 @@ def submit(
     ready = prepared(context)
     if dry_run:
         tell_alone([ready.spec])
-        _check(ready.settings, ready.spec)
+        with naming_the_file(ready.folder, ready.request):
+            _check(ready.settings, ready.spec)
         _show_plan({**ready.spec, **ready.shown}, ready.listing, form)
         return
     with connect(ready.settings) as backend:
@@ -197,7 +198,8 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
         spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)
         shown = whole.shown(spec)
     tell_alone([spec])
-    backend.check([spec])
+    with naming_the_file(ready.folder, ready.request):
+        backend.check([spec])
     stored = upload(backend, listing, limit=ready.limit, bar=narration.transfer)
     tell(stored)
     tell_images(upload_images(backend, ready.images, bar=narration.transfer))

@@ -21,7 +21,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import from_options, from_toml, sweep_name
 from forge_client.project.submission import called
-from forge_client.search.plan import Plan, choices, ranges
+from forge_client.search.plan import LIMITS, Plan, choices, ranges
 from forge_client.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,12 +38,21 @@ StorageOption = Annotated[
         help="Optuna's storage; default: the database, or with a server a file of yours.",
     ),
 ]
+TrialsOption = Annotated[int | None, typer.Option(help="Number of trials.", min=1)]
+ParallelOption = Annotated[
+    int | None, typer.Option(help="Maximum number of jobs at once.", min=1, max=MOST_PARALLEL)
+]
+GpuHoursOption = Annotated[float | None, typer.Option(help="GPU-hours that end the search.", min=0)]
+CostOption = Annotated[
+    float | None, typer.Option(help="Cost of its jobs that ends the search.", min=0)
+]
 
 
 def run(
     context: typer.Context,
     metric: Annotated[
-        str, typer.Option(help="What to minimise: a key of the result, else of the metrics.")
+        str,
+        typer.Option(help="What to minimise: a key of the result or the metrics; or loss.min."),
     ],
     folder: Annotated[
         Path, typer.Argument(help="Project folder, with an optional forge.toml.")
@@ -64,17 +73,10 @@ def run(
         typer.Option(help="median, hyperband, or any of Optuna's; or module:Class."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the sampler.", min=0)] = None,
-    trials: Annotated[int | None, typer.Option(help="Number of trials.", min=1)] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(help="Maximum number of jobs at once.", min=1, max=MOST_PARALLEL),
-    ] = None,
-    budget_gpu_hours: Annotated[
-        float | None, typer.Option(help="GPU-hours that end the search.", min=0)
-    ] = None,
-    budget_cost: Annotated[
-        float | None, typer.Option(help="Cost of its jobs that ends the search.", min=0)
-    ] = None,
+    trials: TrialsOption = None,
+    parallel: ParallelOption = None,
+    budget_gpu_hours: GpuHoursOption = None,
+    budget_cost: CostOption = None,
     storage: StorageOption = None,
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
@@ -149,10 +151,17 @@ def resume(
     name: Annotated[
         str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
     ],
+    trials: TrialsOption = None,
+    parallel: ParallelOption = None,
+    budget_gpu_hours: GpuHoursOption = None,
+    budget_cost: CostOption = None,
     storage: StorageOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Continue a search whose process ended, with the same code, options and trials."""
+    """Continue a search whose process ended, with the same code, options and trials.
+
+    A search that is over continues if it may have more trials, or may spend more.
+    """
     require_extra("optuna", "search", "search")
     settings = settings_of(context)
     with connect(settings) as backend:
@@ -160,7 +169,12 @@ def resume(
 
         from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
 
-        _drive(backend, Search.known(kept, whole_name(backend, name, settings.job_owner)), form)
+        search = Search.known(kept, whole_name(backend, name, settings.job_owner))
+        asked = (trials, parallel, budget_gpu_hours, budget_cost)
+        limits = {name: said for name, said in zip(LIMITS, asked, strict=True) if said is not None}
+        if limits:
+            search.extend(limits)
+        _drive(backend, search, form)
 
 
 def _storage(settings: Settings, url: str | None) -> "BaseStorage":

@@ -10,9 +10,13 @@ from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.results import SPENT, SweepPoint, measured, number_of
 
 from forge_client.errors import ClientError
+from forge_client.project.matrix import REPEAT
+from forge_client.search.plan import TRIAL
 
 # Before the keys of a result and the names of metrics, as in the columns of runs.
 RESULT, METRICS = "result.", "metrics."
+# Parameters that only number the jobs of a benchmark's point, and the trials of a search.
+NUMBERS = (REPEAT, TRIAL)
 # The maximum number of existing names to list.
 SHOWN = 30
 
@@ -52,7 +56,7 @@ def compare(
             several, it is the same group in the first sweep.
         metric: `seconds`, `gpu_seconds`, `energy_j`, a key of the results, in which dots lead into
             objects, or a metric, as `SweepPoint.value`.
-        by: the parameters to group by; None means all except `repeat`.
+        by: the parameters to group by; None means all except `repeat` and `trial`.
 
     Raises:
         ClientError: no job has the parameter, or no job reports the metric as a number.
@@ -132,7 +136,7 @@ def _unknown(message: str, known: Iterable[str]) -> ClientError:
 
 
 def _chosen(parameters: Mapping[str, Any], by: Sequence[str] | None) -> dict[str, Any]:
-    names = [name for name in parameters if name != "repeat"] if by is None else by
+    names = [name for name in parameters if name not in NUMBERS] if by is None else by
     return {name: parameters.get(name) for name in names}
 
 

@@ -61,6 +61,16 @@ def revision_text(spec: Mapping[str, Any]) -> str:
     )
 
 
+def no_patch_text(spec: Mapping[str, Any]) -> str:
+    """Return why a job has no patch of uncommitted changes."""
+    git = spec.get("git")
+    if not git:
+        return "its folder was in no git repository, or git was not there"
+    if not git.get("dirty"):
+        return "everything in its folder was committed"
+    return "untracked files are among its files, and of others no change was kept"
+
+
 def environment_text(spec: Mapping[str, Any]) -> str:
     """Return where a job's packages were taken from, for people; empty if that is unknown."""
     said = spec.get("environment")

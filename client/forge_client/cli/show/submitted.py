@@ -18,7 +18,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
 from forge_client.project.environment.packages import WithPackages
-from forge_client.project.forge_toml import Project
+from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.image_tar import ImageTar
 from forge_client.project.request import Request
@@ -101,7 +101,8 @@ def uploaded(
         upload_images(backend, images, bar=narration.transfer)
     else:
         tell_environment(whole)
-        backend.check(wanted)
+        with naming_the_file(folder, requests[0]):
+            backend.check(wanted)
         most = project.limit or LIMIT
         stored = upload(backend, whole.listing, limit=most, bar=narration.transfer)
         tell(stored)
@@ -156,6 +157,8 @@ def tell(stored: Uploaded) -> None:
     some = f"{size_text(stored.sent)} uploaded" if stored.sent else "already there"
     done = "uploaded" if stored.sent == bundle.size else some
     narration.say(f"packed {counted(bundle.files, 'file')}, {sizes}, {done}")
+    if stored.left_out:
+        narration.say(f"the patch of uncommitted changes leaves out {names_text(stored.left_out)}")
 
 
 def tell_images(stored: Mapping[ImageTar, bool]) -> None:

@@ -12,7 +12,7 @@ from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
-from forge_schema.model.results import PROGRESS, is_link
+from forge_schema.model.results import PROGRESS, link_of
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
@@ -78,9 +78,9 @@ class Told:
         return Jobs(self.shared.database).last_metrics(self.job.job_id)
 
     @property
-    def links(self) -> list[Row]:
-        """The addresses of its trackers' pages."""
-        return [row for row in self.metrics if is_link(row["value"])]
+    def links(self) -> dict[str, str]:
+        """The addresses of its trackers' pages, by the names of their metrics."""
+        return {row["key"]: url for row in self.metrics if (url := link_of(row["value"]))}
 
     @property
     def metric(self) -> Row | None:

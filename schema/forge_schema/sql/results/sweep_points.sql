@@ -1,10 +1,17 @@
 -- The jobs of an owner's sweep after an id, each with its parameters, its metrics and its result. What
--- it took is that of the attempt that counts.
+-- it took is that of the attempt that counts. The detail says why a job was cancelled.
 SELECT
     runs.job_id,
     runs.name,
     runs.state,
     runs.reason,
+    CASE WHEN runs.state = 'cancelled' THEN (
+        SELECT event.detail ->> 'reason' FROM event
+        WHERE event.job_id = runs.job_id
+            AND event.action IN ('asked to cancel', 'cancelled') AND event.detail ? 'reason'
+        ORDER BY event.id
+        LIMIT 1
+    ) END AS detail,
     runs.parameters,
     runs.metrics,
     runs.result,

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import forge_client as forge
 import nbclient
 import nbformat
+import numpy as np
 import pytest
+from support.client.reaching import reaching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from support.queue.rig import Rig
     from support.workers.worker import Bed
 
 WAIT_S = 120
@@ -110,6 +113,28 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     assert [one.result(WAIT_S) for one in many] == [11, 22, 33]
     assert len({one.status().bundle_digest for one in many}) == 1
     assert process.log(jobs["sum"].id) == b""
+
+
+def test_runs_of_a_function_have_its_arguments_and_one_experiment(
+    rig: Rig, project: Path, tmp_path: Path
+) -> None:
+    def train(lr: float, net: str = "cnn", *rest: int, data: object = None, **more: bool) -> None:
+        """Do nothing."""
+
+    # As in a script, which brings no project.
+    train.__module__ = "__main__"
+    long = "x" * 101
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        there = forge.job(client=client, idempotency_key="k", parameters={"seed": 1})(train)
+        jobs = [there.submit(0.5, long, 7, data=[1], ema=True) for _ in range(2)]
+        jobs += there.options(idempotency_key=None).map([np.float32(0.25), np.int64(2)])
+        forge.job(client=client, folder=project)(train).submit(float("nan"), data=2**63)
+        runs = {run.job_id: run for run in client.runs()}
+    assert jobs[0].id == jobs[1].id
+    assert runs[jobs[0].id].parameters == {"lr": 0.5, "ema": True, "seed": 1}
+    assert [runs[one.id].parameters["lr"] for one in jobs[2:]] == [0.25, 2]
+    assert [run.experiment for _, run in sorted(runs.items())] == [*["train"] * 3, "a project"]
+    assert runs[max(runs)].parameters == {"net": "cnn"}
 
 
 async def awaited(job: forge.FunctionJob[Any]) -> object:

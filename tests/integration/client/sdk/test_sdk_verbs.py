@@ -175,9 +175,16 @@ def test_a_function_takes_the_fields_of_a_job_and_names_its_packages(
 def test_a_job_is_run_again_and_its_code_fetched_and_compared(
     client: Client, project: Path, tmp_path: Path
 ) -> None:
-    first = client.submit(project, "ls", name="x", gpus=2)
+    first = client.submit(project, "ls", name="x", gpus=2, gpu_model="a*", env={"A": "1"})
     again = client.job(first.rerun().id)
     assert again.status().spec == first.status().spec
+    other = first.rerun("pwd", gpus=1, env={"LR": "2"}, name="y", image="b").status().spec
+    asked = first.status().spec
+    resources = {**asked["resources"], "gpus": 1, "gpu_model": "a*"}
+    assert other == {
+        **asked, "command": ["pwd"], "env": {"A": "1", "LR": "2"}, "image": "b",
+        "resources": resources,
+    }  # fmt: skip
     assert first.diff(again) == ""
     (project / "train.py").write_text("print('bye')\n", encoding="utf-8")
     assert "+print('bye')" in first.diff(project).splitlines()

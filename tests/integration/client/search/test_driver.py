@@ -86,6 +86,7 @@ class Jobs:
 
     rig: Rig
     gpus: int = 0
+    price: float | None = 0.01
     running: list[Grant] = field(default_factory=list)
     begun: list[int] = field(default_factory=list)
 
@@ -104,7 +105,8 @@ class Jobs:
             stopped = self.worker.renew(grant).standings[grant.fence] == Standing.CANCELLED
             if stopped or loss(grant) <= 9:
                 reason = Reason.CANCELLED if stopped else Reason.SUCCEEDED
-                used = Usage(gpu_seconds=seconds, cost=seconds / 100)
+                cost = None if self.price is None else seconds * self.price
+                used = Usage(gpu_seconds=seconds, cost=cost)
                 self.rig.finish(grant, reason, usage=used)
                 self.running.remove(grant)
 
@@ -202,6 +204,8 @@ def test_a_pruned_trial_is_a_cancelled_job_that_says_why(
         asked = next(event for event in job.events() if event.action == "asked to cancel")
         assert asked.detail == {"reason": "pruned at step 0: loss 36"}
         assert "trial 0: pruned at step 0: loss 36" in said
+        points = client.sweep("s").points()
+        assert [one.detail for one in points] == ["pruned at step 0: loss 36", None]
 
 
 class Diverging(Jobs):
@@ -227,9 +231,101 @@ def test_a_trial_whose_loss_is_not_finite_has_failed_and_says_so(
     xs = {f"trial {trial.number}": trial.params["x"] for trial in search.trials()}
     assert {xs[line.partition(":")[0]]: line.partition(": ")[2] for line in said[3:]} == {
         1: "its job ended with loss NaN",
-        2: "its job's result has null as loss, which NaN and infinities become",
+        2: "its job's result has null as loss, which NaN becomes",
         3: "its job reported no loss",
     }
+
+
+def test_a_search_that_is_over_goes_on_with_other_limits_only_if_it_is_resumed(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        jobs = Jobs(rig)
+        list(driven(client.backend, Search.begun(storage, plan(trials=2, parallel=1)), jobs))
+        commit = {**SPEC, "git": {"revision": "a" * 40}}
+        again = Search.begun(storage, plan(trials=2, parallel=1, spec=commit))
+        assert list(driven(client.backend, again, jobs)) == []
+        with pytest.raises(ClientError, match="other options: --metric and --trials") as refused:
+            Search.begun(storage, plan(trials=3, parallel=1, metric="acc"))
+        assert refused.value.exit_code == ExitCode.CONFLICT
+        assert "sweep resume s`" in refused.value.hint
+
+        longer = Search.known(storage, "s")
+        # One of its trials has no job yet, as after a kill.
+        longer.ask()
+        longer.extend({"trials": 5, "parallel": 3})
+        list(driven(client.backend, Search.known(storage, "s"), jobs))
+    assert len(longer.trials()) == len(jobs.begun) == 5
+    assert rig.row("SELECT parallel FROM sweep_cap") == {"parallel": 3}
+    # The job of a trial does not depend on it: it may have been submitted before.
+    assert {row["spec"]["parallel"] for row in rig.rows("SELECT spec FROM job")} == {1}
+
+
+class Telling(Jobs):
+    """Jobs that report a loss in their metrics, the best of which is not the last, and a result."""
+
+    def report(self, grant: Grant) -> None:
+        self.rig.queue.report(grant.fence, Phase.RUNNING)
+        lines = [MetricLine(n, n, {"loss": loss, "step": n}) for n, loss in enumerate((2, 1, 3))]
+        assert self.rig.records.add_metrics(grant.fence, lines)
+        assert self.rig.records.add_result(grant.fence, {"eval": {"loss": 4}})
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("loss.min", 1), ("metrics.loss", 3), ("result.eval.loss", 4), ("eval.loss", 4)],
+)
+def test_a_metric_has_the_names_that_it_has_in_comparisons(
+    rig: Rig, tmp_path: Path, storage: BaseStorage, metric: str, value: float
+) -> None:
+    one = plan(choices={"x": [1]}, ranges={}, sampler="grid", metric=metric)
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, one)
+        list(driven(client.backend, search, Telling(rig)))
+    (trial,) = search.trials()
+    assert trial.value == value
+    steps = [] if "eval" in metric else [2, 1, 3]
+    assert list(trial.intermediate_values.values()) == steps
+
+
+def test_a_metric_that_nobody_reports_uses_up_three_trials(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, plan(choices={"x": [1, 2]}, ranges={}, metric="los"))
+        with pytest.raises(ClientError, match="none reported los: ") as told:
+            list(driven(client.backend, search, Telling(rig)))
+        assert "there is result.eval.loss and metrics.loss" in str(told.value)
+        assert "--metric" in told.value.hint
+        assert len(search.trials()) == 3
+        # Whoever resumes it wants it all the same.
+        with pytest.raises(ClientError, match="3 trials succeeded"):
+            list(driven(client.backend, search, Telling(rig)))
+        assert len(search.trials()) == TRIALS
+
+
+class Exploding(Jobs):
+    """Jobs whose loss is no number after the first step, until they are stopped."""
+
+    def report(self, grant: Grant) -> None:
+        self.rig.queue.report(grant.fence, Phase.RUNNING)
+        bad = {8: "NaN", 9: "Infinity"}[grant.spec["parameters"]["x"]]
+        lines = [MetricLine(n, n, {"loss": bad if n else 1, "step": n}) for n in range(3)]
+        assert self.rig.records.add_metrics(grant.fence, lines)
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+def test_a_pruner_stops_a_job_whose_loss_is_no_number(
+    rig: Rig, tmp_path: Path, url: str, where: str
+) -> None:
+    storage = opened(url) if where == "file" else beside_the_queue(rig.url)
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search = Search.begun(storage, plan(choices={"x": [8, 9]}, ranges={}, sampler="grid"))
+        said = list(driven(client.backend, search, Exploding(rig)))
+    assert {trial.state for trial in search.trials()} == {TrialState.PRUNED}
+    ends = {line.partition(": ")[2] for line in said if "pruned" in line}
+    assert ends == {"pruned at step 1: loss nan", "pruned at step 1: loss inf"}
+    storage.engine.dispose()
 
 
 @pytest.mark.parametrize("budget", [{"gpu_hours": 0.05}, {"cost": 2}], ids=["hours", "cost"])
@@ -254,6 +350,30 @@ def test_a_budget_ends_a_search(
         assert all("budget of" in trial.user_attrs["forge_stopped"] for trial in stopped)
         assert not jobs.running
         assert steps >= 4
+
+
+def test_a_budget_without_a_price_ends_a_search_that_nothing_would(
+    rig: Rig, tmp_path: Path, storage: BaseStorage
+) -> None:
+    points = {"choices": {"x": [1, 2, 3, 4]}, "ranges": {}}
+    changes = {**points, "trials": None, "pruner": None, "cost": 0.5}
+    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+        search, jobs = Search.begun(storage, plan(**changes)), Jobs(rig, price=None)
+        driver = Driver(client.backend, search, print)
+        driver.step()
+        jobs.work(20)
+        with pytest.raises(ClientError, match="without a price") as told:
+            driver.step()
+        assert "--price-per-hour" in told.value.hint
+        spent = [one.user_attrs["forge_spent"] for one in search.trials()]
+        assert {(one["cost"], one["unpriced_s"]) for one in spent} == {(None, 20)}
+        # The jobs of before have no price; those that follow do.
+        jobs.price, steps = 0.01, 0
+        driver = Driver(client.backend, search, print)
+        while not driver.step():
+            jobs.work(20)
+            steps += 1
+            assert steps <= 6
 
 
 @pytest.mark.parametrize("where", ["file", "database"])

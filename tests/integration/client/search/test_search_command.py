@@ -47,7 +47,7 @@ def test_a_search_killed_in_the_middle_goes_on_where_it_was(process: Bed, tmp_pa
         said = driver.communicate()[1]
     sweep = next(line for line in said.splitlines() if line.startswith("search "))
     name = sweep.split()[1].rstrip(";")
-    done = forge("sweep", "resume", name[:-1], "-o", "json")
+    done = forge("sweep", "resume", name[:-1], "--trials", "6", "-o", "json")
     found = json.loads(done.stdout)
     assert found["states"] == {"complete": 4, "pruned": 2}, done.stderr
     assert found["best"]["parameters"] == {"x": 4}

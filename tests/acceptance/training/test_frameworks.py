@@ -14,13 +14,17 @@ from pathlib import Path
 
 import pytest
 from forge_schema.model.spec import Resources
+from forge_schema.storage.manifest import Manifest
 from support.waiting import eventually
+from support.workers.digits import checkpoints
 from support.workers.worker import Bed, bed
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
 PATH = {"PATH": f"{BIN}:{os.environ['PATH']}"}
 KILLS = 3
+# Before these, the frameworks' loggers write files of their own.
+SAVED = re.compile(r"/trainer_state\.json$|\.ckpt$")
 # The worker's settings for jobs are its own business; only the program's number is noted.
 NOTES_ITS_NUMBER = 'echo $$ > pid.new && mv pid.new pid && exec python train.py "$@"'
 
@@ -41,14 +45,16 @@ def undisturbed(example: str, folder: Path, size: str) -> dict[int, float]:
 
 
 def kill(made: Bed, job: int, attempt: int) -> None:
-    """Kill the job's program in this attempt, once a checkpoint of it is stored."""
-    eventually(
-        lambda: (
-            [c for c in made.jobs.checkpoints(job) if c["attempt"] == attempt]
-            or made.job(job)["finished_at"]
-        ),
-        600,
-    )
+    """Kill the job's program in this attempt, once a checkpoint to resume from is stored."""
+
+    def stored() -> bool:
+        rows = [row for row in checkpoints(made, job) if row["attempt"] == attempt]
+        assert rows
+        newest = max(rows, key=lambda row: int(row["number"]))
+        manifest = Manifest.loaded(made.store.get(newest["key"]), job_id=job)
+        return any(SAVED.search(entry.path) for entry in manifest.files)
+
+    eventually(lambda: stored() or made.job(job)["finished_at"], 600, 0.1)
     assert made.job(job)["finished_at"] is None, made.log(job).decode()
     places = made.root.glob("one/**/work/pid")
     newest = max(places, key=lambda place: place.stat().st_mtime)

@@ -1,0 +1,56 @@
+"""The arguments of a function, as the parameters of its job."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import isfinite
+from numbers import Integral, Rational, Real
+from re import ASCII, fullmatch
+from typing import Any
+
+from forge_client.project.matrix import Scalar
+
+MOST_PARAMETERS = 50
+# Longer ones are data, not what runs are compared by.
+MOST_CHARACTERS = 100
+MOST_INTEGER = 2**63
+
+
+def parameters(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Scalar]:
+    """Return the numbers, short texts and booleans that a call gives to a function, by name.
+
+    Defaults are among them, so that calls with and without an argument compare.
+    """
+    return dict(islice(_scalars(function, args, kwargs), MOST_PARAMETERS))
+
+
+def _scalars(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Scalar]]:
+    signature = inspect.signature(function)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        gathered = signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD
+        for key, each in value.items() if gathered else [(name, value)]:
+            found = _scalar(each)
+            if found is not None and fullmatch(r"[A-Za-z_]\w{0,63}", key, ASCII):
+                yield key, found
+
+
+def _scalar(value: object) -> Scalar | None:
+    """Return a value, also a number of numpy's, as JSON has it; None if it is no short scalar."""
+    match value:
+        case bool():
+            return value
+        case str():
+            fits = len(value) <= MOST_CHARACTERS and value.isprintable()
+            return str.__str__(value) if fits else None
+        case Integral():
+            number = int(value)
+            return number if abs(number) < MOST_INTEGER else None
+        case Real() if not isinstance(value, Rational) and isfinite(value):
+            return float(value)
+    return None
