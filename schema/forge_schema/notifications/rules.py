@@ -33,6 +33,8 @@ FIELDS = ("kind", "target", "events", "query", "everyone")
 TARGETS = "for a new one, give one of --webhook, --slack and --email"
 LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
 PAGE = 1000
+# A longer URL is shown with so much of its end.
+LONG, END = 60, 4
 
 
 class NotificationUnknown(ForgeError):
@@ -298,7 +300,9 @@ def _check_query(query: str) -> None:
 def _shown(row: Row) -> Notification:
     target = row["target"]
     if row["kind"] != NotificationKind.EMAIL:
-        target = f"{_scheme_and_host(target)}/…"
+        # Its end tells channels of one host apart; the rest may be a secret.
+        end = target[-END:] if len(target) > LONG else ""
+        target = f"{_scheme_and_host(target)}/…{end}"
     return Notification.model_validate({**row, "target": target})
 
 

@@ -69,6 +69,9 @@ def test_all_that_happens_to_jobs_is_told_in_order_and_once(rig: Rig) -> None:
         f"Forge: job {bad} 'bad' of ann failed after 1 min 30 s (out of memory): killed",
         f"Forge: job {gone} 'gone' of ann was cancelled",
     ]
+    began = rig.row("SELECT message FROM delivery WHERE event = 'started' AND subject = %s", bad)
+    job = began["message"]["data"]["job"]
+    assert (job["state"], job["reason"], job["exit_code"], job["ran_s"]) == ("running", *[None] * 3)
     before = rig.count("delivery")
     told(rig)
     rig.clock.advance(LATE.total_seconds())
@@ -244,12 +247,15 @@ def test_secrets_are_shown_once(rig: Rig) -> None:
     assert rig.row("SELECT secret FROM notification") == {"secret": again.secret}
     (listed,) = ann.listed()
     assert listed.target == "https://hooks.example/…"
+    ann.keep("slack", {"kind": "slack", "target": f"https://hooks.example/{'s' * 40}/chan7"})
+    assert [one.target for one in ann.listed()][1] == "https://hooks.example/…han7"
     events = rig.rows("SELECT detail FROM event WHERE action LIKE 'notif%%'")
     assert "secret" not in str([*events, listed.model_dump()])
     assert caller(rig, "bob").listed() == []
     with pytest.raises(NotificationUnknown):
         caller(rig, "bob").remove("n")
-    ann.remove("n")
+    for name in ("n", "slack"):
+        ann.remove(name)
     assert ann.listed() == []
 
 

@@ -410,6 +410,9 @@ def test_a_test_is_sent_at_once_even_to_one_that_pauses(
     send(sender)
     assert ann.delivery(again.id).state == "sent"
     assert hook.types == ["job.failed", "test", "test", "job.failed"]
+    # The one that failed does not come later.
+    with pytest.raises(DeliveryUnknown):
+        ann.delivery(made.id)
 
 
 def test_a_receiver_rests_for_a_minute_at_most_however_many_messages_fail(

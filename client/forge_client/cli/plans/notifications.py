@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -123,7 +124,8 @@ def add(
     }
     with backend_of(context) as backend:
         kept = backend.notifications.keep(name, wanted, owner=owner)
-    narration.say(f"notification {name} {_done(kept)}; `forge notification test {name}` tries it")
+    tried = f"`forge notification test {quote(name)}` tries it"
+    narration.say(f"notification {name} {_done(kept)}; {tried}")
     if kept.changed and kept.notification.kind == NotificationKind.WEBHOOK and not kept.secret:
         narration.say("its secret is still the same; --new-secret makes another", "dim")
     if kept.secret:
