@@ -44,7 +44,8 @@ import json, os
 rank = os.environ["RANK"]
 print("from rank", rank)
 with open(os.environ["FORGE_METRICS_FILE"], "a") as file:
-    file.write(json.dumps({"loss": int(rank) + 0.25}) + "\\n")
+    file.write(json.dumps({"step": 7, "loss": int(rank) + 0.25}) + "\\n")
+    file.write(json.dumps({"step": 8, "loss": float("nan")}) + "\\n")
 """
 
 
@@ -171,11 +172,15 @@ def test_each_rank_has_its_log_and_its_curves(browsing: Browsing) -> None:
     loss = page.locator("#charts-place figure", has_text="loss")
     expect(page.locator(".attempts tbody th")).to_have_text(["1 rank 0", "1 rank 1"])
     expect(page.locator(".log-line")).to_have_text(["from rank 0"])
-    expect(loss).to_contain_text("0.25")
+    # It diverged, and what it had before can be read point by point.
+    expect(loss.locator(".value")).to_have_text("NaN")
+    loss.locator(".chart-place").press("ArrowRight")
+    expect(loss.locator(".readout")).to_have_text("step 7loss0.25")
     page.locator("#log-rank").select_option("1")
     expect(page.locator(".log-line")).to_have_text(["from rank 1"])
     page.locator("#charts-rank").select_option("1")
-    expect(loss).to_contain_text("1.25")
+    loss.locator(".chart-place").press("ArrowRight")
+    expect(loss.locator(".readout")).to_have_text("step 7loss1.25")
     for size in (WIDE, NARROW):
         page.set_viewport_size(size)
         assert page.evaluate(LOOK) == []

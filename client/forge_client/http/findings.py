@@ -76,6 +76,7 @@ class HttpFindings:
         x: Literal["step", "time"] = "step",
         since: float | None = None,
         until: float | None = None,
+        contains: str | None = None,
     ) -> Series:
         answer = self._transport.get(
             f"{job_path(job_id)}/series",
@@ -87,6 +88,7 @@ class HttpFindings:
             x=None if since is until is None else x,
             since=since,
             until=until,
+            contains=contains,
         )
         return self._transport.record(Series, answer)
 

@@ -101,7 +101,10 @@ class Curve(Record):
     """One curve of a chart; `gpu` is the UUID if it belongs to a GPU.
 
     Each point summarises a run of values; `t` (Unix seconds) and `step` are those of the last.
-    `count` is the number of values read. `step` is empty for samples.
+    `count` is the number of finite values read. `step` is empty for samples. The others are None
+    where a metric has no finite number, which is a gap. `newest` is the last value of a metric as
+    the job wrote it: a number, `NaN`, `Infinity` or `-Infinity`. A superseded curve has an
+    `attempt`.
     """
 
     source: Literal["metric", "sample"]
@@ -110,10 +113,12 @@ class Curve(Record):
     count: int
     t: list[float]
     step: list[float | None]
-    min: list[float]
-    avg: list[float]
-    max: list[float]
-    last: list[float]
+    min: list[float | None]
+    avg: list[float | None]
+    max: list[float | None]
+    last: list[float | None]
+    newest: float | NotFinite | None = None
+    attempt: int | None = None
 
 
 class Join(Record):
@@ -127,7 +132,8 @@ class Join(Record):
 class Series(Record):
     """The metrics of a job and the resource samples of an attempt.
 
-    `attempt` is the newest that has any, or None; `until` is its end, or now while it is `running`.
+    `attempt` is the newest that has any, or None; `until` is its end, or now while it is `running`;
+    `began` is the start of the first one whose metrics are in it.
     Without a wanted attempt, the metrics go over all attempts: `joins` says where later ones begin.
     Values that a resumed attempt reported again are in `superseded`, as the earlier ones reported
     them. `left_off` counts curves not returned.
@@ -135,6 +141,7 @@ class Series(Record):
 
     attempt: int | None = None
     rank: int = 0
+    began: datetime | None = None
     since: datetime | None = None
     until: datetime | None = None
     running: bool = False

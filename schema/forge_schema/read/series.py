@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.fields import SMALLINT, Word
+from forge_schema.model.fields import SMALLINT, Note, Word
 
 POINTS = 500
 MOST_POINTS = 2000
@@ -30,7 +30,7 @@ class Wanted:
 
     `points` is the maximum number of points of each. With `since` and `until`, only the part of
     them between two values of `x`: a step, or a time in Unix seconds. Samples have no steps, so a
-    range of steps leaves them whole.
+    range of steps leaves them whole. `contains` is a part of a key, in capitals or not.
     """
 
     attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
@@ -40,14 +40,16 @@ class Wanted:
     x: Literal["step", "time"] = "step"
     since: Annotated[float, Field(allow_inf_nan=False)] | None = None
     until: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    contains: Note | None = None
 
 
 class Series:
     """Reads a bounded number of rows by primary key.
 
     Values are split into runs of equal length in the order written. Each run is a point with `min`,
-    `avg`, `max` and `last`, and the time `t` (Unix seconds) and `step` of its last value. A key
-    with no more values than points has one point per value.
+    `avg`, `max` and `last`, and the time `t` (Unix seconds) and `step` of its last value. They are
+    None if a metric has no finite number there. A key with no more values than points has one point
+    per value.
     """
 
     def __init__(self, database: Database) -> None:
@@ -57,14 +59,16 @@ class Series:
         """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off`, the `items` and more.
 
         Each item is one curve: `source` (metric or sample), `key`, `gpu` (a UUID, or None), `count`
-        (of the values read), and the lists `t`, `min`, `avg`, `max`, `last`, and for a metric
-        `step`, all of equal length. `left_off` counts the curves beyond the limit. Without an
-        attempt, there are no items.
+        (of the finite values read), and the lists `t`, `min`, `avg`, `max`, `last`, and for a
+        metric `step`, all of equal length. `newest` is the last value of a metric as it was
+        written: a number, or `NaN`, `Infinity` or `-Infinity`. `began` is when the first attempt
+        did. `left_off` counts the curves beyond the limit. Without an attempt, there are no items.
 
         Samples are those of the newest attempt that has any values, or of the wanted one. A curve
         of a metric goes on from attempt to attempt: where one resumed at an earlier step than the
-        last had reached, the values of the last from there on are in `superseded`. `joins` are the
-        attempts after the first, each with the `step` and the time `t` at which it began.
+        last had reached, the values of the last from there on are in `superseded`, a curve for each
+        `attempt`. `joins` are the attempts after the first, each with the `step` and the time `t`
+        at which it began.
         """
         wanted = wanted or Wanted()
         found = self._database.rows(
@@ -83,15 +87,18 @@ class Series:
             "lines": LINES,
             "points": min(max(wanted.points, 1), MOST_POINTS),
             "keys": list(wanted.keys) if wanted.keys else None,
+            "contains": wanted.contains or None,
             "most_keys": MOST_KEYS,
         }
         metrics = self._metrics(found, wanted, most)
         samples = self._samples(found[-1], wanted, most)
         left_off = sum(rows[0]["left_off"] for rows in (metrics, samples) if rows)
-        old, current = _apart(metrics)
+        attempts = {run["token"]: run["attempt"] for run in found}
+        old, current = _apart(metrics, attempts)
         shown = {key: found[-1][key] for key in ("attempt", "since", "until", "running")}
         return {
             **shown,
+            "began": found[0]["since"],
             "rank": wanted.rank,
             "left_off": left_off,
             "items": [*_curves("metric", current), *_curves("sample", samples)],
@@ -131,10 +138,14 @@ def _within(since: datetime, until: datetime, wanted: Wanted) -> tuple[datetime,
     return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
 
 
-def _apart(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the superseded curves, and the others."""
-    old = [row for row in rows if row["superseded"]]
-    return old, [row for row in rows if not row["superseded"]]
+def _apart(rows: list[Row], attempts: dict[int, int]) -> tuple[list[Row], list[Row]]:
+    """Return the superseded curves, each with its attempt, and the others."""
+    old = [
+        {**row, "attempt": attempts[row["replaced"]], "newest": None}
+        for row in rows
+        if row["replaced"]
+    ]
+    return old, [row for row in rows if not row["replaced"]]
 
 
 def _join(run: Row) -> Row:
@@ -142,16 +153,17 @@ def _join(run: Row) -> Row:
 
 
 def _curves(source: str, rows: list[Row]) -> list[dict[str, Any]]:
-    unsaid = {"left_off", "superseded"}
+    unsaid = {"left_off", "replaced"}
+    given = {"source": source, "newest": None, "attempt": None}
     return [
-        {"source": source, **{key: value for key, value in row.items() if key not in unsaid}}
-        for row in rows
+        {**given, **{key: value for key, value in row.items() if key not in unsaid}} for row in rows
     ]
 
 
 def _none(wanted: Wanted) -> Row:
     return {
         "attempt": wanted.attempt,
+        "began": None,
         "rank": wanted.rank,
         "since": None,
         "until": None,

@@ -64,9 +64,10 @@ class Findings(Verbs):
         x: Literal["step", "time"] = "step",
         since: float | None = None,
         until: float | None = None,
+        contains: str | None = None,
     ) -> Series:
         """Return metrics and samples as curves, as `read.series`."""
-        wanted = curves.Wanted(attempt, rank, keys, points, x, since, until)
+        wanted = curves.Wanted(attempt, rank, keys, points, x, since, until, contains)
         self._visible(job_id)
         return Series.model_validate(curves.Series(self._database).of(job_id, wanted))
 

@@ -309,10 +309,13 @@ def test_runs_are_sorted_by_any_column_and_saved(
     monkeypatch.setattr(table, "SHOWN", 2)
     assert "These are the first 2 of 3;" in ann.page("/runs?sort=submitted_at")
     assert "These are the newest 2;" in ann.page("/runs")
-    saved = ann.page("/runs/runs.csv?sort=metrics.loss.best").splitlines()
+    # As the page has them.
+    address = "/runs/runs.csv?q=&sort=parameters.lr&down=true"
+    assert address.replace("&", "&amp;") in backwards
+    saved = ann.page(address).splitlines()
     assert "metrics.loss.min" in saved[0]
     assert [line.partition(",")[0] for line in saved[1:]] == [
-        str(j) for j in (second, first, third)
+        str(j) for j in (third, second, first)
     ]
     monkeypatch.setattr(table, "SHOWN", 1)
     monkeypatch.setattr(read_runs, "MOST_RUNS", 2)

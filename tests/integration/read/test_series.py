@@ -56,7 +56,8 @@ def test_points_are_runs_of_what_was_written(rig: Rig) -> None:
     assert (found["attempt"], found["rank"], found["running"], found["left_off"]) == (1, 0, True, 0)
     assert (found["since"], found["until"]) == (grant_time(rig), rig.clock.now)
     curves = by_key(found)
-    assert set(curves) == {("loss", None), ("accuracy", None)}
+    assert set(curves) == {("loss", None), ("accuracy", None), ("big", None)}
+    assert (curves["big", None]["newest"], curves["big", None]["max"]) == ("Infinity", [None])
     loss = curves["loss", None]
     cut = runs([line["loss"] for line in lines], 10)
     assert (loss["source"], loss["count"], len(cut)) == ("metric", 103, 10)
@@ -89,6 +90,7 @@ def test_both_ways_tell_the_same(rig: Rig, tmp_path: Path, way: str) -> None:
         wanted = Wanted(attempt=1, keys=["lr"], points=3)
         assert told.model_dump() == Series(rig.database).of(job, wanted)
         assert client.backend.findings.series(job, points=3).items[1] == told.items[0]
+        assert client.backend.findings.series(job, points=3, contains="R").items == told.items
         part = client.job(job).curves(since=4, until=6)
         assert part.model_dump() == Series(rig.database).of(job, Wanted(since=4, until=6))
         with pytest.raises(ClientError, match="there is no job"):
@@ -115,8 +117,8 @@ def test_samples_tell_of_the_processes_and_of_each_gpu(rig: Rig) -> None:
         ("memory_mb", None), ("utilisation", UUID), ("power_w", UUID), ("ecc", "GPU-2"),
     }  # fmt: skip
     assert curves["utilisation", UUID]["last"] == [0, 10, 20]
-    only = Series(rig.database).of(job, Wanted(keys=["power_w"]))
-    assert list(by_key(only)) == [("power_w", UUID)]
+    for wanted in (Wanted(keys=["power_w"]), Wanted(contains="Power")):
+        assert list(by_key(Series(rig.database).of(job, wanted))) == [("power_w", UUID)]
 
 
 def test_curves_go_over_all_attempts(rig: Rig) -> None:
@@ -124,9 +126,10 @@ def test_curves_go_over_all_attempts(rig: Rig) -> None:
     worker = rig.worker()
     series = Series(rig.database)
     assert series.of(job) == {
-        "attempt": None, "rank": 0, "since": None, "until": None, "running": False, "left_off": 0,
-        "items": [], "superseded": [], "joins": [],
+        "attempt": None, "began": None, "rank": 0, "since": None, "until": None, "running": False,
+        "left_off": 0, "items": [], "superseded": [], "joins": [],
     }  # fmt: skip
+    began = rig.clock.now
     for attempt in (1, 2, 3):
         grant = worker.claim_one()
         if attempt < 3:
@@ -135,8 +138,10 @@ def test_curves_go_over_all_attempts(rig: Rig) -> None:
     found = series.of(job)
     assert (found["attempt"], found["running"], found["items"][0]["last"]) == (2, False, [1, 2])
     assert series.of(job, Wanted(attempt=1))["items"][0]["last"] == [1]
+    assert found["since"] > found["began"] == began
     third = series.of(job, Wanted(attempt=3))
     assert (third["attempt"], third["running"], third["items"]) == (3, True, [])
+    assert third["began"] == third["since"]
     for absent in (Wanted(attempt=4), Wanted(rank=1)):
         assert series.of(job, absent)["items"] == []
     assert series.of(job + 1)["items"] == []
@@ -154,14 +159,14 @@ def test_what_a_later_attempt_does_again_is_superseded(rig: Rig) -> None:
         write(rig, grant, [{"note": attempt}], first=20)
         rig.finish(grant, Reason.PREEMPTED)
     found = Series(rig.database).of(job)
-    curves, old = by_key(found), by_key({"items": found["superseded"]})
+    curves = by_key(found)
     loss = curves["loss", None]
     assert loss["step"] == [*range(12)]
     assert loss["last"] == [*range(100, 104), *range(304, 312)]
-    assert old["loss", None]["step"] == [*range(4, 10), 6, 7, 8]
+    old = [(one["key"], one["attempt"], one["step"]) for one in found["superseded"]]
+    assert old == [("loss", 1, [*range(4, 10)]), ("loss", 2, [6, 7, 8])]
     # Values without a step are never replaced.
     assert curves["note", None]["last"] == [1, 2, 3]
-    assert set(old) == {("loss", None)}
     assert found["joins"] == [
         {"attempt": 2, "step": 6, "t": begun[1]},
         {"attempt": 3, "step": 4, "t": begun[2]},
@@ -169,6 +174,21 @@ def test_what_a_later_attempt_does_again_is_superseded(rig: Rig) -> None:
     alone = Series(rig.database).of(job, Wanted(attempt=1))
     assert (alone["superseded"], alone["joins"]) == ([], [])
     assert by_key(alone)["loss", None]["step"] == [*range(10)]
+
+
+def test_a_curve_has_a_gap_where_it_is_no_finite_number(rig: Rig) -> None:
+    job = rig.submit()
+    losses = [0.5, "NaN", 0.25, "NaN", "-Infinity", "NaN"]
+    write(rig, rig.worker().claim_one(), [{"step": n, "loss": x} for n, x in enumerate(losses)])
+
+    def loss(points: int) -> dict[str, Any]:
+        return by_key(Series(rig.database).of(job, Wanted(points=points)))["loss", None]
+
+    alone = [0.5, None, 0.25, None, None, None]
+    for key in ("min", "avg", "max", "last"):
+        assert loss(6)[key] == alone
+        assert loss(3)[key] == [0.5, 0.25, None]
+    assert (loss(6)["count"], loss(6)["step"], loss(6)["newest"]) == (2, [*range(6)], "NaN")
 
 
 def test_what_one_call_reads_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +271,7 @@ def test_other_jobs_cost_it_nothing(rig: Rig) -> None:
         "job_id": job, "token": grant.fence.token, "rank": 0, "attempt": None, "keys": None,
         "since": rig.clock.now - SLACK, "until": rig.clock.now + SLACK, "lines": LINES,
         "bytes": BYTES, "points": 500, "most_keys": MOST_KEYS, "count": MOST_ATTEMPTS,
+        "contains": None,
     }  # fmt: skip
     many = {key: [params[key]] for key in ("since", "until")}
     metrics = {**params, **many, "tokens": [params["token"]], "below": [None]}

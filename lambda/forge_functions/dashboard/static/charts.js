@@ -1,6 +1,7 @@
 "use strict";
 // The curves of one job, or the metrics of several: one small chart per key. Curves of one job have
 // a band from minimum to maximum, marks where an attempt began, and faintly what it did again.
+// A gap is where a metric was no finite number. Where one points, a chart says what it has there.
 // Dragging over a chart zooms in: the part is fetched again, with as many points as the whole had.
 (() => {
   const root = document.getElementById("charts");
@@ -9,28 +10,32 @@
   const several = jobs.length > 1;
   const place = document.getElementById("charts-place");
   const named = (name) => document.getElementById(`charts-${name}`);
-  const selects = ["attempt", "rank"].map((name) => [name, named(name)]);
+  const selects = ["attempt", "rank", "contains"].map((name) => [name, named(name)]);
   const chosen = () => Object.fromEntries(selects.filter(([, one]) => one?.value).map(([name, one]) => [name, one.value]));
   const told = named("state");
-  const MOST = 24;
+  // At most so many charts of metrics, and the filter once there are more than a few.
+  const MOST = 24, FEW = 6;
   // The part that is shown, in steps or in seconds; of several jobs since each began.
   let zoom = null;
   const zoomed = (byStep) => zoom !== null && zoom.byStep === byStep;
-  const within = (since) => zoom === null ? {} : {
+  const within = (origin) => zoom === null ? {} : {
     x: zoom.byStep ? "step" : "time",
-    since: zoom.since + (zoom.byStep || !several ? 0 : since),
-    until: zoom.until + (zoom.byStep || !several ? 0 : since),
+    since: zoom.since + (zoom.byStep ? 0 : origin),
+    until: zoom.until + (zoom.byStep ? 0 : origin),
   };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const charts = new Map();
 
-  const increase = (list) => list.every((x, i) => x !== null && (i === 0 || x > list[i - 1]));
-  const stepped = (group) => named("x").value === "step" && group.curves.every(({ one }) => one.step?.length > 0 && increase(one.step));
+  // A chart is by time only if it has no steps at all; else, lines without one are left out.
+  const hasSteps = ({ one }) => one.step.some((step) => step !== null);
+  const stepped = (group) => named("x").value === "step" && group.curves.some(hasSteps);
+  const values = (group) => group.curves.flatMap(({ one }) => [...one.min, ...one.max]).filter((value) => value !== null);
+  const logarithmic = (group) => named("log").checked && values(group).some((value) => value > 0);
   // What happened first comes first, once per position: the last value that was reported there.
-  const sorted = (xs, columns) => {
+  const sorted = (xs, ys) => {
     const last = new Map(xs.map((x, i) => [x, i]).filter(([x]) => x !== null));
     const order = [...last.keys()].sort((a, b) => a - b);
-    return [order, ...columns.map((values) => order.map((x) => values[last.get(x)]))];
+    return [order, order.map((x) => ys[last.get(x)])];
   };
   // A running mean that forgets, without its bias to the first values.
   const smooth = (values) => {
@@ -43,20 +48,26 @@
       return mean / seen;
     });
   };
-  // Several runs began at different times: their clocks start with them.
-  const xs = (one, byStep, since) => byStep ? one.step : several ? one.t.map((t) => t - since) : one.t;
-  const tables = (group, byStep) => {
-    const found = group.curves.map(({ one, since }) => {
-      const edges = group.curves.length === 1 && !several ? [one.min, one.max] : [];
-      return sorted(xs(one, byStep, since), [smooth(one.avg), ...edges]);
+  // The lines of a chart: its curves, each with what is smoothed or summed up in it, and what
+  // attempts had measured before later ones did it again.
+  const lines = (group, byStep, log) => {
+    // Several runs began at different times: their clocks start with them.
+    const line = (one, ys, look, origin = 0) => ({
+      look, points: sorted(byStep ? one.step : one.t.map((t) => t - origin), log ? ys.map((y) => y > 0 ? y : null) : ys),
     });
-    const old = group.old && sorted(xs(group.old, byStep, 0), [group.old.avg]);
-    return old ? [...found, old] : found;
+    const plain = { stroke: "transparent", width: 0, edge: true };
+    const current = group.curves.flatMap(({ one, label, place: i, origin }) => {
+      const look = { label: label ?? one.gpu ?? group.key, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, dash: i >= 6 ? [6, 3] : undefined };
+      const raw = line(one, one.avg, look, origin);
+      if (named("smooth").value === "0") return [raw];
+      return [line(one, smooth(one.avg), look, origin), { ...raw, look: { ...look, alpha: 0.3, width: 1, raw: true } }];
+    });
+    const [{ one }] = group.curves;
+    const edges = banded(group) ? [line(one, one.max, plain), line(one, one.min, plain)] : [];
+    const old = group.old.map((its) => line(its, its.avg, { label: `${root.dataset.attempt} ${its.attempt}`, stroke: colour("--ink-2"), alpha: 0.35, width: 1 }));
+    return [...current, ...old, ...edges];
   };
-  const data = (group) => {
-    const made = tables(group, stepped(group));
-    return made.length === 1 ? made[0] : uPlot.join(made);
-  };
+  const banded = (group) => group.curves.length === 1 && !several;
 
   const clock = (s, step) => {
     const at = new Date(s * 1000).toISOString();
@@ -67,13 +78,13 @@
   // Remove rounding errors of added steps from the tick's label.
   const tick = (value) => value === null ? "" : extreme(value) ? String(Number(value.toPrecision(6)).toExponential()) : written(value, 6);
   // A dashed line where each later attempt began.
-  const joins = (group, byStep) => (u) => {
+  const joins = (chart, byStep) => (u) => {
     const { ctx, bbox } = u;
     ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = colour("--ink-2");
-    ctx.font = `${10 * devicePixelRatio}px system-ui`;
+    ctx.strokeStyle = colour("--ink-2");
+    ctx.font = `600 ${11 * devicePixelRatio}px system-ui`;
     ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
-    for (const join of group.joins) {
+    for (const join of chart.group.joins) {
       const at = byStep ? join.step : join.t;
       const x = at === null ? NaN : u.valToPos(at, "x", true);
       if (!(x >= bbox.left && x <= bbox.left + bbox.width)) continue;
@@ -81,7 +92,11 @@
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.fillText(String(join.attempt), x + 3 * devicePixelRatio, bbox.top + 10 * devicePixelRatio);
+      const number = String(join.attempt);
+      ctx.fillStyle = colour("--card");
+      ctx.fillRect(x - 1, bbox.top, ctx.measureText(number).width + 6 * devicePixelRatio, 14 * devicePixelRatio);
+      ctx.fillStyle = colour("--ink");
+      ctx.fillText(number, x + 2 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
     }
     ctx.restore();
   };
@@ -90,33 +105,68 @@
     if (width < 4) return;
     enter({ byStep, since: u.posToVal(left, "x"), until: u.posToVal(left + width, "x") });
   };
-  const options = (group, width) => {
+  // The index of the point of a line that is nearest to another index, if it is near enough.
+  const NEAR = 24;
+  const nearest = (u, line, at) => {
+    const ys = u.data[line], place = (i) => u.valToPos(u.data[0][i], "x");
+    const near = (i) => i >= 0 && i < ys.length && Math.abs(place(i) - place(at)) <= NEAR;
+    for (let away = 0; near(at - away) || near(at + away); away += 1) {
+      const found = [at - away, at + away].find((i) => near(i) && ys[i] !== undefined);
+      if (found !== undefined) return found;
+    }
+    return null;
+  };
+  const where = (x, byStep) => byStep ? `${root.dataset.step} ${tick(x)}` : several ? `${written(x, 4)} s` : new Date(x * 1000).toISOString().slice(5, 19).replace("T", " ");
+  // What a chart has where one points at.
+  const read = (chart, byStep) => (u) => {
+    const { idx, left } = u.cursor;
+    chart.readout.hidden = !(left >= 0) || idx === null || idx === undefined;
+    if (chart.readout.hidden) return;
+    const looks = chart.lines.map(({ look }) => look);
+    const value = (i) => { const at = nearest(u, i + 1, idx); return at === null ? undefined : readable(u.data[i + 1][at]); };
+    const rows = looks.flatMap((look, i) => {
+      if (look.edge || look.raw || value(i) === undefined) return [];
+      const row = document.createElement("div"), sign = document.createElement("i"), name = document.createElement("span"), number = document.createElement("b");
+      sign.style.background = look.stroke;
+      name.textContent = look.label;
+      number.textContent = looks[i + 1]?.raw ? `${value(i)} (${value(i + 1)})` : value(i);
+      row.append(sign, name, number);
+      return [row];
+    });
+    const head = document.createElement("div");
+    head.textContent = where(u.data[0][idx], byStep);
+    chart.readout.replaceChildren(head, ...rows);
+    const from = u.over.offsetLeft + left, right = left > u.over.clientWidth / 2;
+    chart.readout.style.left = right ? "" : `${from + 12}px`;
+    chart.readout.style.right = right ? `${chart.where.clientWidth - from + 12}px` : "";
+    chart.readout.style.top = `${chart.where.offsetTop}px`;
+  };
+  // A point with a gap on both sides has no line to be seen by.
+  const lonely = (u, series) => {
+    const said = [...u.data[series].entries()].filter(([, y]) => y !== undefined);
+    return said.filter(([, y], n) => y !== null && [said[n - 1], said[n + 1]].every((next) => (next?.[1] ?? null) === null)).map(([i]) => i);
+  };
+  const options = (chart, width, byStep, log) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-    const line = (i, label) => ({ label, stroke: colour(`--chart-${(i % 6) + 1}`), width: 1.5, points: { show: false }, spanGaps: true, dash: i >= 6 ? [6, 3] : undefined });
-    const band = group.curves.length === 1 && !several;
-    const edge = { stroke: "transparent", points: { show: false }, width: 0, spanGaps: true };
-    const old = { ...line(0, ""), stroke: colour("--ink-2"), alpha: 0.35, width: 1 };
-    const byStep = stepped(group);
     const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
-    const positive = group.curves.every(({ one }) => one.min.every((value) => value === null || value > 0));
+    const points = { show: false, size: 5, filter: lonely };
+    const count = chart.lines.length;
     return {
-      width, height: several ? 216 : 132, legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
-      scales: { x: { time: false, ...(zoomed(byStep) ? { range: [zoom.since, zoom.until] } : {}) }, y: named("log").checked && positive ? { distr: 3 } : {} },
+      width, height: several ? 216 : 132, legend: { show: false },
+      cursor: { y: false, drag: { setScale: false }, dataIdx: (u, line, at) => line === 0 ? at : nearest(u, line, at) ?? at },
+      scales: { x: { time: false, ...(zoomed(byStep) ? { range: [zoom.since, zoom.until] } : {}) }, y: log ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
         { ...axis, size: 52, space: 24, values: (_u, splits) => splits.map(tick) },
       ],
-      bands: band ? [{ series: [3, 2], fill: colour("--accent-soft") }] : [],
-      series: [
-        {}, ...group.curves.map(({ one, label, place: i }) => line(i, label ?? one.gpu ?? group.key)),
-        ...(band ? [{ ...edge }, { ...edge }] : []), ...(group.old ? [old] : []),
-      ],
-      hooks: { draw: [joins(group, byStep)], setSelect: [choose(byStep)] },
+      bands: banded(chart.group) ? [{ series: [count - 1, count], fill: colour("--accent-soft") }] : [],
+      series: [{}, ...chart.lines.map(({ look }) => ({ ...look, points: look.edge ? { show: false } : points }))],
+      hooks: { draw: [joins(chart, byStep)], setSelect: [choose(byStep)], setCursor: [read(chart, byStep)] },
     };
   };
 
   const readable = (value) => value === null || value === undefined ? "–"
-    : extreme(value) ? value.toExponential(2) : written(value, 4);
+    : typeof value === "string" ? value : extreme(value) ? value.toExponential(2) : written(value, 4);
   const figure = (group) => {
     const made = document.createElement("figure");
     made.className = "chart small";
@@ -131,18 +181,48 @@
     caption.append(name, value);
     const where = document.createElement("div");
     where.className = "chart-place";
+    where.tabIndex = 0;
+    where.setAttribute("role", "group");
+    where.setAttribute("aria-label", group.key);
+    const readout = document.createElement("div");
+    readout.className = "readout";
+    readout.setAttribute("role", "status");
+    readout.hidden = true;
+    made.append(caption, where, note, readout);
+    const chart = { made, value, note, where, readout, plot: null, shape: "" };
     where.addEventListener("dblclick", () => enter(null));
-    made.append(caption, where, note);
+    where.addEventListener("keydown", (event) => step(event, chart));
+    where.addEventListener("blur", () => chart.plot?.setCursor({ left: -10, top: -10 }));
     place.append(made);
-    return { made, value, note, where, plot: null, shape: "" };
+    return chart;
   };
-  const describe = (chart, group) => {
+  // The arrow keys go from point to point.
+  const step = (event, { plot }) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by || !plot?.data[0].length) return;
+    event.preventDefault();
+    const last = plot.data[0].length - 1;
+    const at = Math.min(Math.max((plot.cursor.idx ?? (by > 0 ? -1 : last + 1)) + by, 0), last);
+    plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: 0 });
+  };
+  const unusual = (group, byStep, log) => {
+    const stepless = byStep && several ? group.curves.filter((curve) => !hasSteps(curve)).map(({ label }) => label) : [];
+    return [
+      named("x").value === "step" && !byStep && group.source === "metric" ? root.dataset.byTime : "",
+      stepless.length ? `${root.dataset.stepless}: ${stepless.join(", ")}` : "",
+      named("log").checked && !log ? root.dataset.linear : "",
+      log && values(group).some((value) => value <= 0) ? root.dataset.positive : "",
+    ];
+  };
+  const describe = (chart, group, notes) => {
     const peak = root.dataset.over === "true" && group.source === "sample";
     const highest = (one) => Math.max(...one.max.filter((value) => value !== null));
-    const values = group.curves.map(({ one }) => peak ? highest(one) : one.last.at(-1));
-    const lasts = values.map(readable);
-    const span = [Math.min, Math.max].map((end) => readable(end(...values))).join(" – ");
-    chart.note.textContent = [peak ? root.dataset.peak : "", several ? "" : root.dataset[group.source]].filter(Boolean).join(", ");
+    // A job that diverged ends with NaN, where the curve has a gap.
+    const ended = (one) => (zoom === null ? one.newest : null) ?? one.last.at(-1);
+    const said = group.curves.map(({ one }) => peak ? highest(one) : ended(one));
+    const lasts = said.map(readable);
+    const span = [Math.min, Math.max].map((end) => readable(end(...said))).join(" – ");
+    chart.note.textContent = [peak ? root.dataset.peak : "", several ? "" : root.dataset[group.source], ...notes].filter(Boolean).join(", ");
     // Of several jobs, the table below has them, each with its name.
     chart.value.textContent = several ? "" : lasts.length > 2 ? span : lasts.join(" · ");
     chart.made.setAttribute("aria-label", `${group.key}: ${lasts.join(", ")}`);
@@ -150,12 +230,16 @@
   const draw = (group) => {
     let chart = charts.get(group.name);
     if (!chart) charts.set(group.name, chart = figure(group));
-    describe(chart, group);
-    const shape = [group.curves.length, Boolean(group.old), group.joins.length, stepped(group)].join();
-    if (chart.plot && chart.shape === shape) return chart.plot.setData(data(group));
+    const byStep = stepped(group), log = logarithmic(group);
+    chart.group = group;
+    chart.lines = lines(group, byStep, log);
+    describe(chart, group, unusual(group, byStep, log));
+    const data = uPlot.join(chart.lines.map(({ points }) => points));
+    const shape = [chart.lines.map(({ look }) => look.label), byStep, log].join();
+    if (chart.plot && chart.shape === shape) return chart.plot.setData(data);
     chart.plot?.destroy();
     chart.shape = shape;
-    chart.plot = new uPlot(options(group, chart.where.clientWidth || 280), data(group), chart.where);
+    chart.plot = new uPlot(options(chart, chart.where.clientWidth || 280, byStep, log), data, chart.where);
   };
   const clear = () => {
     charts.forEach((chart) => chart.plot?.destroy());
@@ -175,12 +259,12 @@
     answers.forEach((got, i) => got?.items.forEach((one) => {
       if (several && one.source !== "metric") return;
       const name = `${one.source}:${one.key}`;
-      if (!found.has(name)) found.set(name, { name, key: one.key, source: one.source, curves: [], joins: [] });
+      if (!found.has(name)) found.set(name, { name, key: one.key, source: one.source, curves: [], joins: [], old: [] });
       const group = found.get(name);
       const label = several ? jobs[i].label : undefined;
-      group.curves.push({ one: alive(one), label, place: several ? i : group.curves.length, since: Date.parse(got.since) / 1000 });
+      group.curves.push({ one: alive(one), label, place: several ? i : group.curves.length, origin: several ? Date.parse(got.began) / 1000 : 0 });
       if (!several && one.source === "metric") {
-        group.old = got.superseded.find((old) => old.key === one.key);
+        group.old = got.superseded.filter((old) => old.key === one.key);
         group.joins = got.joins;
       }
     }));
@@ -192,42 +276,55 @@
   const show = () => {
     const groups = grouped(answers);
     root.hidden = groups.length === 0 && !Object.keys(chosen()).length;
-    groups.slice(0, MOST).forEach(draw);
-    const more = Math.max(0, groups.length - MOST) + answers.reduce((sum, got) => sum + (got?.left_off ?? 0), 0);
+    const metrics = groups.filter(({ source }) => source === "metric");
+    const devices = groups.filter(({ source }) => source === "sample");
+    [...metrics.slice(0, MOST), ...devices].forEach(draw);
+    const more = Math.max(0, metrics.length - MOST) + Math.max(...answers.map((got) => got?.left_off ?? 0));
+    named("contains").parentElement.hidden = metrics.length <= FEW && !named("contains").value;
     told.textContent = more ? counted(root.dataset.more, more) : "";
   };
   const ask = async ({ url }, i) => {
-    const since = Date.parse(began[i] ?? 0) / 1000;
-    const answer = await fetch(`${url}?${new URLSearchParams({ ...chosen(), ...within(since) })}`, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+    const origin = several ? Date.parse(began[i] ?? 0) / 1000 : 0;
+    const answer = await fetch(`${url}?${new URLSearchParams({ ...chosen(), ...within(origin) })}`, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
     return answer.ok ? answer.json() : null;
   };
-  let busy = false, again = false;
+  // How often another part was asked for, so that an answer that comes late is not shown.
+  let busy = false, wanted = 0;
   const load = async () => {
     if (busy) return;
     busy = true;
+    const asked = wanted;
     try {
-      const asked = zoom;
-      answers = await Promise.all(jobs.map(ask));
-      began = answers.map((got, i) => got?.since ?? began[i]);
-      show();
-      again = asked !== zoom;
+      const got = await Promise.all(jobs.map(ask));
+      if (asked === wanted) {
+        answers = got;
+        began = answers.map((one, i) => one?.began ?? began[i]);
+        show();
+      }
     } catch {
       // The next tick tries again.
     } finally {
       busy = false;
-      if (again) load();
+      if (asked !== wanted) load();
     }
+  };
+  const reload = () => {
+    wanted += 1;
+    clear();
+    load();
   };
   const enter = (part) => {
     zoom = part;
-    again = busy;
     named("whole").hidden = part === null;
-    clear();
+    reload();
     show();
-    load();
   };
   const redraw = () => { clear(); show(); };
-  selects.forEach(([, one]) => one?.addEventListener("change", () => { clear(); load(); }));
+  let typed;
+  selects.forEach(([, one]) => one?.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(reload, one.tagName === "INPUT" ? 250 : 0);
+  }));
   named("x").addEventListener("change", () => enter(null));
   named("log").addEventListener("change", redraw);
   named("whole").addEventListener("click", () => enter(null));

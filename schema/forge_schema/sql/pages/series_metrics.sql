@@ -1,6 +1,7 @@
 -- The values of a rank's metrics by key, over attempts, in a bounded number of points: values in the
 -- order written, split into runs of equal length. Values from the step on at which a later attempt
--- began (`below`) are points of their own: they were superseded. With `since_x` and `until_x`, only
+-- began (`below`) are curves of their own, one for each attempt: they were superseded. A point
+-- without a finite number is a gap; `newest` is what the job wrote last, be it no number. With `since_x` and `until_x`, only
 -- the hundreds of lines between these steps or times are read. If there are more lines than may be
 -- read, or they are wider than usual, the spans that sum them up are, with every extreme. Where
 -- spans lack lines of a worker of an earlier version, evenly spaced lines are read instead, and the
@@ -105,14 +106,17 @@ found AS (
 ),
 told AS (
     SELECT
-        token, number, at, step, key, coalesce(step >= below, false) AS superseded, measured.*
+        token, number, at, step, key, CASE WHEN step >= below THEN token END AS replaced, measured.*
     FROM found
     CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(values) WHEN 'object' THEN values END)
         AS entry (key, raw)
     CROSS JOIN LATERAL (
-        SELECT 1 AS counted, value AS least, value AS greatest, value AS total, value AS last
+        SELECT
+            (value IS NOT NULL)::integer AS counted, value AS least, value AS greatest,
+            value AS total, value AS last
         FROM forge_measured(raw) AS value
-        WHERE (SELECT NOT spanned FROM extent) AND value IS NOT NULL
+        WHERE (SELECT NOT spanned FROM extent)
+            AND (value IS NOT NULL OR forge_said(raw) IS NOT NULL)
         UNION ALL
         SELECT
             (raw -> 0)::integer, (raw -> 1)::float8, (raw -> 2)::float8, (raw -> 3)::float8,
@@ -120,32 +124,42 @@ told AS (
         WHERE (SELECT spanned FROM extent)
     ) AS measured
     WHERE key NOT IN ('step', 'total') AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
+        AND (%(contains)s::text IS NULL OR strpos(lower(key), lower(%(contains)s::text)) > 0)
 ),
 cut AS MATERIALIZED (
     SELECT
         *, dense_rank() OVER (ORDER BY key) AS place,
-        (row_number() OVER (PARTITION BY key, superseded ORDER BY token, number) - 1)
-        / ceil(count(*) OVER (PARTITION BY key, superseded) / %(points)s::float8)::bigint AS piece
+        (row_number() OVER (PARTITION BY key, replaced IS NULL ORDER BY token, number) - 1)
+        / ceil(count(*) OVER (PARTITION BY key, replaced IS NULL) / %(points)s::float8)::bigint
+            AS piece
     FROM told
 ),
 point AS (
     SELECT
-        key, superseded, piece, sum(counted) AS counted, min(least) AS least,
-        sum(total) / sum(counted) AS mean, max(greatest) AS greatest,
-        (array_agg(last ORDER BY token DESC, number DESC))[1] AS last,
+        key, replaced, piece, sum(counted) AS counted, min(least) AS least,
+        sum(total) / nullif(sum(counted), 0) AS mean, max(greatest) AS greatest,
+        (array_agg(last ORDER BY token DESC, number DESC) FILTER (WHERE last IS NOT NULL))[1]
+            AS last,
         (array_agg(at ORDER BY token DESC, number DESC))[1] AS at,
         (array_agg(step ORDER BY token DESC, number DESC))[1] AS step
     FROM cut
     WHERE place <= %(most_keys)s
-    GROUP BY key, superseded, piece
+    GROUP BY key, replaced, piece
 )
 SELECT
-    key, NULL AS gpu, superseded, sum(counted)::bigint AS count,
+    key, NULL AS gpu, replaced, sum(counted)::bigint AS count,
     array_agg(extract(epoch FROM at)::float8 ORDER BY piece) AS t,
     array_agg(step ORDER BY piece) AS step,
     array_agg(least ORDER BY piece) AS min, array_agg(mean ORDER BY piece) AS avg,
     array_agg(greatest ORDER BY piece) AS max, array_agg(last ORDER BY piece) AS last,
+    (
+        SELECT whole.values -> point.key -> 4 FROM metric_span AS whole
+        WHERE whole.job_id = %(job_id)s AND whole.token = ANY(%(tokens)s::bigint[])
+            AND whole.rank = %(rank)s::smallint AND whole.span = -1 AND whole.values ? point.key
+        ORDER BY whole.token DESC
+        LIMIT 1
+    ) AS newest,
     (SELECT greatest(max(place) - %(most_keys)s, 0) FROM cut) AS left_off
 FROM point
-GROUP BY key, superseded
-ORDER BY key, superseded
+GROUP BY key, replaced
+ORDER BY key, replaced

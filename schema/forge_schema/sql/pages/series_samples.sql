@@ -54,6 +54,7 @@ told AS (
         AS entry (key, raw)
     CROSS JOIN LATERAL forge_measured(raw) AS value
     WHERE value IS NOT NULL AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))
+        AND (%(contains)s::text IS NULL OR strpos(lower(key), lower(%(contains)s::text)) > 0)
 ),
 cut AS MATERIALIZED (
     SELECT

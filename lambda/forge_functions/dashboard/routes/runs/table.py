@@ -149,14 +149,21 @@ def runs(  # noqa: PLR0917 - the page's parameters
 ) -> Response:
     """Show the newest runs that match a filter, or the first by a column."""
     table = Table(shared, who, q.strip(), None, sort, down)
-    saved = f"/runs/runs.csv?{urlencode({'q': table.text, **({'sort': sort} if sort else {})})}"
+    order = {"sort": sort, **({"down": "true"} if down else {})} if sort else {}
+    saved = f"/runs/runs.csv?{urlencode({'q': table.text, **order})}"
     return page(request, who, "runs.html", table=table, keys=KEYS, csv=saved, saved=SAVED)
 
 
 @router.get("/runs.csv")
-def save(who: SeesPages, shared: Shared, q: Text = "", sort: Sort = None) -> Response:
+def save(
+    who: SeesPages,
+    shared: Shared,
+    q: Text = "",
+    sort: Sort = None,
+    down: bool = False,  # noqa: FBT001, FBT002 - part of the address
+) -> Response:
     """Return the newest thousand runs that match a filter, or the first, with all columns."""
-    table = Table(shared, who, q.strip(), None, sort, most=SAVED)
+    table = Table(shared, who, q.strip(), None, sort, down, most=SAVED)
     rows: list[Row] = [flat(run.model_dump(exclude={"curve"})) for run in table.runs]
     if table.unknown:
         raise table.unknown
