@@ -111,6 +111,8 @@ def brief(value: object) -> str:
     """Format what a run measured or was given in a few characters."""
     if value is None:
         return NONE
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(cell(value))
