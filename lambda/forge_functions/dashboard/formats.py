@@ -107,7 +107,7 @@ def cell(value: object) -> Markup | str:
     return str(value)
 
 
-def brief(value: object) -> str:
+def brief(value: object) -> Markup | str:
     """Format what a run measured or was given in a few characters."""
     if value is None:
         return NONE
@@ -115,7 +115,7 @@ def brief(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(cell(value))
+    return cell(value)
 
 
 def reason(name: str) -> str:

@@ -183,8 +183,8 @@ def test_runs_are_shown_and_exported(
         for line in chosen.splitlines()[1:]
     )
     told(forge("runs", "--metric", "los"), 2, "has a metric 'los'", "did you mean loss?")
-    chosen = ("--sort", "lr", "--columns", "name,loss.best,state")
-    forge("runs", "experiment:digits", *chosen, "--to", tmp_path / "chosen.csv")
+    three_columns = ("--sort", "lr", "--columns", "name,loss.best,state")
+    forge("runs", "experiment:digits", *three_columns, "--to", tmp_path / "chosen.csv")
     assert (tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines() == [
         "name,loss.best,state", "lr=0.01,2.0,succeeded", "lr=0.1,1.0,succeeded", "waits,,ready",
     ]  # fmt: skip
