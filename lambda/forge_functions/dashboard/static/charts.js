@@ -146,6 +146,8 @@
     const said = [...u.data[series].entries()].filter(([, y]) => y !== undefined);
     return said.filter(([, y], n) => y !== null && [said[n - 1], said[n + 1]].every((next) => (next?.[1] ?? null) === null)).map(([i]) => i);
   };
+  // Around a single value, the library would draw all that lies between zero and it.
+  const around = ({ data: [all] }, from, to) => all.length === 1 ? [all[0] - 1, all[0] + 1] : [from, to];
   const options = (chart, width, byStep, log) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
@@ -154,7 +156,7 @@
     return {
       width, height: several ? 216 : 132, legend: { show: false },
       cursor: { y: false, drag: { setScale: false }, dataIdx: (u, line, at) => line === 0 ? at : nearest(u, line, at) ?? at },
-      scales: { x: { time: false, ...(zoomed(byStep) ? { range: [zoom.since, zoom.until] } : {}) }, y: log ? { distr: 3 } : {} },
+      scales: { x: { time: false, range: zoomed(byStep) ? [zoom.since, zoom.until] : around }, y: log ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
         { ...axis, size: 52, space: 24, values: (_u, splits) => splits.map(tick) },
