@@ -201,7 +201,7 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     ]
     assert not {"Cost so far", "GPU time"} & set(stats)
     items = ann.http.get(f"/jobs/{cpu}/series").json()["items"]
-    assert [(item["key"], item["last"]) for item in items] == [("loss", [0.5])]
+    assert [(item["key"], item["last"]) for item in items] == [("loss", [0.5, None])]
     rig.clock.advance(20)
     rig.finish(grant, Reason.PREEMPTED, detail=EVIL)
     again = rig.worker("w1").claim_one()
