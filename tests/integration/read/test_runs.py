@@ -99,6 +99,30 @@ def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -
     assert spans[0]["values"]["mae"] == [0, None, None, 0, "Infinity"]
 
 
+def test_of_many_metrics_those_that_came_first_are_summed_up(rig: Rig) -> None:
+    rig.submit()
+    grant = rig.worker().claim_one()
+    counters = {"step": 1, "total": 9, "progress": 0.1}
+    lines: list[dict[str, float]] = [
+        {"train_loss": 1},
+        # In one batch, with longer names than those that are too late.
+        *({f"validation_{n}": 1} for n in range(2)),
+        {f"m{n}": n for n in range(59, -1, -1)} | {"m100": 1},
+        {"m60": 1, "m61": 1, "train_loss": 2},
+        {"x": 1, "m0": 7},
+        counters,
+    ]
+    for batch in ((0,), (1, 2, 3, 4), (5, 6), (6,)):
+        numbered = [MetricLine(n, n, lines[n]) for n in batch]
+        assert rig.records.add_metrics(grant.fence, numbered)
+    came_first = {"train_loss", "validation_0", "validation_1", *(f"m{n}" for n in range(60))}
+    for span in rig.rows("SELECT values FROM metric_span"):
+        assert span["values"].keys() == came_first | {"m100", "progress"}
+        assert span["values"]["train_loss"] == [2, 1, 2, 3, 2]
+        assert span["values"]["m0"] == [2, 0, 7, 7, 7]
+        assert span["values"]["validation_1"] == [1, 1, 1, 1, 1]
+
+
 @pytest.fixture
 def three(rig: Rig) -> list[int]:
     """Three runs of one experiment, and a job of another."""
