@@ -44,6 +44,7 @@ import json, os
 rank = os.environ["RANK"]
 print("from rank", rank)
 with open(os.environ["FORGE_METRICS_FILE"], "a") as file:
+    file.write(json.dumps({"loss": 9, "depth": -1}) + "\\n")
     file.write(json.dumps({"step": 7, "loss": int(rank) + 0.25}) + "\\n")
     file.write(json.dumps({"step": 8, "loss": float("nan")}) + "\\n")
 """
@@ -176,6 +177,11 @@ def test_each_rank_has_its_log_and_its_curves(browsing: Browsing) -> None:
     expect(loss.locator(".value")).to_have_text("NaN")
     loss.locator(".chart-place").press("ArrowRight")
     expect(loss.locator(".readout")).to_have_text("step 7loss0.25")
+    # Lines without a step are left out, unless a metric has no others.
+    page.locator("#charts-log").check()
+    expect(page.locator("#charts-place figure", has_text="depth").locator(".note")).to_have_text(
+        "written by the job, by time: it has no steps, not logarithmic: no value is above 0"
+    )
     page.locator("#log-rank").select_option("1")
     expect(page.locator(".log-line")).to_have_text(["from rank 1"])
     page.locator("#charts-rank").select_option("1")

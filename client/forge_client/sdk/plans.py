@@ -216,6 +216,6 @@ class Plans:
         """Return how notifications leave: the mail server and what is reachable, for admins."""
         return self.backend.notifications.notifier()
 
-    def set_notifier(self, changes: Mapping[str, str | bool | None]) -> Notifier:
-        """Set `smtp_url`, `sender` or `private`, for admins; what is left out stays."""
+    def set_notifier(self, changes: Mapping[str, str | Sequence[str] | None]) -> Notifier:
+        """Set `smtp_url`, `sender` or `allow`, for admins; what is left out stays."""
         return self.backend.notifications.set_notifier(changes)

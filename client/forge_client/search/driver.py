@@ -7,7 +7,6 @@ told yet is told.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from time import sleep
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -23,6 +22,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from forge_client.backend import Backend
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import PAGE
+from forge_client.search.spending import Spent, spent_by, spent_so_far
 from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 
 HOUR_S = 3600.0
@@ -31,35 +31,6 @@ ABSENT = object()
 RESULT, METRICS = "result.", "metrics."
 # So many trials without the metric show that its name is wrong. How many names that message lists.
 ENOUGH, NAMED = 3, 8
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What jobs have spent: GPU time, the time that they were held, and the cost of that.
-
-    The cost is None if none is known. It leaves out `unpriced_s` of the time: that of attempts that
-    run, were lost, or had a worker without a price.
-    """
-
-    gpu_s: float = 0.0
-    held_s: float = 0.0
-    cost: float | None = None
-    unpriced_s: float = 0.0
-
-    def __add__(self, other: "Spent") -> "Spent":
-        known = [one.cost for one in (self, other) if one.cost is not None]
-        return Spent(
-            self.gpu_s + other.gpu_s,
-            self.held_s + other.held_s,
-            sum(known) if known else None,
-            self.unpriced_s + other.unpriced_s,
-        )
-
-    @property
-    def estimate(self) -> float:
-        """The cost of all the time, at the mean price of that whose cost is known."""
-        priced_s = self.held_s - self.unpriced_s
-        return (self.cost or 0.0) * (self.held_s / priced_s if priced_s > 0 else 1.0)
 
 
 class Driver:
@@ -193,7 +164,7 @@ class Driver:
             self._asked.add(job_id)
 
     def _end(self, trial: Trial, stored: FrozenTrial, status: JobStatus) -> None:
-        spent = self._spent(status.job_id)
+        spent = spent_by(self._backend, status.job_id)
         if spent.held_s and spent.cost is None and status.job_id in self._own:
             self._unpriced = status.job_id
         trial.set_user_attr(SPENT, vars(spent))
@@ -267,7 +238,8 @@ class Driver:
         ended = sum((Spent(**trial.user_attrs.get(SPENT, {})) for trial in trials), Spent())
         self._require_price(ended)
         jobs = [trial.user_attrs[JOB] for trial in running]
-        spent = self._with_running(ended, jobs)
+        gpus = self._plan.spec["resources"].get("gpus", 0)
+        spent = sum((spent_so_far(self._backend, job_id, gpus) for job_id in jobs), ended)
         hours, most = spent.gpu_s / HOUR_S, self._plan.gpu_hours
         if most is not None and hours >= most:
             said = f"the budget of {most:g} GPU-hours is used up"
@@ -294,24 +266,6 @@ class Driver:
             f" `forge sweep resume {self._plan.sweep}`; the jobs that run continue",
             code="price_unknown",
         )
-
-    def _with_running(self, ended: Spent, jobs: list[int]) -> Spent:
-        """Add what unfinished jobs have spent so far."""
-        spent = ended
-        for job_id in jobs:
-            job = self._backend.job(job_id)
-            now_s = (job.ran_s or 0.0) * job.nodes
-            gpu_s = now_s * self._plan.spec["resources"].get("gpus", 0)
-            spent += self._spent(job_id) + Spent(gpu_s, now_s, unpriced_s=now_s)
-        return spent
-
-    def _spent(self, job_id: int) -> Spent:
-        attempts = self._backend.attempts(job_id)
-        each = (
-            Spent(one.gpu_seconds, one.held_s, one.cost, one.held_s if one.cost is None else 0.0)
-            for one in attempts
-        )
-        return sum(each, Spent())
 
 
 def _names(metric: str) -> Iterator[str]:

@@ -107,13 +107,15 @@ def cell(value: object) -> Markup | str:
     return str(value)
 
 
-def brief(value: object) -> str:
+def brief(value: object) -> Markup | str:
     """Format what a run measured or was given in a few characters."""
     if value is None:
         return NONE
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(cell(value))
+    return cell(value)
 
 
 def reason(name: str) -> str:

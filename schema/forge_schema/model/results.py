@@ -1,7 +1,8 @@
 """Results of jobs: result, tests, metrics, the points of sweeps, and runs."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from math import isfinite
@@ -32,6 +33,25 @@ LINK = re.compile(
 PROGRESS = frozenset({"step", "total", "progress"})
 # Instead of a metric's name: whichever metric is the best to draw.
 ANY_METRIC = "*"
+# The words of a metric's name, also of one like `valLoss`.
+WORDS = re.compile(r"[fF]1|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# The least value of such a metric is its best.
+TIMES = frozenset({"latency", "seconds", "time"})
+LOSSES = frozenset(
+    {
+        *("loss", "losses", "err", "error", "errors", "nll", "bce", "kl", "kld", "divergence"),
+        *("perplexity", "ppl", "brier", "regret", "mae", "mse", "rmse", "msle", "rmsle", "mape"),
+        *("smape", "wer", "cer", "eer", "fid", "lpips"),
+    }
+)
+# Of one with such a word, the greatest.
+SCORES = frozenset(
+    {
+        *("acc", "accuracy", "precision", "recall", "f1", "auc", "auroc", "auprc", "ap", "map"),
+        *("iou", "miou", "dice", "bleu", "rouge", "elbo", "psnr", "ssim", "reward", "score"),
+    }
+)
+# Such an end is enough: `valloss`, `runtime`.
 LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency|seconds|time)$")
 # How many columns a message names.
 NAMED = 8
@@ -326,7 +346,13 @@ def as_numbers(column: list[Any]) -> list[Any]:
 
 def lower_is_better(key: str) -> bool:
     """Tell whether the least value of a metric is its best: that of a loss, an error or a time."""
-    return LOWER.search(key.lower()) is not None
+    words = _words(key)
+    lower = bool(words & (LOSSES | TIMES)) and not words & SCORES
+    return lower or LOWER.search(key.lower()) is not None
+
+
+def _words(key: str) -> set[str]:
+    return {word.lower() for word in WORDS.findall(key)}
 
 
 def in_order(runs: Iterable[Run], column: str, *, descending: bool = False) -> list[Run]:
@@ -350,19 +376,53 @@ def columns_of(runs: Iterable[Run | SweepPoint], table: str) -> list[str]:
 
 
 def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:
-    """Return the metrics of runs that are no parameters, those with the shortest names first."""
-    others = {*columns_of(runs, "parameters"), *PROGRESS}
-    keys = [key for key in columns_of(runs, "metrics") if key not in others]
-    return sorted(keys, key=lambda key: (len(key), key))
+    """Return the metrics of runs that are no parameters, those that say most first.
+
+    These are what at least half as many runs have as the most common one: losses and scores, then
+    others; of these what more runs have, then shorter names.
+    """
+    others = {*columns_of(runs, "parameters"), *PROGRESS, ""}
+    counts = Counter(key for run in runs for key in run.metrics if key not in others)
+    half = max(counts.values(), default=0) / 2
+    return sorted(
+        counts,
+        key=lambda key: (
+            counts[key] < half,
+            not _words(key) & (LOSSES | SCORES),
+            -counts[key],
+            len(key),
+            key,
+        ),
+    )
 
 
 def drawn_metric(runs: list[Run], wanted: Iterable[str]) -> str | None:
-    """Return the first wanted metric that any run has, rather one that is no parameter."""
+    """Return the metric of the first wanted column that any run has, rather one of no parameter."""
     plain, every = measured(runs), columns_of(runs, "metrics")
-    names = list(wanted)
-    if ANY_METRIC in names:
-        return next(iter(plain), None)
+    names = [name for column in wanted for name in metric_names(column)]
+    names = [name if name != ANY_METRIC else plain[0] for name in names if plain or name in every]
     return next((name for known in (plain, every) for name in names if name in known), None)
+
+
+def metric_names(column: str) -> Iterator[str]:
+    """Yield the names that the metric of a column may have: of `metrics.loss.min`, `loss`."""
+    for name in dict.fromkeys((column, column.removeprefix("metrics."))):
+        yield name
+        series, _, kind = name.rpartition(".")
+        if series and kind in KINDS:
+            yield series
+
+
+def require_metric(runs: list[Run], name: str) -> None:
+    """Refuse a metric to draw that none of the runs has; of no runs, any may be one.
+
+    Raises:
+        ColumnUnknown: none of them has it.
+    """
+    if runs and drawn_metric(runs, (name,)) is None:
+        known = columns_of(runs, "metrics")
+        hint = _similar(name, known, known) if known else "they have no metrics"
+        raise ColumnUnknown(f"none of these runs has a metric {name!r}", hint=hint)
 
 
 def require_column(runs: list[Run], name: str) -> None:
@@ -393,11 +453,13 @@ def has_column(runs: list[Run], name: str) -> bool:
 def column_unknown(name: str, keys: Iterable[str]) -> ColumnUnknown:
     """Return the refusal of a column, with the most similar of the keys that there are, or all."""
     known = list(dict.fromkeys(keys))
-    close = get_close_matches(name, [*known, *FIELDS], 1)
-    said = (
-        f"did you mean {close[0]}?" if close else f"there are {names_text(known or FIELDS, NAMED)}"
-    )
-    return ColumnUnknown(f"none of these runs has a column {name!r}", hint=said)
+    hint = _similar(name, [*known, *FIELDS], known or FIELDS)
+    return ColumnUnknown(f"none of these runs has a column {name!r}", hint=hint)
+
+
+def _similar(name: str, among: Sequence[str], shown: Sequence[str]) -> str:
+    close = get_close_matches(name, among, 1)
+    return f"did you mean {close[0]}?" if close else f"there are {names_text(shown, NAMED)}"
 
 
 def differing(runs: list[Run]) -> list[str]:

@@ -1,10 +1,26 @@
-"""Connect to public addresses only, so that nobody reaches our own network through a webhook."""
+"""Connect to public addresses, and to none of our own networks but those that an admin allows."""
 
 import socket
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from collections.abc import Iterable
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import TypeAlias
 
-# Metadata of clouds at addresses that count as public: Azure's, and Oracle's for some Pythons.
-PLATFORMS = (IPv4Network("168.63.129.16/32"), IPv4Network("192.0.0.0/24"))
+Network: TypeAlias = IPv4Network | IPv6Network
+# Link-local ones, where clouds give credentials to anyone on a machine, and the others where they
+# do: Azure, Oracle, Alibaba, AWS and Google. And those that are no single machine's.
+NEVER: tuple[Network, ...] = (
+    *map(IPv4Network, ("169.254.0.0/16", "168.63.129.16", "192.0.0.0/24", "100.100.100.200")),
+    *map(IPv6Network, ("fe80::/10", "fd00:ec2::254", "fd20:ce::254")),
+    *map(IPv4Network, ("0.0.0.0/8", "224.0.0.0/4")),
+    *map(IPv6Network, ("::", "ff00::/8")),
+)
 # Addresses of IPv6 that lead to one of IPv4.
 NAT64 = IPv6Network("64:ff9b::/96")
 LAST_32 = 0xFFFF_FFFF
@@ -14,14 +30,27 @@ class AddressRefused(OSError):
     """None of a host's addresses may be reached."""
 
 
-def is_public(address: str) -> bool:
-    """Tell whether an address is one of the public internet."""
+def networks(texts: Iterable[str]) -> list[Network]:
+    """Parse networks that are to be allowed.
+
+    Raises:
+        ValueError: one is none, or nothing in it is ever reached.
+    """
+    found = [ip_network(text) for text in texts]
+    if refused := next((one for one in found if _is_within(one, NEVER)), None):
+        raise ValueError(f"{refused} is never reached: clouds give credentials there")
+    return found
+
+
+def may_reach(address: str, allow: Iterable[Network]) -> bool:
+    """Tell whether an address is one of the public internet, or of a network that is allowed."""
     found = _inner(ip_address(address.partition("%")[0]))
-    in_platform = any(found in network for network in PLATFORMS)
-    return found.is_global and not found.is_multicast and not in_platform
+    if any(found in network for network in NEVER):
+        return False
+    return found.is_global or any(found in network for network in allow)
 
 
-def connect(host: str, port: int, timeout_s: float, *, private: bool) -> socket.socket:
+def connect(host: str, port: int, timeout_s: float, *, allow: Iterable[str]) -> socket.socket:
     """Connect to the first address of a host that answers, of those that may be reached.
 
     The address that was checked is the one connected to: the name is resolved once.
@@ -30,16 +59,17 @@ def connect(host: str, port: int, timeout_s: float, *, private: bool) -> socket.
         host: a name or an address.
         port: the port.
         timeout_s: how long to wait for each address, and for each answer.
-        private: whether private, local and link-local addresses may be reached.
+        allow: networks that may be reached although they are not public.
 
     Raises:
         AddressRefused: all are refused.
         OSError: the name is unknown, or nobody answers.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    allowed = [one for one in found if private or is_public(str(one[4][0]))]
+    own = networks(allow)
+    allowed = [one for one in found if may_reach(str(one[4][0]), own)]
     if not allowed:
-        raise AddressRefused(f"{host} has no public address; an admin may allow private ones")
+        raise AddressRefused(f"{host} has no public address, and none that an admin has allowed")
     failed: OSError | None = None
     for family, kind, protocol, _, address in allowed:
         try:
@@ -48,6 +78,12 @@ def connect(host: str, port: int, timeout_s: float, *, private: bool) -> socket.
             failed = error
     assert failed is not None  # noqa: S101 - there was an address, and no answer
     raise failed
+
+
+def _is_within(network: Network, others: Iterable[Network]) -> bool:
+    return any(
+        network.network_address in other and network.broadcast_address in other for other in others
+    )
 
 
 def _connected(sock: socket.socket, address: object, timeout_s: float) -> socket.socket:

@@ -7,11 +7,13 @@ from typing import Any
 
 from forge_schema.model.job import Approval
 from forge_schema.model.quantities import duration_text, exit_in_words
-from forge_schema.model.states import in_words, reason_in_words
+from forge_schema.model.states import State, in_words, reason_in_words
 
 Facts = Mapping[str, Any]
 WORKER_EVENT = "worker_offline"
 OF_JOB = ("name", "owner", "queue", "attempt", "reason", "exit_code", "detail", "ran_s", "cost")
+# What a job that has started lacks; it may have ended before its message is written.
+OF_AN_END = ("reason", "exit_code", "detail", "ran_s", "cost")
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 LONGEST_DETAIL = 300
 
@@ -23,6 +25,8 @@ def trial_message(name: str, server: str | None) -> dict[str, Any]:
 
 def job_message(event: str, at: datetime, facts: Facts, job: Facts, url: str | None) -> Facts:
     """Return the message about a job: what was known of the event goes before what is now."""
+    if event == "started":
+        job = {**job, **dict.fromkeys(OF_AN_END), "state": State.RUNNING}
     told = {name: facts.get(name, job.get(name)) for name in OF_JOB}
     about = {"id": job["job_id"], **told, "state": in_words(job["state"])}
     about |= {"worker": job.get("worker"), "url": url and f"{url}/jobs/{job['job_id']}"}

@@ -21,6 +21,7 @@ from forge_schema.model.notifications import (
     Notifier,
     NotifierChanges,
 )
+from forge_schema.notifications.addresses import networks
 from forge_schema.notifications.mail import MailServer
 from forge_schema.notifications.messages import trial_message
 from forge_schema.notifications.webhook import new_secret
@@ -32,6 +33,8 @@ FIELDS = ("kind", "target", "events", "query", "everyone")
 TARGETS = "for a new one, give one of --webhook, --slack and --email"
 LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
 PAGE = 1000
+# A longer URL is shown with so much of its end.
+LONG, END = 60, 4
 
 
 class NotificationUnknown(ForgeError):
@@ -228,14 +231,14 @@ def notifier(database: Database) -> Notifier:
     row = database.one("notifier", again=True) or {}
     url = row.get("smtp_url")
     host = url and _scheme_and_host(url)
-    return Notifier(smtp=host, sender=row.get("sender"), private=bool(row.get("private")))
+    return Notifier(smtp=host, sender=row.get("sender"), allow=row.get("allow") or [])
 
 
 def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) -> None:
     """Change how notifications leave; what was left out stays.
 
     Raises:
-        NotificationInvalid: the mail server or the sender cannot be used.
+        NotificationInvalid: the mail server, the sender or a network cannot be used.
     """
     if changes.smtp_url:
         try:
@@ -244,6 +247,10 @@ def set_notifier(database: Database, changes: NotifierChanges, *, actor: str) ->
             raise NotificationInvalid(str(error)) from error
     if changes.sender:
         _check_address(changes.sender)
+    try:
+        networks(changes.allow)
+    except ValueError as error:
+        raise NotificationInvalid(str(error), hint="write a network as 10.0.0.0/8") from error
     given = sorted(changes.model_fields_set)
     database.rows("set_notifier", again=True, **changes.model_dump(), given=given, actor=actor)
 
@@ -293,7 +300,9 @@ def _check_query(query: str) -> None:
 def _shown(row: Row) -> Notification:
     target = row["target"]
     if row["kind"] != NotificationKind.EMAIL:
-        target = f"{_scheme_and_host(target)}/…"
+        # Its end tells channels of one host apart; the rest may be a secret.
+        end = target[-END:] if len(target) > LONG else ""
+        target = f"{_scheme_and_host(target)}/…{end}"
     return Notification.model_validate({**row, "target": target})
 
 

@@ -145,11 +145,11 @@ def _deliver(rows: list[Row]) -> None:
             links = [url for message in messages if (url := url_of(message))]
             mail(_mail_server(first), first["target"], said, links, str(_id_of(rows)))
         case NotificationKind.SLACK:
-            post(first["target"], encoded(slack_body(messages)), {}, private=first["private"])
+            post(first["target"], encoded(slack_body(messages)), {}, allow=first["allow"])
         case _:
             body = encoded(first["message"])
             headers = signed(first["secret"], str(first["id"]), first["now"], body)
-            post(first["target"], body, headers, private=first["private"])
+            post(first["target"], body, headers, allow=first["allow"])
 
 
 def _id_of(rows: list[Row]) -> UUID:

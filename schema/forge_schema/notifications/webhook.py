@@ -5,7 +5,7 @@ import hmac
 import json
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from http.client import HTTPConnection, HTTPSConnection
@@ -39,7 +39,7 @@ def signed(secret: str, message_id: str, now: int, body: bytes) -> dict[str, str
     }
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) -> None:
+def post(url: str, body: bytes, headers: Mapping[str, str], *, allow: Sequence[str]) -> None:
     """Send a body to a URL. A redirect is a failure, since nobody checked where it leads.
 
     Raises:
@@ -47,7 +47,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) ->
     """
     sent = {"Content-Type": "application/json", "User-Agent": AGENT, **headers}
     parts = urlsplit(url)
-    connection = _connection(parts, private=private)
+    connection = _connection(parts, allow)
     with (
         closing(connection),
         saying_why(),
@@ -69,17 +69,17 @@ def encoded(body: object) -> bytes:
 
 
 class _Guarded(HTTPConnection):
-    private = False
+    allow: Sequence[str] = ()
 
     def connect(self) -> None:
-        self.sock = connect(self.host, self.port, DEADLINE_S, private=self.private)
+        self.sock = connect(self.host, self.port, DEADLINE_S, allow=self.allow)
 
 
 class _GuardedTls(HTTPSConnection):
-    private = False
+    allow: Sequence[str] = ()
 
     def connect(self) -> None:
-        plain = connect(self.host, self.port, DEADLINE_S, private=self.private)
+        plain = connect(self.host, self.port, DEADLINE_S, allow=self.allow)
         tls = _tls().wrap_socket(plain, server_hostname=self.host, do_handshake_on_connect=False)
         # The deadline must reach it while it shakes hands.
         self.sock = tls
@@ -91,10 +91,10 @@ def _tls() -> ssl.SSLContext:
     return tls_context()
 
 
-def _connection(parts: SplitResult, *, private: bool) -> _Guarded | _GuardedTls:
+def _connection(parts: SplitResult, allow: Sequence[str]) -> _Guarded | _GuardedTls:
     kind = _GuardedTls if parts.scheme == "https" else _Guarded
     connection = kind(parts.hostname or "", parts.port, timeout=DEADLINE_S)
-    connection.private = private
+    connection.allow = allow
     return connection
 
 

@@ -119,7 +119,7 @@ class Notifying(Verbs):
         return rules.notifier(self._database)
 
     def set_notifier(self, changes: Fields) -> Notifier:
-        """Set the mail server, its sender, and whether private addresses are reachable."""
+        """Set the mail server, its sender, and the networks that webhooks may reach."""
         self.caller.require(Role.ADMIN)
         wanted = checked(NotifierChanges, changes, ())
         rules.set_notifier(self._database, wanted, actor=self.caller.actor)

@@ -62,8 +62,8 @@ def test_a_notification_from_its_first_day_to_its_last(ann: Command) -> None:
         assert "failed" in listed
         assert "name:train*" in listed
         assert hook.url not in listed
-        done = ann(NOTE, "setup", "--private", "--sender", "forge@example.com")
-        assert "private addresses too" in done.stdout
+        done = ann(NOTE, "setup", "--allow", "127.0.0.1", "--sender", "forge@example.com")
+        assert "public addresses, 127.0.0.1" in done.stdout
         sent = ann(NOTE, "test", "ops", "-o", "json")
         assert json.loads(sent.stdout)["state"] == "sent", sent.stderr
         assert hook.types[0] == "test"

@@ -306,6 +306,20 @@ def test_runs_are_sorted_by_any_column_and_saved(
     misspelt = ann.page("/runs?sort=metrics.lost")
     assert "No run here has the column metrics.lost" in misspelt
     assert listed(misspelt) == [third, second, first]
+    chosen = "/runs?q=experiment:digits&sort=lr&columns=lr,+loss.best,submitted_at,lost"
+    by_choice = ann.page(chosen)
+    assert re.findall(r"sort=([\w.]+)[^\"]*\">([\w.]+)</a></th>", by_choice) == [
+        ("job_id", "Job"), ("lr", "lr"), ("loss.best", "loss.best"),
+        ("submitted_at", "submitted_at"),
+    ]  # fmt: skip
+    assert by_choice.count("columns=lr%2C+loss.best%2Csubmitted_at%2Clost") > 3
+    assert "No run here has the column lost." in by_choice
+    assert by_choice.count('<td class="num mono"><time ') == len(found)
+    assert 'value="lr, loss.best, submitted_at, lost, metrics.loss"' in by_choice
+    assert '<th scope="col" class="outline">loss</th>' in by_choice
+    narrow = "/runs/runs.csv?q=experiment:digits&sort=lr&columns="
+    assert ann.page(f"{narrow}lr,loss.best").splitlines()[:2] == ["lr,loss.best", "0.0,0.5"]
+    assert ann.http.get(f"{narrow}lost").status_code == 422
     monkeypatch.setattr(table, "SHOWN", 2)
     assert "These are the first 2 of 3;" in ann.page("/runs?sort=submitted_at")
     assert "These are the newest 2;" in ann.page("/runs")

@@ -25,9 +25,8 @@ def ann(api: Api) -> Iterator[Guest]:
     caller.call("PUT", f"/api/v1/queue/notifications/{NAME}", HOOK)
     for _ in range(2):
         caller.post(f"/api/v1/queue/test-notification/{NAME}")
-    api.rig.rows(
-        "UPDATE delivery SET state = 'failed', tries = 8, error = %s, settled_at = forge_now()", WHY
-    )
+        given_up = "state = 'failed', tries = 8, error = %s, settled_at = forge_now()"
+        api.rig.rows(f"UPDATE delivery SET {given_up}", WHY)
     guest = Guest(api).login("ann", Role.SUBMITTER)
     yield guest
     guest.close()

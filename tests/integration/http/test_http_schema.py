@@ -35,6 +35,7 @@ CRON = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
 HOOK: dict[str, Any] = {"target": "https://hooks.example/", "kind": "slack"}
 NOTIFICATION: dict[str, Any] = {**HOOK, "query": "", "ids": []}
 NOTIFICATION |= {"smtp_url": "smtp://mail.example", "sender": "forge@mail.example"}
+NOTIFICATION |= {"allow": ["10.0.0.0/8"]}
 NOTIFICATION |= {"new_secret": False}  # only a webhook has one
 
 

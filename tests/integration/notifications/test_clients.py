@@ -36,8 +36,8 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
         changed = client.add_notification("a/b c", events=["failed", "stalled"])
         assert (changed.changed, changed.secret) == (["events"], None)
         assert (changed.notification.query, kept.changed) == ("name:x", None)
-        assert client.set_notifier({"private": True}).private
-        assert client.notifier().private
+        assert client.set_notifier({"allow": ["127.0.0.0/8"]}).allow
+        assert client.notifier().allow == ["127.0.0.0/8"]
         sender = Sender(rig.database, threads=1)
         sweeper = Sweeper(rig.tick, period_s=10, sender=sender)
         hook.answers += [500] * (len(PAUSES_S) + 1)

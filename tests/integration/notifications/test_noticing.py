@@ -69,6 +69,9 @@ def test_all_that_happens_to_jobs_is_told_in_order_and_once(rig: Rig) -> None:
         f"Forge: job {bad} 'bad' of ann failed after 1 min 30 s (out of memory): killed",
         f"Forge: job {gone} 'gone' of ann was cancelled",
     ]
+    began = rig.row("SELECT message FROM delivery WHERE event = 'started' AND subject = %s", bad)
+    job = began["message"]["data"]["job"]
+    assert (job["state"], job["reason"], job["exit_code"], job["ran_s"]) == ("running", *[None] * 3)
     before = rig.count("delivery")
     told(rig)
     rig.clock.advance(LATE.total_seconds())
@@ -244,12 +247,15 @@ def test_secrets_are_shown_once(rig: Rig) -> None:
     assert rig.row("SELECT secret FROM notification") == {"secret": again.secret}
     (listed,) = ann.listed()
     assert listed.target == "https://hooks.example/…"
+    ann.keep("slack", {"kind": "slack", "target": f"https://hooks.example/{'s' * 40}/chan7"})
+    assert [one.target for one in ann.listed()][1] == "https://hooks.example/…han7"
     events = rig.rows("SELECT detail FROM event WHERE action LIKE 'notif%%'")
     assert "secret" not in str([*events, listed.model_dump()])
     assert caller(rig, "bob").listed() == []
     with pytest.raises(NotificationUnknown):
         caller(rig, "bob").remove("n")
-    ann.remove("n")
+    for name in ("n", "slack"):
+        ann.remove(name)
     assert ann.listed() == []
 
 
@@ -288,19 +294,26 @@ def test_viewers_read_and_change_nothing(rig: Rig) -> None:
         lambda: viewer.test("n"),
         lambda: viewer.retry(ids=[str(uuid4())]),
         viewer.notifier,
-        lambda: viewer.set_notifier({"private": True}),
+        lambda: viewer.set_notifier({"allow": []}),
     ):
         with pytest.raises(Forbidden):
             act()
 
 
-def test_a_mail_server_must_be_one(rig: Rig) -> None:
+def test_a_mail_server_and_a_network_must_be_one(rig: Rig) -> None:
     admin = caller(rig, "root", Role.ADMIN)
-    for changes in ({"smtp_url": "http://mail.example"}, {"sender": "nobody"}):
+    for changes in (
+        {"smtp_url": "http://mail.example"},
+        {"sender": "nobody"},
+        {"allow": ["office"]},
+        {"allow": ["10.0.0.1/8"]},
+        {"allow": ["10.0.0.0/8", "169.254.169.254"]},
+    ):
         with pytest.raises(NotificationInvalid):
             admin.set_notifier(changes)
     now = admin.set_notifier({"smtp_url": "smtps://a:b@mail.example", "sender": "a@mail.example"})
     assert now.model_dump() == {
-        "smtp": "smtps://mail.example", "sender": "a@mail.example", "private": False,
+        "smtp": "smtps://mail.example", "sender": "a@mail.example", "allow": [],
     }  # fmt: skip
-    assert admin.set_notifier({"private": True}).smtp == "smtps://mail.example"
+    assert admin.set_notifier({"allow": ["10.0.0.0/8"]}).smtp == "smtps://mail.example"
+    assert admin.set_notifier({"sender": None}).allow == ["10.0.0.0/8"]

@@ -195,7 +195,8 @@ def test_runs_are_shown_and_exported(
     forge = command(tmp_path, FORGE_URL=api.url, FORGE_API_KEY=key(api.rig))
     table = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
     # One request is the whole answer, and draws of the columns shown the first that is a metric.
-    assert asked == [("*",)]
+    assert asked == [("loss.best", "*")]
+    assert table[0].endswith("  CURVE loss")
     shown = "lr loss loss.best result.accuracy TIME COST REVISION CURVE"
     assert [one for one in shown.split() if one not in table[0].split()] == []
     assert "▁" in table[1]
@@ -206,6 +207,12 @@ def test_runs_are_shown_and_exported(
         ("▁" in line) == (line.split()[0] in map(str, three[:2]))
         for line in chosen.splitlines()[1:]
     )
+    told(forge("runs", "--metric", "los"), 2, "has a metric 'los'", "did you mean loss?")
+    three_columns = ("--sort", "lr", "--columns", "name,loss.best,state")
+    forge("runs", "experiment:digits", *three_columns, "--to", tmp_path / "chosen.csv")
+    assert (tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines() == [
+        "name,loss.best,state", "lr=0.01,2.0,succeeded", "lr=0.1,1.0,succeeded", "waits,,ready",
+    ]  # fmt: skip
     forge("runs", "--by", "experiment", "--to", tmp_path / "groups.csv")
     with (tmp_path / "groups.csv").open(encoding="utf-8", newline="") as file:
         assert [row["experiment"] for row in csv.DictReader(file)] == ["other", "digits"]

@@ -224,6 +224,7 @@ def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_
     values: dict[int, dict[str, Any]] = {n: {"loss": 1.0 + n} for n in range(3000)}
     values |= {1234: {"loss": -7.5}, 9: {"lr": 0.1}, 2399: {"loss": "NaN"}}
     values |= {n: {"loss": "Infinity"} for n in range(200, 300)}
+    values[5]["grad"], values[2950]["grad"] = 1.0, "NaN"
     for first in range(0, 3000, 130):
         part = range(first, min(first + 130, 3000))
         rig.clock.advance(60)
@@ -248,6 +249,8 @@ def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_
     assert sum(a * 100 for a in whole["avg"][1:22]) == pytest.approx(
         sum(values[n]["loss"] for n in [*range(100, 200), *range(300, 2300)])
     )
+    grad = by_key(series.of(job))["grad", None]
+    assert (grad["step"], grad["last"], grad["newest"]) == ([990.0, 29_990.0], [1.0, None], "NaN")
     # The lines themselves, of the hundreds that overlap the range.
     near = loss(x="step", since=12_000, until=12_400)
     assert near["step"] == [10.0 * n for n in range(1204, 1300, 7)]

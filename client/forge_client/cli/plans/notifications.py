@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -123,7 +124,8 @@ def add(
     }
     with backend_of(context) as backend:
         kept = backend.notifications.keep(name, wanted, owner=owner)
-    narration.say(f"notification {name} {_done(kept)}; `forge notification test {name}` tries it")
+    tried = f"`forge notification test {quote(name)}` tries it"
+    narration.say(f"notification {name} {_done(kept)}; {tried}")
     if kept.changed and kept.notification.kind == NotificationKind.WEBHOOK and not kept.secret:
         narration.say("its secret is still the same; --new-secret makes another", "dim")
     if kept.secret:
@@ -212,18 +214,20 @@ def setup(
         typer.Option(help="Mail server, smtp://user:password@host:587; empty for none."),
     ] = None,
     sender: Annotated[str | None, typer.Option(help="Address that e-mail comes from.")] = None,
-    private: Annotated[
-        bool | None,
-        typer.Option("--private/--no-private", help="Let webhooks reach private addresses."),
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Network that webhooks may reach; may be repeated. '' for none."),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Show or set how notifications leave, for admins. A password is not shown again."""
-    said = {"smtp_url": smtp, "sender": sender, "private": private}
     # An empty text removes what was set.
-    changes = {
-        name: None if value == "" else value for name, value in said.items() if value is not None
+    said = {"smtp_url": smtp, "sender": sender}
+    changes: dict[str, str | list[str] | None] = {
+        name: value or None for name, value in said.items() if value is not None
     }
+    if allow:
+        changes["allow"] = [network for network in allow if network]
     with backend_of(context) as backend:
         own = backend.notifications
         now = own.set_notifier(changes) if changes else own.notifier()
@@ -234,7 +238,7 @@ def _print(now: Notifier) -> None:
     output.fields([
         ("mail server", now.smtp or "none"),
         ("sender", now.sender),
-        ("webhooks reach", "private addresses too" if now.private else "public addresses"),
+        ("webhooks reach", ", ".join(["public addresses", *now.allow])),
     ])  # fmt: skip
 
 

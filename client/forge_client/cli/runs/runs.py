@@ -19,6 +19,7 @@ from forge_schema.model.results import (
     drawn_metric,
     measured,
     require_column,
+    require_metric,
 )
 from forge_schema.model.states import counts_in_words
 
@@ -38,7 +39,8 @@ SHOWN, METRICS, RESULTS = 25, 3, 3
 LEFT_OUT = {"curve"}
 BARS = "▁▂▃▄▅▆▇█"
 HASH = 8
-DROP = ("REVISION", "COST", "SUBMITTED", "TIME", "CURVE", "NAME")
+CURVE = "CURVE"
+DROP = ("REVISION", "COST", "SUBMITTED", "TIME", CURVE, "NAME")
 
 
 def runs(
@@ -55,7 +57,10 @@ def runs(
         str | None, typer.Option(help="Columns to show, e.g. lr,loss,loss.best,seconds.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Metric to draw; default: the first one shown.")
+        str | None,
+        typer.Option(
+            help="Metric to draw; default: that of --columns or --sort, else the first one shown."
+        ),
     ] = None,
     by: Annotated[
         GroupedBy | None,
@@ -63,7 +68,9 @@ def runs(
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option(help="Write all columns to this file, .csv or .parquet.", dir_okay=False),
+        typer.Option(
+            help="Write all columns, or --columns, to this file, .csv or .parquet.", dir_okay=False
+        ),
     ] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     owner: Annotated[str | None, typer.Option(help="Only this owner's jobs.")] = None,
@@ -72,7 +79,7 @@ def runs(
         typer.Option(
             "--count",
             "-n",
-            help="Maximum number of runs; default: 25, of files 10,000.",
+            help="Maximum number of runs; default: 25, of files and JSON 10,000.",
             min=1,
             max=MOST_RUNS,
         ),
@@ -99,7 +106,7 @@ def runs(
             _show_groups(backend, text, by, owner, count, to, form)
             return
         named = columns.split(",") if columns else None
-        wanted = [metric] if metric else named or [ANY_METRIC]
+        wanted = [metric] if metric else named or [*([sort] if sort else ()), ANY_METRIC]
         drawn = bool(metric) or not (to or form is not Format.TABLE)
         part = backend.findings.runs(
             text,
@@ -107,25 +114,41 @@ def runs(
             sort=sort,
             descending=descending,
             curve=wanted if drawn else (),
-            count=count or (MOST_RUNS if to else SHOWN),
+            count=count or (SHOWN if form is Format.TABLE and not to else MOST_RUNS),
         )
         found = part.items
         nothing = "no jobs yet"
         if not found and (query or owner):
             nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
     with as_client_error():
-        for one in {*(named or ())} - {*WRITTEN}:
+        for one in named or ():
             require_column(found, one)
+        if metric:
+            require_metric(found, metric)
     if to:
-        export([run.model_dump(exclude=LEFT_OUT) for run in found], [*Run.model_fields], to)
+        export(_rows(found, named), named or [*Run.model_fields], to)
         narration.say(f"{counted(len(found), 'run')} in {to}")
     elif found or form is not Format.TABLE:
-        curve = ["curve"] if metric or drawn_metric(found, wanted) else []
-        shown = [*(named or _columns(found)), *curve]
-        output.show(found, [_column(one) for one in shown], form, DROP)
+        _show(found, named, wanted, form)
     else:
         narration.say(nothing)
     _say_what_is_missing(part, sort, is_chosen=count is not None)
+
+
+def _rows(found: list[Run], named: list[str] | None) -> list[dict[str, Any]]:
+    if named:
+        return [{name: run.value(name) for name in named} for run in found]
+    return [run.model_dump(exclude=LEFT_OUT) for run in found]
+
+
+def _show(found: list[Run], named: list[str] | None, wanted: list[str], form: Format) -> None:
+    columns = [_column(one) for one in named or _columns(found)]
+    drop: tuple[str, ...] = DROP
+    if key := drawn_metric(found, wanted):
+        curve = f"{CURVE} {key}"
+        columns.append((curve, lambda run: sparkline(run.curve or [])))
+        drop = tuple(curve if one == CURVE else one for one in DROP)
+    output.show(found, columns, form, drop)
 
 
 def _say_what_is_missing(part: Runs, sort: str | None, *, is_chosen: bool) -> None:
@@ -185,7 +208,6 @@ WRITTEN: dict[str, tuple[str, Callable[[Run], object]]] = {
     "revision": ("REVISION", revision),
     "submitted_at": ("SUBMITTED", lambda run: ago(run.submitted_at)),
     "finished_at": ("ENDED", lambda run: ago(run.finished_at)),
-    "curve": ("CURVE", lambda run: sparkline(run.curve or [])),
 }
 
 
@@ -193,11 +215,20 @@ def _columns(found: list[Run]) -> list[str]:
     """Return the columns that tell runs apart: of metrics, the last and the best value."""
     return [
         *("job_id", "name", "state"),
-        *differing(found),
-        *(column for key in measured(found)[:METRICS] for column in (key, f"{key}.best")),
+        *(_qualified("parameters", key) for key in differing(found)),
+        *(
+            column
+            for key in measured(found)[:METRICS]
+            for column in (_qualified("metrics", key), f"{_qualified('metrics', key)}.best")
+        ),
         *(f"result.{key}" for key in columns_of(found, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
     ]
+
+
+def _qualified(table: str, key: str) -> str:
+    """Return the column of a key, which a field of its name would hide."""
+    return f"{table}.{key}" if key in FIELDS else key
 
 
 def _column(name: str) -> Column:

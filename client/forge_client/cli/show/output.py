@@ -125,7 +125,7 @@ def inline(value: object) -> str:
         case datetime():
             return value.astimezone().isoformat(sep=" ", timespec="seconds")
         case _:
-            return str(value)
+            return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def brief(value: object) -> str:

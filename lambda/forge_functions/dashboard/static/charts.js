@@ -136,25 +136,29 @@
     const head = document.createElement("div");
     head.textContent = where(u.data[0][idx], byStep);
     chart.readout.replaceChildren(head, ...rows);
-    const from = u.over.offsetLeft + left, right = left > u.over.clientWidth / 2;
-    chart.readout.style.left = right ? "" : `${from + 12}px`;
-    chart.readout.style.right = right ? `${chart.where.clientWidth - from + 12}px` : "";
-    chart.readout.style.top = `${chart.where.offsetTop}px`;
+    const from = u.over.offsetLeft + left, wide = chart.readout.offsetWidth;
+    const beside = left > u.over.clientWidth / 2 ? from - wide - 12 : from + 12;
+    const within = Math.max(0, Math.min(beside, chart.where.clientWidth - wide));
+    chart.readout.style.transform = `translate(${within}px, ${chart.where.offsetTop}px)`;
   };
   // A point with a gap on both sides has no line to be seen by.
   const lonely = (u, series) => {
     const said = [...u.data[series].entries()].filter(([, y]) => y !== undefined);
     return said.filter(([, y], n) => y !== null && [said[n - 1], said[n + 1]].every((next) => (next?.[1] ?? null) === null)).map(([i]) => i);
   };
+  // Around a single value, the library would draw all that lies between zero and it.
+  const around = ({ data: [all] }, from, to) => all.length === 1 ? [all[0] - 1, all[0] + 1] : [from, to];
+  // A clock has whole seconds, minutes, hours and days.
+  const TICKS = [1, 60, 3600].flatMap((unit) => [1, 2, 5, 10, 15, 30].map((n) => n * unit)).concat([6, 12, 24, 48, 96, 240, 720, 2400, 8640].map((h) => h * 3600));
   const options = (chart, width, byStep, log) => {
     const axis = { stroke: colour("--ink-2"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-    const times = { values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
+    const times = { ...(several ? {} : { incrs: TICKS }), values: (_u, splits, _axis, _space, step) => splits.map((s) => several ? tick(s) : clock(s, step)) };
     const points = { show: false, size: 5, filter: lonely };
     const count = chart.lines.length;
     return {
       width, height: several ? 216 : 132, legend: { show: false },
       cursor: { y: false, drag: { setScale: false }, dataIdx: (u, line, at) => line === 0 ? at : nearest(u, line, at) ?? at },
-      scales: { x: { time: false, ...(zoomed(byStep) ? { range: [zoom.since, zoom.until] } : {}) }, y: log ? { distr: 3 } : {} },
+      scales: { x: { time: false, range: zoomed(byStep) ? [zoom.since, zoom.until] : around }, y: log ? { distr: 3 } : {} },
       axes: [
         { ...axis, size: 26, space: 64, ...(byStep ? {} : times) },
         { ...axis, size: 52, space: 24, values: (_u, splits) => splits.map(tick) },

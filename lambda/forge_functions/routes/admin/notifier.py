@@ -17,5 +17,5 @@ def notifier(service: AsAdmin) -> Notifier:
 
 @router.patch("")
 def change_notifier(service: AsAdmin, changes: NotifierChanges) -> Notifier:
-    """Set the mail server, its sender, and whether private addresses may be reached."""
+    """Set the mail server, its sender, and the networks that webhooks may reach."""
     return service.notifications.set_notifier(changes.model_dump(exclude_unset=True))

@@ -95,8 +95,9 @@ class Delivery(SQLModel, table=True):
 class Notifier(SQLModel, table=True):
     """How notifications leave. One row, made by the migration.
 
-    Without `private`, no webhook reaches an address that is not public. Events until `noticed_at`
-    have been noticed. Of several senders `led_by` sends, and another one after `lead_until`.
+    Of addresses that are not public, webhooks reach those in the networks `allow`. Events until
+    `noticed_at` have been noticed. Of several senders `led_by` sends, and another one after
+    `lead_until`.
     """
 
     __table_args__ = (CheckConstraint("id = 1", name="one_notifier"),)
@@ -104,7 +105,7 @@ class Notifier(SQLModel, table=True):
     id: int = c.key_small()
     smtp_url: str | None = c.string(null=True)
     sender: str | None = c.string(null=True)
-    private: bool = c.flag()
+    allow: list[str] = c.strings(default="'{}'")
     noticed_at: datetime | None = c.moment(null=True)
     led_by: UUID | None = c.uuid(null=True)
     lead_until: datetime | None = c.moment(null=True)

@@ -115,11 +115,14 @@ class Delivery(Record):
 
 
 class Notifier(Record):
-    """How notifications leave: the mail server without its password, and who is reachable."""
+    """How notifications leave: the mail server without its password, and what webhooks reach.
+
+    `allow` has the networks that are reached in addition to public addresses.
+    """
 
     smtp: str | None = None
     sender: str | None = None
-    private: bool = False
+    allow: list[str] = Field(default_factory=list)
 
 
 class NotifierChanges(KnownFields):
@@ -127,7 +130,7 @@ class NotifierChanges(KnownFields):
 
     smtp_url: Annotated[Annotated[Text, Field(max_length=2000)] | None, Field(repr=False)] = None
     sender: Note | None = None
-    private: Flag = False
+    allow: list[Annotated[Text, Field(max_length=50)]] = Field(default_factory=list, max_length=100)
 
 
 class Message(Record):

@@ -35,7 +35,7 @@ taken AS (
 )
 SELECT
     taken.id, taken.tries, taken.message, extract(EPOCH FROM forge_now())::bigint AS now,
-    n.name, n.kind, n.target, n.secret, notifier.smtp_url, notifier.sender, notifier.private
+    n.name, n.kind, n.target, n.secret, notifier.smtp_url, notifier.sender, notifier.allow
 FROM taken
 JOIN notification AS n ON n.id = %(notification_id)s
 CROSS JOIN notifier

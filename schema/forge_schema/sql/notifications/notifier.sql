@@ -1,2 +1,2 @@
 -- How notifications leave.
-SELECT smtp_url, sender, private FROM notifier
+SELECT smtp_url, sender, allow FROM notifier

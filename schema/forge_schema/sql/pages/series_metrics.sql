@@ -103,6 +103,21 @@ found AS (
     WHERE (SELECT spanned FROM extent)
         -- So that a longer run costs no more.
         AND metric_span.span % (SELECT ceil(stride / 100.0) FROM extent)::integer = 0
+    UNION ALL
+    -- The summaries of a metric that ended as no finite number do not tell of it.
+    SELECT
+        run.token, run.below, whole.lines, whole.at, whole.step,
+        (
+            SELECT jsonb_object_agg(key, '[0, null, null, 0, null]'::jsonb)
+            FROM jsonb_each(whole.values) AS entry (key, raw)
+            WHERE jsonb_typeof(raw -> 4) = 'string'
+        )
+    FROM run
+    JOIN metric_span AS whole
+        ON whole.job_id = %(job_id)s AND whole.token = run.token
+            AND whole.rank = %(rank)s::smallint AND whole.span = -1
+            AND whole.lines = run.last_number + 1
+    WHERE (SELECT spanned FROM extent)
 ),
 told AS (
     SELECT
@@ -119,8 +134,8 @@ told AS (
             AND (value IS NOT NULL OR forge_said(raw) IS NOT NULL)
         UNION ALL
         SELECT
-            (raw -> 0)::integer, (raw -> 1)::float8, (raw -> 2)::float8, (raw -> 3)::float8,
-            (raw -> 4)::float8
+            (raw ->> 0)::integer, (raw ->> 1)::float8, (raw ->> 2)::float8, (raw ->> 3)::float8,
+            (raw ->> 4)::float8
         WHERE (SELECT spanned FROM extent)
     ) AS measured
     WHERE key NOT IN ('step', 'total') AND (%(keys)s::text[] IS NULL OR key = ANY(%(keys)s))

@@ -185,3 +185,10 @@ def test_the_table_of_runs_says_how_many_it_leaves_out(forge: Command, rig: Rig)
         (("--sort", "job_id", "-n", "3"), ""),
     ):
         assert forge("runs", *options).stderr == said
+    every = forge("runs", "-o", "jsonl")
+    assert (len(every.stdout.splitlines()), every.stderr) == (26, "")
+    # A field hides none of them.
+    rig.submit(name="hides", owner="ann", parameters={"cost": 7, "amp": True})
+    title, values = forge("runs", "name:hides").stdout.splitlines()
+    assert [one in title.split() for one in ("parameters.cost", "COST", "amp")] == [True] * 3
+    assert ("7" in values.split(), "true" in values.split()) == (True, True)

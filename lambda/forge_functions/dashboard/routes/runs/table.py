@@ -11,6 +11,8 @@ from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
 from forge_schema.model.results import (
     ANY_METRIC,
+    FIELDS,
+    TABLES,
     ColumnUnknown,
     Experiment,
     Run,
@@ -19,7 +21,9 @@ from forge_schema.model.results import (
     differing,
     drawn_metric,
     flat,
+    has_column,
     measured,
+    require_column,
 )
 
 from forge_functions.dashboard.page import page
@@ -34,8 +38,8 @@ SHOWN, PARAMETERS, METRICS, RESULTS, CHIPS = 200, 6, 4, 3, 12
 SAVED = 1000
 # The size of a small curve.
 WIDTH, HEIGHT = 96, 22
-DRAWN = (ANY_METRIC,)
 Sort = Annotated[Word | None, Query()]
+Columns = Annotated[Text, Query(max_length=1000)]
 
 
 @dataclass
@@ -44,6 +48,7 @@ class Table(Listed):
 
     sort: str | None = None
     down: bool = False
+    columns: str = ""
     most: int | None = None
 
     unknown: ColumnUnknown | None = None
@@ -65,7 +70,11 @@ class Table(Listed):
     def _read(self, sort: str | None) -> Runs:
         findings = self.shared.service(self.who).findings
         return findings.runs(
-            self.text, sort=sort, descending=self.down, curve=DRAWN, count=self.most or SHOWN
+            self.text,
+            sort=sort,
+            descending=self.down,
+            curve=self._drawable,
+            count=self.most or SHOWN,
         )
 
     @property
@@ -76,7 +85,33 @@ class Table(Listed):
     @cached_property
     def drawn(self) -> str | None:
         """The metric of the small curves."""
-        return drawn_metric(self.runs, DRAWN)
+        return drawn_metric(self.runs, self._drawable)
+
+    @property
+    def _drawable(self) -> list[str]:
+        return self.wished or [*([self.sort] if self.sort else ()), ANY_METRIC]
+
+    @cached_property
+    def wished(self) -> list[str]:
+        """The columns that the address asks for instead of the usual ones."""
+        names = (name.strip() for name in self.columns.split(","))
+        return list(dict.fromkeys(name for name in names if name))
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """Those of them that none of the runs has."""
+        return [name for name in self.wished if self.runs and not has_column(self.runs, name)]
+
+    @cached_property
+    def chosen(self) -> list[str]:
+        """Those that some run has."""
+        return [name for name in self.wished if name not in self.missing]
+
+    @property
+    def choices(self) -> list[str]:
+        """What may stand in the field of columns: those that are there, and one more."""
+        keys = [f"{table}.{key}" for table in TABLES for key in columns_of(self.runs, table)]
+        return [", ".join((*self.wished, key)) for key in (*keys, *FIELDS)]
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -85,7 +120,7 @@ class Table(Listed):
 
     @cached_property
     def metrics(self) -> list[str]:
-        """The metrics with the shortest names."""
+        """The metrics that say most."""
         return measured(self.runs)[:METRICS]
 
     @cached_property
@@ -114,8 +149,9 @@ class Table(Listed):
     def only(self, key: str, value: str) -> str:
         """Return the table's address with only this value for a key; without it if it is set."""
         chosen = () if self.has(key, value) else (value,)
-        wanted = str(self.wanted.having(key, *chosen))
-        return f"/runs?{urlencode({'q': wanted})}" if wanted else "/runs"
+        wanted = {"q": str(self.wanted.having(key, *chosen)), "columns": self.columns}
+        query = urlencode({name: text for name, text in wanted.items() if text})
+        return f"/runs?{query}" if query else "/runs"
 
     def turn(self, column: str) -> dict[str, Any]:
         """Return the changes of the address that sort by a column, or the other way round."""
@@ -146,26 +182,39 @@ def runs(  # noqa: PLR0917 - the page's parameters
     q: Text = "",
     sort: Sort = None,
     down: bool = False,  # noqa: FBT001, FBT002 - part of the address
+    columns: Columns = "",
 ) -> Response:
     """Show the newest runs that match a filter, or the first by a column."""
-    table = Table(shared, who, q.strip(), None, sort, down)
+    table = Table(shared, who, q.strip(), None, sort, down, columns)
     order = {"sort": sort, **({"down": "true"} if down else {})} if sort else {}
+    order |= {"columns": columns} if columns else {}
     saved = f"/runs/runs.csv?{urlencode({'q': table.text, **order})}"
     return page(request, who, "runs.html", table=table, keys=KEYS, csv=saved, saved=SAVED)
 
 
 @router.get("/runs.csv")
-def save(
+def save(  # noqa: PLR0917 - as above
     who: SeesPages,
     shared: Shared,
     q: Text = "",
     sort: Sort = None,
     down: bool = False,  # noqa: FBT001, FBT002 - part of the address
+    columns: Columns = "",
 ) -> Response:
-    """Return the newest thousand runs that match a filter, or the first, with all columns."""
-    table = Table(shared, who, q.strip(), None, sort, down, most=SAVED)
-    rows: list[Row] = [flat(run.model_dump(exclude={"curve"})) for run in table.runs]
+    """Return the newest thousand runs that match a filter, or the first, with all columns.
+
+    Or with those that are chosen.
+    """
+    table = Table(shared, who, q.strip(), None, sort, down, columns, most=SAVED)
+    rows = [_saved(run, table.wished) for run in table.runs]
     if table.unknown:
         raise table.unknown
+    for name in table.wished:
+        require_column(table.runs, name)
     names = dict.fromkeys(name for row in rows for name in row)
     return csv_answer([{name: row.get(name) for name in names} for row in rows], "runs")
+
+
+def _saved(run: Run, columns: list[str]) -> Row:
+    chosen = {name: run.value(name) for name in columns}
+    return flat(chosen or run.model_dump(exclude={"curve"}))
