@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge_schema.model.job import JobStatus
-from forge_schema.model.results import as_numbers, flat
+from forge_schema.model.results import Run, flat
+from forge_schema.tables import names_of
 from pydantic import BaseModel
 
+from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.sdk.notebook import jobs_html, rows_html
 
@@ -28,7 +30,8 @@ class Rows(list[T]):
         """Return a data frame with a column for each field.
 
         A field that holds an object, such as a sweep's `parameters`, becomes a column for each of
-        its keys: `parameters.lr`. NaN and infinities, which JSON has as text, become numbers.
+        its keys: `parameters.lr`. NaN and infinities, which JSON has as text, become numbers, and
+        integers of more than 64 bits floats. Runs have a `curve` only if one was asked for.
 
         Raises:
             ClientError: pandas is not installed.
@@ -36,9 +39,10 @@ class Rows(list[T]):
         require_extra("pandas", "frames", "make data frames")
         import pandas as pd  # noqa: PLC0415 - only with the extra
 
-        frame = pd.DataFrame([flat(_plain(row)) for row in self])
+        rows = [flat(_plain(row)) for row in self]
+        frame = pd.DataFrame(rows, columns=names_of(rows))
         for name in frame.select_dtypes(exclude=["number", "datetimetz"]):
-            frame[name] = as_numbers([*frame[name]])
+            frame[name] = numeric([*frame[name]])
         return frame
 
 
@@ -53,6 +57,8 @@ class FoundRows(Rows[T]):
 
 def _plain(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a record, or a row of a report
     match row:
+        case Run(curve=None):
+            return row.model_dump(exclude={"curve"})
         case BaseModel():
             return row.model_dump()
         case Mapping():

@@ -128,6 +128,8 @@ def test_the_command_prints_each_form(filled: Rig, tmp_path: Path) -> None:
     told = forge("report", "job_status", "--by", "owner, state", "-n", "1")
     assert told.stdout.split()[:3] == ["owner", "state", "jobs"]
     assert "more than 1 row" in told.stderr
+    twice = forge("report", "job_status", "--by", "owner", "--by", "state")
+    assert twice.stdout.split()[:3] == ["owner", "state", "jobs"]
 
 
 def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(

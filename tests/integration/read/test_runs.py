@@ -11,6 +11,7 @@ import pytest
 from forge_client.cli.runs.export import export
 from forge_client.errors import ClientError
 from forge_client.http import findings as http_findings
+from forge_client.sdk.rows import Rows
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.results import Run, Runs, in_order
 from forge_schema.model.states import Phase, Reason
@@ -97,6 +98,30 @@ def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -
     ]
     assert ["mae" in span["values"] for span in spans] == [True, False]
     assert spans[0]["values"]["mae"] == [0, None, None, 0, "Infinity"]
+
+
+def test_of_many_metrics_those_that_came_first_are_summed_up(rig: Rig) -> None:
+    rig.submit()
+    grant = rig.worker().claim_one()
+    counters = {"step": 1, "total": 9, "progress": 0.1}
+    lines: list[dict[str, Any]] = [
+        {"train_loss": 1},
+        # In one batch, with longer names than those that are too late.
+        *({f"validation_{n}": 1} for n in range(2)),
+        {f"m{n}": n for n in range(59, -1, -1)} | {"m100": 1},
+        {"m60": 1, "m61": 1, "train_loss": 2},
+        {"x": 1, "m0": 7},
+        counters,
+    ]
+    for batch in ((0,), (1, 2, 3, 4), (5, 6), (6,)):
+        numbered = [MetricLine(n, n, lines[n]) for n in batch]
+        assert rig.records.add_metrics(grant.fence, numbered)
+    came_first = {"train_loss", "validation_0", "validation_1", *(f"m{n}" for n in range(60))}
+    for span in rig.rows("SELECT values FROM metric_span"):
+        assert span["values"].keys() == came_first | {"m100", "progress"}
+        assert span["values"]["train_loss"] == [2, 1, 2, 3, 2]
+        assert span["values"]["m0"] == [2, 0, 7, 7, 7]
+        assert span["values"]["validation_1"] == [1, 1, 1, 1, 1]
 
 
 @pytest.fixture
@@ -211,8 +236,46 @@ def test_runs_are_shown_and_exported(
     assert read["metrics.loss.max"].to_pylist() == [10, 10, None]
     export([{"loss": "-Infinity"}, {"loss": 1}, {}], ["loss"], tmp_path / "one.parquet")
     assert pq.read_table(tmp_path / "one.parquet")["loss"].to_pylist() == [-inf, 1, None]
+    assert ("result" in rows[0], rows[0]["result.accuracy"]) == (False, "-2")
     wrong = forge("runs", "--to", "runs.txt")
     assert (wrong.returncode, "neither a .csv nor a .parquet" in wrong.stderr) == (2, True)
+
+
+def test_files_and_data_frames_take_what_jobs_are_given(tmp_path: Path) -> None:
+    given = {"job_id": 1, "name": "=cmd", "owner": "ann", "state": "ready", "submitted_at": 0}
+    columns: dict[str, list[Any]] = {
+        "whole": [1, 2],
+        "large": [10**40, 1],
+        "beside": [-(2**63) - 1, 0.5],
+        "larger": [10**400, 1],
+        "text": ["+1", "-Infinity"],
+    }
+    runs = Rows(
+        Run.model_validate({**given, "parameters": {name: two[n] for name, two in columns.items()}})
+        for n in range(2)
+    )
+    rows = [run.model_dump() for run in runs]
+    for name in ("runs.csv", "runs.parquet"):
+        export(rows, [], tmp_path / name)
+    with (tmp_path / "runs.csv").open(encoding="utf-8", newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["name"], first["parameters.text"]) == ("'=cmd", "'+1")
+    assert (second["parameters.text"], second["parameters.larger"]) == ("-Infinity", "1")
+    import pyarrow.parquet as pq  # noqa: PLC0415  slow to load, in each test process
+
+    frame = runs.to_frame()
+    assert ("curve" in frame, "result" in frame) == (False, True)
+    frame[[f"parameters.{name}" for name in columns]].to_parquet(tmp_path / "frame.parquet")
+    expected = {
+        **columns,
+        "large": [1e40, 1.0],
+        "beside": [-(2.0**63), 0.5],
+        "larger": [str(10**400), "1"],
+    }
+    for name in ("runs.parquet", "frame.parquet"):
+        read = pq.read_table(tmp_path / name)
+        assert {key: read[f"parameters.{key}"].to_pylist() for key in columns} == expected
+        assert str(read["parameters.whole"].type) == "int64"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.job_io.metrics import LINE_BYTES, parse, progress_of
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.job_io.metrics import LINE_BYTES, MetricsTail, parse, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.workers.attempts import MetricsQueue, attempt_of, some_grant
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -87,3 +94,32 @@ def test_progress_comes_from_a_share_or_from_a_step(
     values: dict[str, object], share: float | None
 ) -> None:
     assert progress_of(values) == share
+
+
+@pytest.mark.parametrize(
+    ("rest", "line", "skipped"),
+    [
+        (b'{"step": 2, "loss": 2.5}', [{"step": 2, "loss": 2.5}], 0),
+        (b'{"step": 2, "lo', [], 1),
+        (b"", [], 0),
+    ],
+)
+def test_what_follows_the_last_line_feed_is_a_line_once_the_job_has_ended(
+    tmp_path: Path, rest: bytes, line: list[dict[str, object]], skipped: int
+) -> None:
+    attempt, queue = attempt_of(some_grant(), tmp_path), MetricsQueue()
+    tail = MetricsTail(attempt, queue)  # type: ignore[arg-type]
+    attempt.folders.metrics.write_bytes(b'{"step": 1, "loss": 3}\n' + rest)
+    tail.step()
+    assert queue.lines == [{"step": 1, "loss": 3}]
+    if line:
+        queue.loses_answer = True
+        with pytest.raises(DatabaseUnreachable):
+            tail.finish()
+    for _ in range(2):
+        tail.finish()
+        assert tail.skipped == skipped
+    # Another agent, which adopts the job while it ends.
+    adopted = Attempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
+    MetricsTail(adopted, queue).finish()  # type: ignore[arg-type]
+    assert queue.lines == [{"step": 1, "loss": 3}, *line]

@@ -18,13 +18,10 @@ from forge_worker.job_io.tensorboard.records import RECORD_BYTES, SUM, masked
 from forge_worker.job_io.tensorboard.scalars import scalars
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.workers.attempts import attempt_of, some_grant
+from support.workers.attempts import MetricsQueue, attempt_of, some_grant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-    from forge_schema.model.attempt_records import MetricLine
 
 # Written by tensorboardX 2.6.5.
 PLAIN = base64.b64decode(
@@ -71,28 +68,12 @@ WRITERS = {
 }
 
 
-class Queue:
-    """Stores lines as the queue does: what has a number that is stored already is a repeat."""
-
-    def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.loses_answer = False
-
-    def add_metrics(self, _: object, lines: Sequence[MetricLine], *, progress: object) -> bool:
-        del progress
-        self.lines += [line.values for line in lines if line.number >= len(self.lines)]
-        if self.loses_answer:
-            self.loses_answer = False
-            raise DatabaseUnreachable("the answer was lost")
-        return True
-
-
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
     return attempt_of(some_grant(), tmp_path)
 
 
-def finish(attempt: Attempt, queue: Queue) -> list[dict[str, Any]]:
+def finish(attempt: Attempt, queue: MetricsQueue) -> list[dict[str, Any]]:
     """Read what is there, as an agent that has just adopted the job."""
     adopted = Attempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
     MetricsTail(adopted, queue).finish()  # type: ignore[arg-type]
@@ -114,7 +95,7 @@ def test_scalars_of_both_forms_are_metrics(attempt: Attempt) -> None:
     write(attempt, PLAIN)
     write(attempt, TENSORS, f"runs/validation/{NAME}.v2")
     expected = [(-1, 0.25), (7, 0.5), (8, 0.1)]
-    assert finish(attempt, Queue()) == [
+    assert finish(attempt, MetricsQueue()) == [
         *close(LINES),
         *({"validation/epoch_loss": value, "step": step} for step, value in expected),
     ]
@@ -139,7 +120,7 @@ def test_each_attempt_has_the_scalars_that_it_wrote_itself(library: str, tmp_pat
             check=False,
         )
         assert died.returncode == -signal.SIGKILL
-        assert finish(attempt, Queue()) == [
+        assert finish(attempt, MetricsQueue()) == [
             {"loss": pytest.approx(1 / step), "step": step} for step in range(first, first + 3)
         ]
         kept = attempt.folders.checkpoint
@@ -147,7 +128,7 @@ def test_each_attempt_has_the_scalars_that_it_wrote_itself(library: str, tmp_pat
 
 
 def test_half_written_file_gives_each_scalar_once(attempt: Attempt) -> None:
-    queue = Queue()
+    queue = MetricsQueue()
     tail = MetricsTail(attempt, queue)  # type: ignore[arg-type]
     for end in (5, 50, 79, 80, 160, len(PLAIN)):
         write(attempt, PLAIN[:end])
@@ -157,7 +138,7 @@ def test_half_written_file_gives_each_scalar_once(attempt: Attempt) -> None:
 
 
 def test_lost_answer_stores_nothing_twice_and_loses_nothing(attempt: Attempt) -> None:
-    queue = Queue()
+    queue = MetricsQueue()
     write(attempt, PLAIN)
     queue.loses_answer = True
     with pytest.raises(DatabaseUnreachable):
@@ -171,7 +152,7 @@ def test_lost_answer_stores_nothing_twice_and_loses_nothing(attempt: Attempt) ->
 def test_job_that_reports_metrics_itself_is_not_counted_twice(attempt: Attempt) -> None:
     attempt.folders.metrics.write_text('{"step": 1, "loss": 0.5}\n')
     write(attempt, PLAIN)
-    queue = Queue()
+    queue = MetricsQueue()
     for _ in range(2):
         assert finish(attempt, queue) == [{"step": 1, "loss": 0.5}]
 
@@ -181,13 +162,13 @@ def test_files_of_an_earlier_attempt_and_links_are_not_read(attempt: Attempt) ->
     place = write(attempt, PLAIN, "notes")
     (attempt.folders.work / NAME).symlink_to(place)
     os.mkfifo(attempt.folders.output / NAME)
-    assert finish(attempt, Queue()) == []
+    assert finish(attempt, MetricsQueue()) == []
 
 
 def test_no_more_files_are_read_than_places_can_be_kept(attempt: Attempt) -> None:
     for number in range(MOST_FILES + 2):
         write(attempt, PLAIN[:80], f"{number}/events.out.tfevents.99999999{number:02}.host")
-    queue = Queue()
+    queue = MetricsQueue()
     for _ in range(2):
         assert len(finish(attempt, queue)) == MOST_FILES
 
@@ -201,7 +182,7 @@ def test_damaged_record_is_skipped_and_a_damaged_length_ends_the_file(attempt: A
     length = (RECORD_BYTES + 1).to_bytes(8, "little")
     data[80:80] = length + SUM.pack(masked(length)) + bytes(RECORD_BYTES + 1 + SUM.size)
     write(attempt, bytes(data))
-    assert finish(attempt, Queue()) == [STEPS[1]]
+    assert finish(attempt, MetricsQueue()) == [STEPS[1]]
 
 
 @settings(deadline=None)

@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 class MetricsTail(Loop):
     """Reads whole lines; a line that is not a JSON object, or is too long, is counted and skipped.
 
+    Once the job has ended, what it wrote after the last line feed is a line too.
+
     NaN and infinities, which JSON does not have, are stored as strings. In text, a replacement
     character stands for a NUL and for half a surrogate pair.
     """
@@ -56,6 +58,7 @@ class MetricsTail(Loop):
         self._places: dict[int, int] = {}
         self._number = self._cursors["metrics_number"]
         self._measures = bool(self._cursors["metrics_own"])
+        self._ended = False
         self.skipped = 0
 
     def idle(self) -> bool:
@@ -75,6 +78,7 @@ class MetricsTail(Loop):
     def finish(self) -> None:
         """Send the last lines, and report those that were skipped."""
         self._looked_at = -EVENTS_S
+        self._ended = True
         self.step()
         if self.skipped:
             job_id = self._attempt.fence.job_id
@@ -114,7 +118,8 @@ class MetricsTail(Loop):
             tail.seek(place)
             data = tail.read(READ_BYTES)
             whole = data[: data.rfind(b"\n") + 1]
-            if not whole and len(data) == READ_BYTES:
+            is_full = len(data) == READ_BYTES
+            if (self._ended and not is_full) or (is_full and not whole):
                 whole = data
             return whole.splitlines(keepends=True), place + len(whole)
         return [], place

@@ -1,28 +1,26 @@
 """`forge report`: the reporting views."""
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
 from enum import StrEnum
-from typing import Annotated, Any, BinaryIO, TextIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from forge_schema.model.quantities import counted
+from forge_schema.tables import write_csv
 
 from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, inline, plain
+from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
 app = typer.Typer(cls=ShowByDefault, help="Reports: SQL views of jobs, cost, waiting, losses.")
 Row = Mapping[str, Any]
-# Spreadsheets take a text that starts with these for a formula; users choose the texts.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class ReportFormat(StrEnum):
@@ -72,7 +70,7 @@ def show(
         str | None, typer.Option("--since", help="How far back: 7d, 12h, 2026-11-01.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option("--by", help="Columns to group by: owner,queue.")
+        list[str] | None, typer.Option("--by", help="Columns to group by: owner,queue.")
     ] = None,
     count: Annotated[
         int, typer.Option("--count", "-n", help="Maximum number of rows.", min=1)
@@ -98,14 +96,14 @@ def show(
         narration.say(f"there may be more than {counted(count, 'row')}; --count shows more")
 
 
-def _columns(by: str | None) -> list[str]:
-    return [column.strip() for column in by.split(",")] if by else []
+def _columns(by: list[str] | None) -> list[str]:
+    return [column.strip() for columns in by or () for column in columns.split(",")]
 
 
 def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
     match form:
         case ReportFormat.CSV:
-            write_csv(rows, sys.stdout)
+            write_csv(rows, _column_names(rows), sys.stdout)
         case ReportFormat.PARQUET:
             write_parquet(rows, sys.stdout.buffer)
         case _:
@@ -117,19 +115,6 @@ def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
 
 def _reader(key: str) -> Callable[[dict[str, object]], str]:
     return lambda row: inline(row[key])
-
-
-def write_csv(rows: Sequence[Row], to: TextIO) -> None:
-    """Write a header and the rows as RFC 4180; times are ISO 8601, lists and objects are JSON.
-
-    Text that a spreadsheet would take for a formula gets a leading apostrophe.
-    """
-    writer = csv.writer(to, lineterminator="\r\n")
-    names = _column_names(rows)
-    if names:
-        writer.writerow(names)
-    for row in rows:
-        writer.writerow([_csv_value(row[name]) for name in names])
 
 
 def write_parquet(rows: Sequence[Row], to: BinaryIO) -> None:
@@ -153,17 +138,7 @@ def _column_names(rows: Sequence[Row]) -> list[str]:
     return list(rows[0]) if rows else []
 
 
-def _csv_value(value: object) -> object:
-    match value:
-        case str():
-            return f"'{value}" if value.startswith(FORMULA) else value
-        case datetime() | date():
-            return value.isoformat()
-        case Mapping() | list() | tuple():
-            return json.dumps(plain(value))
-        case _:
-            return value
-
-
 def _parquet_column(values: Iterable[object]) -> list[object]:
-    return [json.dumps(plain(value)) if isinstance(value, Mapping) else value for value in values]
+    return numeric(
+        [json.dumps(plain(value)) if isinstance(value, Mapping) else value for value in values]
+    )

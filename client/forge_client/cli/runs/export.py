@@ -1,13 +1,13 @@
 """Runs as a file for other programs: CSV, or Parquet with pyarrow."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forge_schema.model.results import as_numbers, flat
+from forge_schema.model.results import flat
+from forge_schema.tables import names_of, write_csv
 
-from forge_client.cli.show.output import plain
+from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
@@ -28,7 +28,7 @@ def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) ->
         )
     found = [flat(row) for row in rows]
     try:
-        writer(found, list(dict.fromkeys(name for row in found for name in row)) or [*names], to)
+        writer(found, names_of(found) or [*names], to)
     except OSError as error:
         raise ClientError(
             f"{to} cannot be written: {error.strerror}",
@@ -39,9 +39,7 @@ def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) ->
 
 def _csv(rows: list[dict[str, Any]], names: list[str], to: Path) -> None:
     with to.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows({name: plain(value) for name, value in row.items()} for row in rows)
+        write_csv(rows, names, file)
 
 
 def _parquet(rows: list[dict[str, Any]], names: list[str], to: Path) -> None:
@@ -49,7 +47,7 @@ def _parquet(rows: list[dict[str, Any]], names: list[str], to: Path) -> None:
     import pyarrow as pa  # noqa: PLC0415 - only with the extra
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
-    columns = {name: _of_one_type(as_numbers([row.get(name) for row in rows])) for name in names}
+    columns = {name: _of_one_type(numeric([row.get(name) for row in rows])) for name in names}
     pq.write_table(pa.table(columns), to)
 
 

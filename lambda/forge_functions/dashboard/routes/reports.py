@@ -1,9 +1,6 @@
 """Reports: the reporting views as tables, and as CSV."""
 
-import csv
-import json
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Sequence
 from decimal import Decimal
 from io import StringIO
 from typing import Annotated
@@ -13,6 +10,7 @@ from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
 from forge_schema.read.report_definitions import REPORTS, Report
 from forge_schema.read.reports import report as known
+from forge_schema.tables import names_of, write_csv
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
@@ -25,8 +23,6 @@ SHOWN = 200
 SAVED = 10_000
 # Without a bound, a report reads the whole history.
 SINCE = "7d"
-# A spreadsheet reads text that begins with these as a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Since = Annotated[Text | None, Field(max_length=40), Query()]
 By = Annotated[list[Word] | None, Query(max_length=12)]
 
@@ -51,7 +47,9 @@ def save(
 def csv_answer(rows: Sequence[Row], name: str) -> Response:
     """Return rows as a CSV file to be saved."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
+    text = StringIO()
+    write_csv(rows, names_of(rows), text)
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @router.get("/reports/{name}")
@@ -101,24 +99,3 @@ def _numeric(rows: Sequence[Row]) -> set[str]:
 def _counts(values: Sequence[object]) -> bool:
     told = [value for value in values if value is not None]
     return bool(told) and all(isinstance(value, int | float | Decimal) for value in told)
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    text = StringIO()
-    writer = csv.writer(text)
-    if rows:
-        writer.writerow(rows[0])
-    writer.writerows([_cell(value) for value in row.values()] for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    match value:
-        case str():
-            return f"'{value}" if value.startswith(FORMULA) else value
-        case datetime() | date():
-            return value.isoformat()
-        case Mapping() | list():
-            return json.dumps(value, default=str)
-        case _:
-            return value

@@ -89,9 +89,9 @@ class LogChunk(SQLModel, table=True):
 class MetricSpan(SQLModel, table=True):
     """A summary of a hundred lines of a rank's metrics, `span` is their first number / 100.
 
-    Span -1 is all of them. `values` has for each key of the first 64 its count, least, greatest,
-    sum and last value, of finite numbers; of all lines, the last may be the text of another. `at`
-    and `step` are those of the last line. Thinning leaves it as it is.
+    `values` has for each key of the first 64, and for `progress`, its count, least, greatest, sum
+    and last value, of finite numbers; of all lines, the last may be the text of another. `at` and
+    `step` are those of the last line. Thinning leaves it as it is.
     """
 
     __tablename__ = "metric_span"
@@ -101,6 +101,7 @@ class MetricSpan(SQLModel, table=True):
     job_id: int = c.key_big()
     token: int = c.key_big()
     rank: int = c.key_small()
+    # -1 is the whole: all lines of the rank in this attempt.
     span: int = c.key_integer()
     lines: int = c.integer()
     at: datetime = c.moment()

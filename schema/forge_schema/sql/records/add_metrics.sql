@@ -49,7 +49,7 @@ summed AS (
         part.span, told.key,
         jsonb_build_array(
             count(told.value), min(told.value), max(told.value), coalesce(sum(told.value), 0),
-            (array_agg(part.last ORDER BY told.number DESC))[1]
+            (array_agg(part.last ORDER BY told.number DESC))[1], min(told.number)
         ) AS summary
     FROM told
     CROSS JOIN LATERAL (
@@ -58,25 +58,31 @@ summed AS (
     WHERE part.last IS NOT NULL
     GROUP BY part.span, told.key
 ),
+batch AS MATERIALIZED (
+    SELECT
+        span.*,
+        coalesce(
+            (
+                SELECT jsonb_object_agg(summed.key, summed.summary)
+                FROM summed WHERE summed.span = span.span
+            ), '{}'
+        ) AS values
+    FROM span
+),
 kept AS (
     INSERT INTO metric_span (job_id, token, rank, span, lines, at, step, values)
     SELECT
-        held.job_id, held.token, held.rank, span.span, span.lines, forge_now(), span.step,
-        forge_merge_spans(
-            '{}',
-            coalesce(
-                (
-                    SELECT jsonb_object_agg(summed.key, summed.summary)
-                    FROM summed WHERE summed.span = span.span
-                ), '{}'
-            )
-        )
-    FROM held, span
-    ORDER BY span.span
+        held.job_id, held.token, held.rank, batch.span, batch.lines, forge_now(), batch.step,
+        forge_merge_spans('{}', batch.values)
+    FROM held, batch
+    ORDER BY batch.span
     ON CONFLICT (job_id, token, rank, span) DO UPDATE
     SET lines = metric_span.lines + excluded.lines,
         at = excluded.at,
         step = coalesce(excluded.step, metric_span.step),
-        values = forge_merge_spans(metric_span.values, excluded.values)
+        -- Those of `excluded` no longer tell which came first.
+        values = forge_merge_spans(
+            metric_span.values, (SELECT batch.values FROM batch WHERE batch.span = excluded.span)
+        )
 )
 SELECT job_id FROM held

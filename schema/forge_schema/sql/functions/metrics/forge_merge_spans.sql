@@ -1,7 +1,7 @@
 -- The values of a span of metric lines, and those of later lines of the same span: for each key its
 -- count, least, greatest, sum and last value. The count is of finite numbers; without any, the least
--- and the greatest are null. A job may write any number of keys: those that came first stay, the
--- shortest of them.
+-- and the greatest are null. A job may write any number of keys: the 64 that came first stay, and
+-- `progress`. The later ones have a sixth element, which is not kept: the line that they came in.
 CREATE OR REPLACE FUNCTION forge_merge_spans(former jsonb, later jsonb)
 RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -10,7 +10,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         SELECT
             key,
             CASE
-                WHEN old.value IS NULL THEN new.value
+                WHEN old.value IS NULL THEN new.value - 5
                 WHEN new.value IS NULL THEN old.value
                 ELSE jsonb_build_array(
                     (old.value ->> 0)::bigint + (new.value ->> 0)::bigint,
@@ -22,7 +22,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
             END AS merged
         FROM jsonb_each(former) AS old (key, value)
         FULL JOIN jsonb_each(later) AS new (key, value) USING (key)
-        ORDER BY old.value IS NULL, length(key), key
-        LIMIT 64
+        ORDER BY
+            old.value IS NULL AND key <> 'progress', (new.value ->> 5)::integer, length(key), key
+        LIMIT 64 + (former ? 'progress' OR later ? 'progress')::integer
     ) AS kept
 $$;

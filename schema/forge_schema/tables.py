@@ -1,0 +1,47 @@
+"""Rows as CSV files, the same from the command as from the dashboard."""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, TextIO
+
+from forge_schema.model.fields import NOT_FINITE
+
+# A spreadsheet takes a text that begins with these for a formula; users choose the texts.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def names_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of rows, in the order in which they come.
+
+    Without `result` if no row has a value there and its keys are columns, such as `result.x`.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    spread = {name[:end] for name in names for end, letter in enumerate(name) if letter == "."}
+    filled = {name for row in rows for name in spread & row.keys() if row[name] is not None}
+    return [name for name in names if name not in spread or name in filled]
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str], to: TextIO) -> None:
+    """Write a header and the rows as RFC 4180; times are ISO 8601, lists and objects are JSON.
+
+    Text that a spreadsheet would take for a formula gets a leading apostrophe.
+    """
+    writer = csv.writer(to, lineterminator="\r\n")
+    if names:
+        writer.writerow(map(_cell, names))
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+
+
+def _cell(value: object) -> object:
+    match value:
+        case str():
+            is_formula = value.startswith(FORMULA) and value not in NOT_FINITE
+            return f"'{value}" if is_formula else value
+        case datetime() | date():
+            return value.isoformat()
+        case Mapping() | list() | tuple():
+            return json.dumps(value, default=str)
+        case _:
+            return value
