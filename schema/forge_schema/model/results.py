@@ -388,12 +388,20 @@ def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:
         counts,
         key=lambda key: (
             counts[key] < half,
-            not _words(key) & (LOSSES | SCORES),
+            *_telling(key)[:1],
             -counts[key],
-            len(key),
-            key,
+            *_telling(key)[1:],
         ),
     )
+
+
+def most_telling(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return the first of some metrics, losses and scores before others, none without a name."""
+    return {key: metrics[key] for key in sorted(filter(str.strip, metrics), key=_telling)[:most]}
+
+
+def _telling(key: str) -> tuple[bool, int, str]:
+    return not _words(key) & (LOSSES | SCORES), len(key), key
 
 
 def drawn_metric(runs: list[Run], wanted: Iterable[str]) -> str | None:

@@ -7,6 +7,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
+from forge_schema.model.results import most_telling
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import Place
 from forge_schema.read import job_pages
@@ -14,6 +15,8 @@ from forge_schema.read import job_pages
 PAGE = 1000
 ANY = Filter()
 CHUNKS = 100
+# How many of its metrics a listed job has.
+MOST_METRICS = 4
 
 
 class Jobs:
@@ -43,14 +46,16 @@ class Jobs:
     ) -> list[Row]:
         """Return up to `count` jobs that match a filter, newest first."""
         ids = self.ids(wanted, owner=owner, before=before, count=min(count, PAGE))
-        found = self._database.rows("listed_jobs", again=True, job_ids=ids)
-        rows = {row["job_id"]: row for row in found}
+        rows = {row["job_id"]: row for row in self._listed(ids)}
         return [rows[job_id] for job_id in ids]
 
     def last_numbers(self, job_ids: Sequence[int]) -> dict[int, dict[str, float | NotFinite]]:
         """Return a few of the last numbers that each job wrote to its metrics file."""
+        return {row["job_id"]: row["metrics"] for row in self._listed(job_ids)}
+
+    def _listed(self, job_ids: Sequence[int]) -> list[Row]:
         rows = self._database.rows("listed_jobs", again=True, job_ids=list(job_ids))
-        return {row["job_id"]: row["metrics"] for row in rows}
+        return [{**row, "metrics": most_telling(row["metrics"], MOST_METRICS)} for row in rows]
 
     def ids(
         self, wanted: Filter, *, owner: str | None = None, before: int | None = None, count: int

@@ -122,6 +122,9 @@ def test_of_many_metrics_those_that_came_first_are_summed_up(rig: Rig) -> None:
         assert span["values"]["train_loss"] == [2, 1, 2, 3, 2]
         assert span["values"]["m0"] == [2, 0, 7, 7, 7]
         assert span["values"]["validation_1"] == [1, 1, 1, 1, 1]
+    # A list has few of them: first a loss, then those with short names.
+    (listed,) = rig.jobs.jobs()
+    assert [*listed["metrics"].items()] == [("train_loss", 2), ("m0", 7), ("m1", 1), ("m2", 2)]
 
 
 @pytest.fixture

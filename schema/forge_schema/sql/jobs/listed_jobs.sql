@@ -41,16 +41,15 @@ LEFT JOIN LATERAL (
     WHERE attempt.job_id = job_status.job_id AND attempt.attempt = job_status.attempt
 ) AS past ON true
 LEFT JOIN LATERAL (
-    -- A job may write anything, so only a few short names are shown.
-    SELECT jsonb_object_agg(few.key, few.last) AS values
+    -- A job may write anything, so long names are left out; a few of the others are shown.
+    SELECT jsonb_object_agg(kept.key, kept.last) AS values
     FROM (
-        SELECT DISTINCT ON (length(entry.key), entry.key) entry.key, entry.value -> 4 AS last
+        SELECT DISTINCT ON (entry.key) entry.key, entry.value -> 4 AS last
         FROM metric_span CROSS JOIN LATERAL jsonb_each(metric_span.values) AS entry
         WHERE metric_span.job_id = job_status.job_id AND metric_span.rank = 0
             AND metric_span.span = -1
             AND length(entry.key) <= 40 AND entry.key <> 'progress'
-        ORDER BY length(entry.key), entry.key, metric_span.token DESC
-        LIMIT 4
-    ) AS few
+        ORDER BY entry.key, metric_span.token DESC
+    ) AS kept
 ) AS said ON true
 WHERE job_status.job_id = ANY(%(job_ids)s::bigint[])
