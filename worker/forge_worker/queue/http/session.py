@@ -153,13 +153,18 @@ class Session:
         self, question: Callable[[str], A], *, repeatable: bool = True, counts: bool = True
     ) -> A:
         """Ask the servers; if the token was replaced meanwhile, retry at once with the new one."""
+        try:
+            return self._ask(question, repeatable=repeatable, counts=counts)
+        except TokenRefused:
+            return self._ask(question, repeatable=repeatable, counts=counts)
+
+    def _ask(self, question: Callable[[str], A], *, repeatable: bool, counts: bool) -> A:
         shown, began = self.token(), self._clock()
         try:
             answer = self.servers.ask(question, repeatable=repeatable, counts=counts)
         except TokenRefused as error:
             self._refused(shown, began, error)
-            self.token()
-            answer = self.servers.ask(question, repeatable=repeatable, counts=counts)
+            raise
         # A stream that began with the old token may end well after that was refused.
         self._turns.answered(began)
         return answer
