@@ -56,11 +56,10 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - as above
-        """Report, and save."""
-        if trainer.is_global_zero:
-            metrics = {
-                k: v for k, v in trainer.callback_metrics.items() if k not in ("step", "total")
-            }
+        """Report, and save; on other machines report the progress, which is watched for stalls."""
+        told = trainer.callback_metrics if trainer.is_global_zero else {}
+        metrics = {k: v for k, v in told.items() if k not in ("step", "total")}
+        if group.first_here():
             total = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None
             job.report(step=trainer.current_epoch + 1, total=total, **metrics)
         if not self._leaves and (trainer.current_epoch + 1) % self._every == 0:

@@ -48,7 +48,8 @@ def steps(saver: Saver, total: int, save_every: int) -> Iterator[int]:
         stops = group.agreed(asked=leaving.asked())
         if stops or step % save_every == 0 or step == total:
             _commit(saver, folder, step)
-        if group.rank() == 0:
+        # The progress of each machine is watched for stalls.
+        if group.first_here():
             job.report(step=step, total=total)
         if stops and step < total:
             leaving.leave()
