@@ -17,13 +17,18 @@ MOST_INTEGER = 2**63
 
 
 def parameters(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    own: Mapping[str, Scalar],
 ) -> dict[str, Scalar]:
-    """Return the numbers, short texts and booleans that a call gives to a function, by name.
+    """Return the job's own parameters and those of a call: numbers, short texts and booleans.
 
     Defaults are among them, so that calls with and without an argument compare.
     """
-    return dict(islice(_scalars(function, args, kwargs), MOST_PARAMETERS))
+    given = ((k, v) for k, v in _scalars(function, args, kwargs) if k not in own)
+    return {**own, **dict(islice(given, max(MOST_PARAMETERS - len(own), 0)))}
 
 
 def _scalars(

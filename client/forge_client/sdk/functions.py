@@ -234,10 +234,9 @@ class JobFunction(Generic[P, R]):
             "name": self.function.__name__,
             **listed,
             **self.spec,
-            "parameters": {
-                **parameters(self.function, args, kwargs),
-                **(self.spec.get("parameters") or {}),
-            },
+            "parameters": parameters(
+                self.function, args, kwargs, own=self.spec.get("parameters") or {}
+            ),
             "idempotency_key": f"{key}:{number}" if key and number else key,
             "command": ["python3", f"{FOLDER}/run.py", str(number)],
         }

@@ -1,0 +1,17 @@
+"""The arguments of a function as parameters of its job."""
+
+from __future__ import annotations
+
+from forge_client.project.arguments import MOST_PARAMETERS, parameters
+
+
+def train(lr: float, net: str = "cnn", **others: object) -> None:
+    """Be called in a job."""
+    del lr, net, others
+
+
+def test_the_jobs_own_parameters_come_first_and_others_fill_what_is_left() -> None:
+    many = {f"option_{number}": number for number in range(MOST_PARAMETERS)}
+    found = parameters(train, (0.5,), many, own={"net": "vit", "run": 1})
+    assert len(found) == MOST_PARAMETERS
+    assert [*found.items()][:4] == [("net", "vit"), ("run", 1), ("lr", 0.5), ("option_0", 0)]
