@@ -21,6 +21,8 @@ from forge_client.project.request import IMAGE_WAYS, Request, no_command
 from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
+# What a job on a single machine cannot have.
+OF_SEVERAL_MACHINES = frozenset({"max_nodes", "launcher", "same", "mixed"})
 # What runs the tests of a project.
 PYTEST = "python3 -m pytest"
 
@@ -197,6 +199,8 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     fields = Request().changed(changes).fields()
     # An image given here replaces any other.
     replaced = IMAGE_WAYS if IMAGE_WAYS & fields.keys() else set()
+    if "nodes" in fields:
+        replaced |= {"max_nodes"} if fields["nodes"] > 1 else OF_SEVERAL_MACHINES
     kept = {name: value for name, value in job.items() if name not in replaced}
     tables = {
         name: {**kept.get(name, {}), **fields[name]}

@@ -185,6 +185,10 @@ def test_a_job_is_run_again_and_its_code_fetched_and_compared(
         **asked, "command": ["pwd"], "env": {"A": "1", "LR": "2"}, "image": "b",
         "resources": resources,
     }  # fmt: skip
+    several = client.submit(project, "ls", nodes="2..4", launcher="torchrun")
+    for nodes, most, launcher in ((3, None, "torchrun"), (1, None, None), ("2..3", 3, "torchrun")):
+        spec = several.rerun(nodes=nodes).status().spec
+        assert (spec.get("max_nodes"), spec.get("launcher")) == (most, launcher)
     assert first.diff(again) == ""
     (project / "train.py").write_text("print('bye')\n", encoding="utf-8")
     assert "+print('bye')" in first.diff(project).splitlines()
