@@ -52,7 +52,8 @@ def _diff(listing: Listing) -> tuple[bytes, list[str]]:
     modules = sorted(name for name in names.difference(shown) if (root / name).is_dir())
     left_out = [f"the changes in the submodule {name}" for name in modules]
     if len(shown) > MOST_FILES:
-        return b"", [f"the changes of {counted(len(shown), 'file')}, more than {MOST_FILES:,}"]
+        left_out.append(f"the changes of {counted(len(shown), 'file')}, more than {MOST_FILES:,}")
+        shown = []
     paths = [f":(literal){name}" for name in shown]
     diff = (_git(root, "diff", "--binary", *PLAIN, "--", *paths) or b"") if paths else b""
     diff, large = _without_the_largest(diff)

@@ -129,7 +129,10 @@ def test_a_change_that_is_too_large_is_left_out_of_a_diff(
     monkeypatch.setattr(git, "MOST_FILES", 0)
     state = git_state(scan(project))
     assert state is not None
-    assert state[1:] == (b"", ["the changes of 1 file, more than 0"])
+    why = "the changes of 1 file, more than 0"
+    assert state[1:] == (f"# left out: {why}\n".encode(), [why])
+    (project.parent / "patch").write_bytes(state[1])
+    run(project.parent, "apply", "--allow-empty", "patch")
 
 
 def test_the_changes_in_a_submodule_are_named(project: Path) -> None:
