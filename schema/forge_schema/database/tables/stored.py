@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Index
+from sqlalchemy import CheckConstraint, Index, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -96,7 +96,10 @@ class MetricSpan(SQLModel, table=True):
 
     __tablename__ = "metric_span"
     # Rows are updated in place with each batch of lines.
-    __table_args__ = ({"postgresql_with": {"fillfactor": 50}},)
+    __table_args__ = (
+        Index("metric_span_whole", "job_id", "rank", "token", postgresql_where=text("span = -1")),
+        {"postgresql_with": {"fillfactor": 50}},
+    )
 
     job_id: int = c.key_big()
     token: int = c.key_big()
