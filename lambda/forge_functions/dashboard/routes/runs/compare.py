@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import JobDetail
-from forge_schema.model.results import PROGRESS
+from forge_schema.model.results import PROGRESS, link_of
 from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.job_story import JobStory
 
@@ -53,7 +53,7 @@ class Compared:
             _settings(story.asked()),
             dict(_flat(service.findings.result(job_id).values or {})),
             {
-                last.key: last.value
+                last.key: link_of(last.value) or last.value
                 for last in service.findings.last_metrics(job_id)
                 if last.key not in PROGRESS
             },

@@ -36,6 +36,8 @@ router = APIRouter(prefix="/runs")
 # How many runs, and columns of each kind, are shown.
 SHOWN, PARAMETERS, METRICS, RESULTS, CHIPS = 200, 6, 4, 3, 12
 SAVED = 1000
+# How many columns an address chooses.
+MOST_COLUMNS = 40
 # The size of a small curve.
 WIDTH, HEIGHT = 96, 22
 Sort = Annotated[Word | None, Query()]
@@ -95,7 +97,7 @@ class Table(Listed):
     def wished(self) -> list[str]:
         """The columns that the address asks for instead of the usual ones."""
         names = (name.strip() for name in self.columns.split(","))
-        return list(dict.fromkeys(name for name in names if name))
+        return list(dict.fromkeys(name for name in names if name))[:MOST_COLUMNS]
 
     @cached_property
     def missing(self) -> list[str]:
