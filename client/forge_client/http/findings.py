@@ -19,6 +19,7 @@ from forge_schema.model.results import (
     Series,
     SweepCancelled,
     SweepPoint,
+    drawn_metric,
     in_order,
     require_column,
 )
@@ -152,6 +153,9 @@ class HttpFindings:
             answer = self._transport.get(f"{QUEUE}/runs", **asked, **page)
             found = self._transport.record(Runs, answer)
             items += found.items
+            # The same metric is drawn of all.
+            drawn = drawn_metric(items, asked["curve"] or ())
+            asked = {**asked, "curve": [drawn] if drawn else None}
             more = found.more and bool(found.items)
             before = items[-1].job_id if items else None
         return Runs(items=items, found=len(items), more=more)
@@ -175,9 +179,11 @@ class HttpFindings:
         states: dict[str, int] = self._transport.field(answer, "states")
         return states
 
-    def points(self, name: str, *, owner: str | None = None, after: int = 0) -> list[SweepPoint]:
+    def points(
+        self, name: str, *, owner: str | None = None, after: int = 0, count: int = PAGE
+    ) -> list[SweepPoint]:
         answer = self._transport.get(
-            f"{_path(name)}/points", owner=owner or self._owner, after=after, count=PAGE
+            f"{_path(name)}/points", owner=owner or self._owner, after=after, count=count
         )
         return self._transport.records(SweepPoint, answer)
 

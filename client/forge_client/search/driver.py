@@ -189,8 +189,10 @@ class Driver:
         If it has none, return why.
         """
         plan = self._plan
-        # Those after it in the sweep come along: few, since they began while it ran.
-        points = self._backend.findings.points(plan.sweep, owner=plan.owner, after=job_id - 1)
+        points = self._backend.findings.points(
+            plan.sweep, owner=plan.owner, after=job_id - 1, count=1
+        )
+        # A later one, if it was removed.
         point = next((one for one in points if one.job_id == job_id), None)
         if point is None:
             return None, "its job was removed"
