@@ -73,7 +73,8 @@ def saying_why(seconds: float = DEADLINE_S) -> Iterator[None]:
 
 def _why(error: Exception, seconds: float) -> str:
     """Return why a try failed, for the owner of a notification: no address that is not theirs."""
-    if isinstance(error, TimeoutError):
+    # smtplib says of its own time-out that the connection was closed.
+    if TimeoutError in {type(error), type(error.__context__)}:
         return f"the receiver did not answer within {duration_text(seconds)}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the receiver's certificate is not trusted: {error.verify_message}"
