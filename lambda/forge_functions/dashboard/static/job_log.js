@@ -121,7 +121,7 @@
     }
   }
 
-  let writer, first, last, busy, over, turn = 0;
+  let writer, first, last, busy, asked, over, turn = 0;
   const address = (place) => {
     const query = new URLSearchParams(place);
     for (const name of ["attempt", "rank"]) {
@@ -173,7 +173,10 @@
     trim();
     if (got.pieces.length) keepUp();
   };
-  const ask = async (place, then) => {
+  const ask = (place, then) => (asked = request(place, then));
+  // Whoever looks for lines waits for those that are on their way.
+  const idle = async () => { while (busy) await asked; };
+  const request = async (place, then) => {
     const mine = turn;
     busy = true;
     try {
@@ -224,6 +227,14 @@
     follow.checked = false;
     return ask({ before: first }, prepend);
   };
+  // Tells whether there were earlier lines, and are now; not if the server did not answer.
+  const reached = async () => {
+    const from = first;
+    if (!from || earlier.hidden) return false;
+    await more();
+    await idle();
+    return first !== from;
+  };
   const matches = (wanted) => [...lines.getElementsByClassName("log-line")].filter((line) => wanted.test(line.textContent));
   const mark = (line) => {
     lines.querySelector(".log-found")?.classList.remove("log-found");
@@ -238,11 +249,9 @@
     const text = $("log-search").value.trim();
     if (!text) return mark(null);
     const wanted = new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
+    await idle();
     let found = matches(wanted);
-    while (found.length === 0 && first && !earlier.hidden && !busy) {
-      await more();
-      found = matches(wanted);
-    }
+    while (found.length === 0 && await reached()) found = matches(wanted);
     sought.at = text === sought.text ? sought.at + step : found.length - 1;
     sought.text = text;
     sought.at = found.length ? (sought.at + found.length) % found.length : 0;
@@ -254,7 +263,8 @@
   });
   // The first in the whole log, so all of it is loaded.
   $("log-error").addEventListener("click", async () => {
-    while (first && !earlier.hidden && !busy) await more();
+    await idle();
+    while (await reached());
     const found = matches(/\b(error|exception|traceback|fatal|panic|killed|out of memory)\b|\w(Error|Exception)\b/i);
     mark(found[0]);
     if (!found.length) told.textContent = told.dataset.none;
