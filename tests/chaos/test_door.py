@@ -11,6 +11,7 @@ import httpx
 import pytest
 from chaos.dice import dice_of
 from chaos.parts.door import doors
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +32,9 @@ def counting() -> Iterator[tuple[int, list[bytes]]]:
                 asked.append(came)
                 self.request.sendall(ANSWER)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    with answering(server):
         yield server.server_address[1], asked
-        server.shutdown()
-        thread.join()
 
 
 def test_answers_and_requests_are_lost_on_their_side_and_silence_ends(

@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import yaml
 from forge_functions.middleware.earlier_paths import CURRENT, EARLIER
 from forge_functions.middleware.requests import OBJECTS
 from forge_functions.server import KEEP_ALIVE_S
+from support.answering import answering
 from support.cloud.cloudformation import INFRA
 from support.http import nginx
 from support.http.certificates import certificates
@@ -116,12 +116,8 @@ class Echo(BaseHTTPRequestHandler):
 @contextmanager
 def echoing(port: int) -> Iterator[None]:
     """Answer on a port until the block ends."""
-    with ThreadingHTTPServer(("127.0.0.1", port), Echo) as behind:
-        threading.Thread(target=behind.serve_forever, args=[0.01]).start()
-        try:
-            yield
-        finally:
-            behind.shutdown()
+    with answering(ThreadingHTTPServer(("127.0.0.1", port), Echo)):
+        yield
 
 
 @contextmanager

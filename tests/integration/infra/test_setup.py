@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from forge_schema.access.tokens import TokenKind
 from forge_schema.database.current import is_current
 from forge_schema.database.pool import Database
 from pydantic import ValidationError
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,12 +87,8 @@ def taking_answers() -> Iterator[Stack]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.append(Stack(f"http://127.0.0.1:{server.server_port}/answer?signed=1"))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-    try:
+    with answering(server):
         yield made[0]
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture

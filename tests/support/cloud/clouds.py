@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from support.answering import answering
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -186,11 +188,5 @@ def serving(cloud: FakeCloud) -> Iterator[FakeCloud]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     cloud.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with answering(server):
         yield cloud
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from support.answering import answering
 from support.cloud.gateway_events import http_event
 
 if TYPE_CHECKING:
@@ -68,15 +68,10 @@ def aws(handler: Callable[[dict[str, Any], None], dict[str, Any]]) -> Iterator[A
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
             """Log nothing; a failing test has its own message."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        state.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    with answering(server):
+        yield state
 
 
 def _credentials() -> dict[str, str]:

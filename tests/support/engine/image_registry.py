@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
-from threading import Thread
 from typing import TYPE_CHECKING
+
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,11 +101,5 @@ def image_registry() -> Iterator[Registry]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     registry.host = f"127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with answering(server):
         yield registry
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+
+from support.answering import answering
 
 UNKNOWN = {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}
 
@@ -13,14 +14,8 @@ UNKNOWN = {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"
 def empty_registry() -> Iterator[str]:
     """Serve on loopback, where an engine speaks plain HTTP, and yield host and port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Empty)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with answering(server):
         yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Empty(BaseHTTPRequestHandler):

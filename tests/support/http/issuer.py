@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import token_urlsafe
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import NAMESPACE_DNS, uuid5
@@ -17,6 +16,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,12 +124,7 @@ def issuing() -> Iterator[Issuer]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its own name
             """Log nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
-        issuer = Issuer(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield issuer
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    issuer = Issuer(f"http://127.0.0.1:{server.server_address[1]}")
+    with answering(server):
+        yield issuer

@@ -13,8 +13,9 @@ from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import TYPE_CHECKING, Any
+
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,11 +131,5 @@ def wandb_server(key: str) -> Iterator[Tracker]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     told.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with answering(server):
         yield told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

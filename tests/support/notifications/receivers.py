@@ -7,8 +7,10 @@ import socketserver
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any
+
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,11 +70,13 @@ def receiver() -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        told.url = f"http://127.0.0.1:{server.server_address[1]}/hook?team=a"
-        with _serving(server):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    told.url = f"http://127.0.0.1:{server.server_address[1]}/hook?team=a"
+    with answering(server):
+        try:
             yield told
-        told.awake.set()
+        finally:
+            told.awake.set()
 
 
 @dataclass
@@ -123,19 +127,10 @@ def mail_server() -> Iterator[Mailbox]:
                     return b"221 bye\r\n"
             return b"250 ok\r\n"
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        box.url = f"smtp://ann:pa%3Ass@127.0.0.1:{server.server_address[1]}"
-        with _serving(server):
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    box.url = f"smtp://ann:pa%3Ass@127.0.0.1:{server.server_address[1]}"
+    with answering(server):
+        try:
             yield box
-        box.awake.set()
-
-
-@contextmanager
-def _serving(server: socketserver.BaseServer) -> Iterator[None]:
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
+        finally:
+            box.awake.set()

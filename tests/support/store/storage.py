@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import boto3
 from botocore.loaders import create_loader
+from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,15 +129,10 @@ def proxy(target: str) -> Iterator[Proxy]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
             """Log nothing; a failing test has its own message."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        state = Proxy(target, f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state = Proxy(target, f"http://127.0.0.1:{server.server_port}")
+    with answering(server):
+        yield state
 
 
 def _pass_on(handler: BaseHTTPRequestHandler, state: Proxy) -> None:
