@@ -21,7 +21,7 @@ from forge_schema.model.results import (
     SweepPoint,
     drawn_metric,
     in_order,
-    require_column,
+    require_columns,
 )
 
 from forge_client.errors import as_client_error
@@ -141,7 +141,7 @@ class HttpFindings:
         if sort is None:
             return found
         with as_client_error():
-            require_column(found.items, sort)
+            require_columns(found.items, [sort])
         items = in_order(found.items, sort, descending=descending)[:count]
         return found.model_copy(update={"items": items})
 

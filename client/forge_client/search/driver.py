@@ -5,8 +5,9 @@ process goes on: a trial without a job gets the one of its idempotency key, and 
 told yet is told.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import chain
 from time import sleep
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -14,7 +15,7 @@ from warnings import catch_warnings, simplefilter
 from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.results import KINDS, SweepPoint, flat, number_of, value_at
+from forge_schema.model.results import SweepPoint, flat, metric_names, number_of, value_at
 from forge_schema.model.states import State
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -28,7 +29,7 @@ from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 HOUR_S = 3600.0
 UNANSWERED_S = 2.0
 ABSENT = object()
-RESULT, METRICS = "result.", "metrics."
+RESULT = "result."
 # So many trials without the metric show that its name is wrong. How many names that message lists.
 ENOUGH, NAMED = 3, 8
 
@@ -230,7 +231,9 @@ class Driver:
 
     def _reported(self, values: Mapping[str, Any]) -> float | None:
         """Return the metric in a line, also NaN or infinite: pruners stop what diverges."""
-        value = next((values[name] for name in _names(self._plan.metric) if name in values), None)
+        metric = self._plan.metric
+        names = chain.from_iterable(map(metric_names, (metric, metric.removeprefix(RESULT))))
+        value = next((values[name] for name in names if name in values), None)
         return float(value) if value in NOT_FINITE else number_of(value)  # type: ignore[arg-type]
 
     def _keep_within_budget(self, trials: list[FrozenTrial], running: list[FrozenTrial]) -> None:
@@ -268,15 +271,6 @@ class Driver:
             f" `forge sweep resume {self._plan.sweep}`; the jobs that run continue",
             code="price_unknown",
         )
-
-
-def _names(metric: str) -> Iterator[str]:
-    """Yield the names of a metric in the lines that report it: of `metrics.loss.min`, `loss`."""
-    for name in (metric, metric.removeprefix(RESULT).removeprefix(METRICS)):
-        yield name
-        series, _, kind = name.rpartition(".")
-        if kind in KINDS:
-            yield series
 
 
 def _should_prune(trial: Trial) -> bool:

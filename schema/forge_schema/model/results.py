@@ -386,22 +386,18 @@ def measured(runs: Sequence[Run | SweepPoint]) -> list[str]:
     half = max(counts.values(), default=0) / 2
     return sorted(
         counts,
-        key=lambda key: (
-            counts[key] < half,
-            *_telling(key)[:1],
-            -counts[key],
-            *_telling(key)[1:],
-        ),
+        key=lambda key: (counts[key] < half, _says_little(key), -counts[key], len(key), key),
     )
 
 
 def most_telling(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
     """Return the first of some metrics, losses and scores before others, none without a name."""
-    return {key: metrics[key] for key in sorted(filter(str.strip, metrics), key=_telling)[:most]}
+    first = sorted(filter(str.strip, metrics), key=lambda key: (_says_little(key), len(key), key))
+    return {key: metrics[key] for key in first[:most]}
 
 
-def _telling(key: str) -> tuple[bool, int, str]:
-    return not _words(key) & (LOSSES | SCORES), len(key), key
+def _says_little(metric: str) -> bool:
+    return not _words(metric) & (LOSSES | SCORES)
 
 
 def drawn_metric(runs: list[Run], wanted: Iterable[str]) -> str | None:
@@ -433,14 +429,15 @@ def require_metric(runs: list[Run], name: str) -> None:
         raise ColumnUnknown(f"none of these runs has a metric {name!r}", hint=hint)
 
 
-def require_column(runs: list[Run], name: str) -> None:
-    """Refuse a column that none of the runs has; of no runs, any may be one.
+def require_columns(runs: list[Run], names: Iterable[str]) -> None:
+    """Refuse columns that none of the runs has; of no runs, any may be one.
 
     Raises:
-        ColumnUnknown: it is neither a field nor a parameter, metric or key of the result.
+        ColumnUnknown: one is neither a field nor a parameter, metric or key of the result.
     """
-    if runs and not has_column(runs, name):
-        raise column_unknown(name, keys_of(runs))
+    missing = missing_columns(runs, names) if runs else []
+    if missing:
+        raise column_unknown(missing[0], keys_of(runs))
 
 
 def keys_of(runs: list[Run]) -> list[str]:
@@ -448,14 +445,21 @@ def keys_of(runs: list[Run]) -> list[str]:
     return [key for table in TABLES for key in columns_of(runs, table)]
 
 
-def has_column(runs: list[Run], name: str) -> bool:
-    """Tell whether a column is a field, or any run has it."""
+def missing_columns(runs: list[Run], names: Iterable[str]) -> list[str]:
+    """Return those columns that are no fields, and that none of the runs has."""
     keys = keys_of(runs)
-    table, _, key = name.partition(".")
     # A value may be null, and of a metric that was never a number, there is no best.
     known = {*FIELDS, *keys, *(f"{key}.{kind}" for key in keys for kind in KINDS)}
-    is_known = (key if table in TABLES else name) in known
-    return is_known or any(run.value(name) is not None for run in runs)
+    return [
+        name
+        for name in names
+        if _without_table(name) not in known and all(run.value(name) is None for run in runs)
+    ]
+
+
+def _without_table(column: str) -> str:
+    table, _, key = column.partition(".")
+    return key if table in TABLES else column
 
 
 def column_unknown(name: str, keys: Iterable[str]) -> ColumnUnknown:

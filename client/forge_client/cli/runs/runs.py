@@ -18,7 +18,7 @@ from forge_schema.model.results import (
     differing,
     drawn_metric,
     measured,
-    require_column,
+    require_columns,
     require_metric,
 )
 from forge_schema.model.states import counts_in_words
@@ -121,8 +121,7 @@ def runs(
         if not found and (query or owner):
             nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
     with as_client_error():
-        for one in named or ():
-            require_column(found, one)
+        require_columns(found, named or ())
         if metric:
             require_metric(found, metric)
     if to:

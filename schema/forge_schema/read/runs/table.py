@@ -19,9 +19,9 @@ from forge_schema.model.results import (
     Runs,
     column_unknown,
     drawn_metric,
-    has_column,
     in_order,
     keys_of,
+    missing_columns,
 )
 from forge_schema.read.jobs import PAGE, Jobs
 
@@ -87,7 +87,7 @@ def _first(database: Database, ids: list[int], how: Sorted) -> list[Run]:
         some = _read(database, ids[at : at + PAGE])
         first += some
         if how.sort is not None:
-            is_known = is_known or has_column(some, how.sort)
+            is_known = is_known or not missing_columns(some, [how.sort])
             keys += keys_of(some)
             first = in_order(first, how.sort, descending=how.descending)[: how.count]
     if not is_known:

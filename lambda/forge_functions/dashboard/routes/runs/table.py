@@ -21,16 +21,18 @@ from forge_schema.model.results import (
     differing,
     drawn_metric,
     flat,
-    has_column,
     measured,
-    require_column,
+    missing_columns,
+    require_columns,
 )
+from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.jobs import Listed
 from forge_functions.dashboard.routes.reports import csv_answer
+from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
-from forge_functions.services import Shared
+from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/runs")
 # How many runs, and columns of each kind, are shown.
@@ -40,8 +42,19 @@ SAVED = 1000
 MOST_COLUMNS = 40
 # The size of a small curve.
 WIDTH, HEIGHT = 96, 22
-Sort = Annotated[Word | None, Query()]
-Columns = Annotated[Text, Query(max_length=1000)]
+
+
+class Asked(BaseModel):
+    """Which runs an address asks for, in which order, and which of their columns."""
+
+    q: Text = ""
+    sort: Word | None = None
+    down: bool = False
+    columns: Annotated[Text, Field(max_length=1000)] = ""
+
+    def table(self, shared: Services, who: Visitor, *, most: int) -> "Table":
+        """Return the runs, up to a number."""
+        return Table(shared, who, self.q.strip(), None, self.sort, self.down, self.columns, most)
 
 
 @dataclass
@@ -51,23 +64,26 @@ class Table(Listed):
     sort: str | None = None
     down: bool = False
     columns: str = ""
-    most: int | None = None
+    most: int = SHOWN
 
-    unknown: ColumnUnknown | None = None
+    @property
+    def part(self) -> Runs:
+        """The runs and how many were found; none if the filter is invalid."""
+        return self._found[0]
+
+    @property
+    def unknown(self) -> ColumnUnknown | None:
+        """Why the runs are not sorted, if none of them has the column."""
+        return self._found[1]
 
     @cached_property
-    def part(self) -> Runs:
-        """The runs and how many were found; none if the filter is invalid.
-
-        A column that none of them has leaves them unsorted, and is said to be `unknown`.
-        """
+    def _found(self) -> tuple[Runs, ColumnUnknown | None]:
         if self.fault:
-            return Runs(items=[], found=0, more=False)
+            return Runs(items=[], found=0, more=False), None
         try:
-            return self._read(self.sort)
+            return self._read(self.sort), None
         except ColumnUnknown as error:
-            self.unknown = error
-            return self._read(None)
+            return self._read(None), error
 
     def _read(self, sort: str | None) -> Runs:
         findings = self.shared.service(self.who).findings
@@ -76,7 +92,7 @@ class Table(Listed):
             sort=sort,
             descending=self.down,
             curve=self._drawable,
-            count=self.most or SHOWN,
+            count=self.most,
         )
 
     @property
@@ -102,7 +118,7 @@ class Table(Listed):
     @cached_property
     def missing(self) -> list[str]:
         """Those of them that none of the runs has."""
-        return [name for name in self.wished if self.runs and not has_column(self.runs, name)]
+        return missing_columns(self.runs, self.wished) if self.runs else []
 
     @cached_property
     def chosen(self) -> list[str]:
@@ -177,42 +193,28 @@ class Table(Listed):
 
 
 @router.get("")
-def runs(  # noqa: PLR0917 - the page's parameters
-    request: Request,
-    who: SeesPages,
-    shared: Shared,
-    q: Text = "",
-    sort: Sort = None,
-    down: bool = False,  # noqa: FBT001, FBT002 - part of the address
-    columns: Columns = "",
+def runs(
+    request: Request, who: SeesPages, shared: Shared, asked: Annotated[Asked, Query()]
 ) -> Response:
     """Show the newest runs that match a filter, or the first by a column."""
-    table = Table(shared, who, q.strip(), None, sort, down, columns)
-    order = {"sort": sort, **({"down": "true"} if down else {})} if sort else {}
-    order |= {"columns": columns} if columns else {}
+    table = asked.table(shared, who, most=SHOWN)
+    order = {"sort": asked.sort, **({"down": "true"} if asked.down else {})} if asked.sort else {}
+    order |= {"columns": asked.columns} if asked.columns else {}
     saved = f"/runs/runs.csv?{urlencode({'q': table.text, **order})}"
     return page(request, who, "runs.html", table=table, keys=KEYS, csv=saved, saved=SAVED)
 
 
 @router.get("/runs.csv")
-def save(  # noqa: PLR0917 - as above
-    who: SeesPages,
-    shared: Shared,
-    q: Text = "",
-    sort: Sort = None,
-    down: bool = False,  # noqa: FBT001, FBT002 - part of the address
-    columns: Columns = "",
-) -> Response:
+def save(who: SeesPages, shared: Shared, asked: Annotated[Asked, Query()]) -> Response:
     """Return the newest thousand runs that match a filter, or the first, with all columns.
 
     Or with those that are chosen.
     """
-    table = Table(shared, who, q.strip(), None, sort, down, columns, most=SAVED)
+    table = asked.table(shared, who, most=SAVED)
     rows = [_saved(run, table.wished) for run in table.runs]
     if table.unknown:
         raise table.unknown
-    for name in table.wished:
-        require_column(table.runs, name)
+    require_columns(table.runs, table.wished)
     names = dict.fromkeys(name for row in rows for name in row)
     return csv_answer([{name: row.get(name) for name in names} for row in rows], "runs")
 
