@@ -83,6 +83,7 @@ def restore(connection: Connection, folder: Path, say: Say) -> Restored:
     with translated():
         target = open_store(connection.store())
         filling.begin(url)
+        filling.rehearse(url, dump)
         copied = copy(_store_in(folder), target)
         new = f"{copied.copied} of them were not in {target.url} yet"
         say(f"{counted(copied.all, 'object')}; {new}")

@@ -40,6 +40,19 @@ def begin(url: str) -> None:
     hold.hold(url)
 
 
+def rehearse(url: str, dump: Path) -> None:
+    """Try whether the server takes a dump's tables; the database is as empty as before.
+
+    Raises:
+        ClientError: it does not.
+    """
+    try:
+        postgres_programs.load(hold.writing_url(url), dump, rehearsal=True)
+    except BaseException:
+        end(url)
+        raise
+
+
 def fill(url: str, dump: Path) -> None:
     """Load a dump, and upgrade the tables to this version.
 

@@ -68,6 +68,7 @@ class Move:
                 filling.end(self._to)
                 return
             filling.begin(self._to)
+            self._rehearse(folder / "tables.dump")
             self._copy_objects()
             told = self._drain()
             try:
@@ -79,6 +80,11 @@ class Move:
                 raise
             self._withdraw(self._to, told)
             filling.end(self._to)
+
+    def _rehearse(self, dump: Path) -> None:
+        """Find out before anything is stopped whether the new server takes what the old one has."""
+        postgres_programs.dump(self._from, dump, schema_only=True)
+        filling.rehearse(self._to, dump)
 
     def cancel(self) -> None:
         """Let the old queue go on after a move that was cut short.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from forge_client import Client, ClientError
 from forge_client.direct import filling
@@ -144,7 +145,12 @@ def test_a_database_in_use_and_a_folder_without_a_backup_are_refused(
 def test_a_failed_dump_leaves_the_folder_as_it_was(source: Connection, folder: Path) -> None:
     backup(source, folder, print)
     kept = sorted(folder.iterdir())
-    absent = Connection(f"{source.database_url}&dbname=absent", source.store_url)
-    with pytest.raises(ClientError, match=r"pg_dump failed: .*absent"):
-        backup(absent, folder, print)
+    with psycopg.connect(source.database_url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE blind LOGIN")
+        try:
+            blind = Connection(f"{source.database_url}&user=blind", source.store_url)
+            with pytest.raises(ClientError, match=r"pg_dump failed: .*permission denied"):
+                backup(blind, folder, print)
+        finally:
+            connection.execute("DROP ROLE blind")
     assert sorted(folder.iterdir()) == kept
