@@ -1,18 +1,20 @@
-"""A checkpoint's manifest: its files, each with its digest and its objects."""
+"""A checkpoint's manifest: its files, each with its digest and its objects, and its links."""
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage.chunks import MOST_CHUNK_BYTES, tree_digest
+from forge_schema.storage.links import below_a_link, stays_inside
 
 # The versions: each file is one object; large files are in chunks.
 WHOLE_FILES, IN_CHUNKS = 1, 2
 DIGEST = 64
+TIME_NS = 1 << 63
 
 
 class CheckpointUnsound(ForgeError):
@@ -39,10 +41,12 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file. `path` is relative with forward slashes; `size` is in bytes.
+    """One file, or a link. `path` is relative with forward slashes; `size` is in bytes.
 
-    It is the object `key`, or consists of the objects `chunks`, each of `chunk_bytes` except the
-    last; then `sha256` is the digest of their digests.
+    A file is the object `key`, or consists of the objects `chunks`, each of `chunk_bytes` except
+    the last; then `sha256` is the digest of their digests. `mtime_ns` is the time of its last
+    change, if it is known; the same file with another time is the same entry. A link has a
+    `target`, and neither content nor objects.
     """
 
     path: str
@@ -51,21 +55,37 @@ class Entry:
     key: str = ""
     chunks: tuple[str, ...] = ()
     chunk_bytes: int = 0
+    mtime_ns: int | None = field(default=None, compare=False)
+    target: str = ""
 
     @classmethod
-    def in_chunks(cls, path: str, size: int, chunks: Sequence[str], chunk_bytes: int) -> "Entry":
+    def in_chunks(
+        cls,
+        path: str,
+        size: int,
+        chunks: Sequence[str],
+        chunk_bytes: int,
+        mtime_ns: int | None = None,
+    ) -> "Entry":
         """Return a file whose chunks have these keys, each of which ends in its SHA-256."""
         digest = tree_digest(key[-DIGEST:] for key in chunks)
-        return cls(path, size, digest, chunks=tuple(chunks), chunk_bytes=chunk_bytes)
+        return cls(path, size, digest, "", tuple(chunks), chunk_bytes, mtime_ns)
+
+    @classmethod
+    def link(cls, path: str, target: str) -> "Entry":
+        """Return a symbolic link."""
+        return cls(path, 0, "", target=target)
 
     @property
     def objects(self) -> tuple[str, ...]:
         """The keys of the objects that it consists of."""
-        return self.chunks or (self.key,)
+        return () if self.target else self.chunks or (self.key,)
 
     @property
     def extents(self) -> list[Extent]:
         """Its parts, in order."""
+        if self.target:
+            return []
         if not self.chunks:
             return [Extent(0, self.size, self.sha256, self.key)]
         offsets = range(0, self.size, self.chunk_bytes)
@@ -75,7 +95,11 @@ class Entry:
         ]
 
     def dumped(self) -> dict[str, object]:
-        told = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        if self.target:
+            return {"path": self.path, "target": self.target}
+        told: dict[str, object] = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        if self.mtime_ns is not None:
+            told["mtime_ns"] = self.mtime_ns
         if not self.chunks:
             return {**told, "key": self.key}
         return {**told, "chunks": list(self.chunks), "chunk_bytes": self.chunk_bytes}
@@ -83,9 +107,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of a checkpoint, by path."""
+    """The files and links of a checkpoint, by path."""
 
     files: tuple[Entry, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of files, without the links."""
+        return sum(not entry.target for entry in self.files)
 
     @property
     def size(self) -> int:
@@ -95,23 +124,30 @@ class Manifest:
     def dumped(self) -> bytes:
         """Serialise it, in the oldest version that can represent it."""
         version = IN_CHUNKS if any(entry.chunks for entry in self.files) else WHOLE_FILES
-        rows = [entry.dumped() for entry in self.files]
-        return json.dumps({"version": version, "files": rows}, sort_keys=True).encode()
+        told: dict[str, object] = {
+            "version": version,
+            "files": [entry.dumped() for entry in self.files if not entry.target],
+        }
+        if links := [entry.dumped() for entry in self.files if entry.target]:
+            told["links"] = links
+        return json.dumps(told, sort_keys=True).encode()
 
     @classmethod
     def loaded(cls, data: bytes, *, job_id: int) -> "Manifest":
         """Parse the manifest of a job's checkpoint, which may refer only to the job's objects.
 
         Raises:
-            CheckpointUnsound: it is not a manifest, a path in it would leave the folder, or a file
-                is not the job's.
+            CheckpointUnsound: it is not a manifest, a path or a link in it would leave the folder,
+                a path lies below a link, or a file is not the job's.
         """
         try:
             told = json.loads(data)
             if told["version"] not in {WHOLE_FILES, IN_CHUNKS}:
                 raise CheckpointUnsound("the checkpoint's manifest has another version")
-            files = tuple(_entry(row) for row in told["files"])
+            links = [Entry.link(row["path"], row["target"]) for row in told.get("links", ())]
+            files = (*(_entry(row) for row in told["files"]), *links)
             faults = [fault for entry in files if (fault := _fault(entry, job_id))]
+            faults += _misplaced(files)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointUnsound("the checkpoint's manifest cannot be read") from error
         if faults:
@@ -130,17 +166,34 @@ def chunk_list(store: Readable, key: str) -> Entry:
         (entry,) = Manifest.loaded(store.get(key), job_id=int(key.split("/")[1])).files
     except (CheckpointUnsound, ValueError) as error:
         raise CheckpointUnsound(f"the list of chunks {key} is damaged") from error
+    if entry.target:
+        raise CheckpointUnsound(f"the list of chunks {key} is damaged")
     return entry
 
 
 def _entry(row: dict[str, Any]) -> Entry:
-    return Entry(**{**row, "chunks": tuple(row.get("chunks", ()))})
+    return Entry(**{**row, "chunks": tuple(row.get("chunks", ())), "target": ""})
+
+
+def _misplaced(files: Sequence[Entry]) -> list[str]:
+    """Return what is wrong with the paths of files and links together."""
+    links = {str(PurePosixPath(entry.path)) for entry in files if entry.target}
+    twice = links & {str(PurePosixPath(entry.path)) for entry in files if not entry.target}
+    below = below_a_link((entry.path for entry in files), links)
+    return [f"{path!r} is both a file and a link" for path in sorted(twice)[:1]] + (
+        [f"{below!r} lies below a link"] if below else []
+    )
 
 
 def _fault(entry: Entry, job_id: int) -> str | None:
     path = PurePosixPath(entry.path)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in entry.path:
         return f"{entry.path!r} would leave the checkpoint's folder"
+    if entry.target or not entry.sha256:
+        inside = stays_inside(entry.path, entry.target)
+        return None if inside else f"the link {entry.path!r} would leave the checkpoint's folder"
+    if entry.mtime_ns is not None and not -TIME_NS < entry.mtime_ns < TIME_NS:
+        return f"{entry.path!r} has a time that no file can have"
     if not all(key.startswith(f"jobs/{job_id}/") for key in entry.objects):
         return f"{entry.path!r} has objects that are not the job's"
     if entry.chunks and (
