@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_worker.attempt import attempt as attempts
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_io import usage
 from forge_worker.job_io.usage import Sampler
@@ -126,24 +127,28 @@ def test_queue_that_stays_away_costs_no_more_memory(
     assert queue.kept == [0, 1, 2]
 
 
-def test_use_ends_with_the_job_although_its_output_is_still_stored(attempt: Attempt) -> None:
+def test_use_ends_with_the_job_although_its_output_is_still_stored(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A machine's clock may have begun a moment ago: no time lies an hour before it.
+    now = [100.0]
+    monkeypatch.setattr(attempts, "seconds", lambda: now[0])
+    attempt.claimed_s = 0.0
     queue, meter = Queue(), Meter()
     looking = driven(queue, meter)
     seen = looking.watch(attempt, ["GPU-a"])
     looking.step()
-    attempt.claimed_s -= 100
     looking.last_look(seen)
     attempt.end()
-    # It was stored for an hour.
-    attempt.claimed_s -= 3600
-    attempt.cursors.keep(ended_ms=attempt.cursors["ended_ms"] - 3_600_000)
-    assert 99.9 < looking.last(seen).gpu_seconds < 200
+    # It is stored for an hour.
+    now[0] += 3600
+    assert looking.last(seen).gpu_seconds == 100
     assert next(meter.joules) == 2
     # Neither does a later agent count another job's use of the GPU.
     later = driven(queue, meter)
     again = later.watch(attempt_again(attempt), ["GPU-a"])
     later.step()
-    assert 100 <= later.last(again).gpu_seconds < 200
+    assert later.last(again).gpu_seconds == 100
     assert next(meter.joules) == 3
 
 
