@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import psycopg
 import pytest
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine, Sample
 from forge_schema.model.attempt_records import Tested as OneTest
-from forge_schema.model.lease import End, Fence
+from forge_schema.model.lease import End, Fence, fence_params
 from forge_schema.model.states import Phase, Reason, Verdict, WorkerStatus
 from forge_schema.queue.attempt_records import Records
+from psycopg.types.json import Jsonb
 from support.database.databases import holding
+from support.database.explain import rows_handled
 from support.queue.rig import stale
 
 if TYPE_CHECKING:
@@ -194,3 +197,16 @@ def test_metrics_are_read_in_order_and_move_the_progress(rig: Rig) -> None:
     assert [row["number"] for row in rig.jobs.metrics(job_id)] == [0, 1, 2]
     assert rig.jobs.metrics(job_id, after=(grant.fence.token, 1))[0]["values"] == {"loss": 1 / 3}
     assert rig.jobs.job(job_id)["progress"] == 0.6
+
+
+def test_the_cost_of_a_line_of_metrics_does_not_grow_with_their_number(rig: Rig) -> None:
+    _, grant = claimed(rig)
+    params = {**fence_params(grant.fence), "progress": None}
+
+    def handled(count: int) -> int:
+        lines = [asdict(MetricLine(n, n, {"step": n, "loss": 1 / (n + 1)})) for n in range(count)]
+        named = {**params, "lines": Jsonb(lines), "kept": count}
+        with psycopg.connect(rig.url, autocommit=True) as connection:
+            return rows_handled(connection, "add_metrics", named)
+
+    assert handled(16_000) < 17 * handled(1000)

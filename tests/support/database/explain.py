@@ -1,4 +1,4 @@
-"""The buffers that a queue statement touches, measured by EXPLAIN on the plan that workers get."""
+"""The buffers and rows that a queue statement touches, by EXPLAIN on the plan that workers get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg import sql
 from support.database.session import SESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import psycopg
 
@@ -20,9 +20,31 @@ PARAMETER = re.compile(r"%\((\w+)\)s")
 def buffers(
     connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]
 ) -> tuple[int, int]:
-    """Run a statement and roll it back; return the buffers it touched and the rows it returned.
+    """Run a statement and roll it back; return the buffers it touched and the rows it returned."""
+    plan = planned(connection, name, params)
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], plan["Actual Rows"]
 
-    The plan is the generic one of a prepared statement, under the settings of `Database`.
+
+def rows_handled(
+    connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]
+) -> int:
+    """Run a statement and roll it back; return how many rows all steps of its plan looked at."""
+    return sum(_rows(planned(connection, name, params)))
+
+
+def _rows(node: Mapping[str, Any]) -> Iterator[int]:
+    left_out = sum(node.get(f"Rows Removed by {what}", 0) for what in ("Filter", "Join Filter"))
+    yield (node["Actual Rows"] + left_out) * node["Actual Loops"]
+    for inner in node.get("Plans", ()):
+        yield from _rows(inner)
+
+
+def planned(
+    connection: psycopg.Connection[Any], name: str, params: Mapping[str, object]
+) -> dict[str, Any]:
+    """Run a statement and roll it back; return its plan.
+
+    It is the generic plan of a prepared statement, under the settings of `Database`.
     """
     connection.execute(SESSION)
     names = list(dict.fromkeys(PARAMETER.findall(statement(name))))
@@ -34,5 +56,5 @@ def buffers(
     with connection.transaction(force_rollback=True):
         row = connection.execute(asked).fetchone()
     assert row is not None
-    plan = row[0][0]["Plan"]
-    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], plan["Actual Rows"]
+    plan: dict[str, Any] = row[0][0]["Plan"]
+    return plan

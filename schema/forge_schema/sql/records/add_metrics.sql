@@ -27,14 +27,6 @@ added AS (
         line.values
     FROM held, line
 ),
-span AS MATERIALIZED (
-    SELECT
-        part.span, count(*) AS lines,
-        (array_agg(line.step ORDER BY line.number DESC) FILTER (WHERE line.step IS NOT NULL))[1]
-            AS step
-    FROM line CROSS JOIN LATERAL (VALUES (-1), (line.number / 100)) AS part (span)
-    GROUP BY part.span
-),
 told AS MATERIALIZED (
     SELECT
         line.number, entry.key, forge_measured(entry.value) AS value,
@@ -44,30 +36,38 @@ told AS MATERIALIZED (
         AS entry (key, value)
     WHERE entry.key NOT IN ('step', 'total')
 ),
-summed AS (
+-- A row for each span, and one for each metric of a span, so that one aggregation brings together
+-- what belongs to it: to look each span's metrics up costs as much as lines times spans.
+part AS (
     SELECT
-        part.span, told.key,
+        its.span, NULL AS key, NULL::jsonb AS summary, count(*) AS lines,
+        (array_agg(line.step ORDER BY line.number DESC) FILTER (WHERE line.step IS NOT NULL))[1]
+            AS step
+    FROM line CROSS JOIN LATERAL (VALUES (-1), (line.number / 100)) AS its (span)
+    GROUP BY its.span
+    UNION ALL
+    SELECT
+        its.span, told.key,
         jsonb_build_array(
             count(told.value), min(told.value), max(told.value), coalesce(sum(told.value), 0),
-            (array_agg(part.last ORDER BY told.number DESC))[1], min(told.number)
-        ) AS summary
+            (array_agg(its.last ORDER BY told.number DESC))[1], min(told.number)
+        ),
+        NULL, NULL
     FROM told
     CROSS JOIN LATERAL (
         VALUES (-1, told.said), (told.number / 100, to_jsonb(told.value))
-    ) AS part (span, last)
-    WHERE part.last IS NOT NULL
-    GROUP BY part.span, told.key
+    ) AS its (span, last)
+    WHERE its.last IS NOT NULL
+    GROUP BY its.span, told.key
 ),
 batch AS MATERIALIZED (
     SELECT
-        span.*,
+        part.span, max(part.lines) AS lines, max(part.step) AS step,
         coalesce(
-            (
-                SELECT jsonb_object_agg(summed.key, summed.summary)
-                FROM summed WHERE summed.span = span.span
-            ), '{}'
+            jsonb_object_agg(part.key, part.summary) FILTER (WHERE part.key IS NOT NULL), '{}'
         ) AS values
-    FROM span
+    FROM part
+    GROUP BY part.span
 ),
 kept AS (
     INSERT INTO metric_span (job_id, token, rank, span, lines, at, step, values)
