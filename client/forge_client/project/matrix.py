@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import isfinite, prod
@@ -19,6 +19,11 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Number of the job among those with the same parameters, counted from 1.
 REPEAT = "repeat"
+# A number as JSON has it. `01`, `+5`, `1_000` and `.5` are none: they keep their zeros and signs.
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# JSON would take these for numbers too, and lose what they say: a version such as `3.10`, and the
+# beginning of a commit's name, such as `12e45` or `1234e5`.
+NAMES = re.compile(r"[1-9][0-9]*\.[0-9]+0|[1-9][0-9]+e[0-9]{2,}|[0-9]{4,}e[0-9]+")
 MOST = 10_000
 NAME_LENGTH = 200
 SWEEP_LENGTH = 150
@@ -55,20 +60,33 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
     return _checked(found)
 
 
-def from_toml(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Value]]:
-    """Return the matrix in forge.toml's `[matrix]`.
+def from_toml(table: Mapping[str, Iterable[Any]]) -> dict[str, list[Value]]:
+    """Return the matrix in forge.toml's `[matrix]`, or one given in Python.
 
     Raises:
-        ClientError: a value is not a number, boolean or string.
+        ClientError: a value is not a number, boolean or string, or there is no list of them.
     """
-    for name, values in table.items():
-        if odd := next((v for v in values if not isinstance(v, bool | int | float | str)), None):
-            raise _wrong(
-                f"[matrix] {name} has {odd!r}", "a value must be a number, a string or a boolean"
-            )
-    return _checked({
-        name: [Value(value, text_of(value)) for value in values] for name, values in table.items()
-    })  # fmt: skip
+    if not isinstance(table, Mapping):
+        raise _wrong(f"{table!r} is not a matrix", 'write it as {"lr": [0.1, 0.01]}')
+    return _checked({name: [_plain(name, one) for one in _listed(name, values)]
+                     for name, values in table.items()})  # fmt: skip
+
+
+def _listed(name: str, values: Iterable[Any]) -> list[Any]:
+    # A text would become a job for each of its letters.
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _wrong(f"{name} has {values!r} instead of a list", f"write [{values!r}]")
+    return list(values)
+
+
+def _plain(name: str, value: Any) -> Value:  # noqa: ANN401 - whatever the list has
+    # NumPy's scalars become Python's.
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, bool | int | float | str):
+        raise _wrong(f"{name} has {value!r}", "a value must be a number, a string or a boolean")
+    if isinstance(value, float) and not isfinite(value):
+        raise _wrong(f"{name} has {value}, which JSON cannot carry", f'write it as text: "{value}"')
+    return Value(value, text_of(value))
 
 
 def expanded(
@@ -168,17 +186,19 @@ def digest(parameters: Mapping[str, Scalar]) -> str:
 
 
 def scalar(word: str) -> Scalar:
-    """Return the number or the boolean that a word stands for, or the word itself."""
+    """Return the number or the boolean that a word stands for in JSON, or the word itself.
+
+    So that nothing is lost, `01` and `3.10` are words.
+    """
     if word in {"true", "false"}:
         return word == "true"
-    for kind in (int, float):
-        try:
-            number = kind(word)
-        except ValueError:
-            continue
-        if isfinite(number):
-            return number
-    return word
+    if not (number := NUMBER.fullmatch(word)) or NAMES.fullmatch(word):
+        return word
+    try:
+        found = float(word) if number[2] or number[3] else int(word)
+    except ValueError:  # Python converts at most 4,300 digits.
+        return word
+    return found if isfinite(found) else word
 
 
 def text_of(value: Scalar) -> str:

@@ -12,8 +12,8 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from forge_client.errors import ClientError
-from forge_client.project.matrix import Scalar, scalar
-from forge_client.search.plan import Plan
+from forge_client.project.matrix import Scalar
+from forge_client.search.plan import Plan, setting
 
 # What a short name stands for where Optuna's own is longer.
 SHORT = {"halving": "successivehalving", "none": "nop"}
@@ -63,7 +63,7 @@ def _read(text: str, module: ModuleType, kind: str, option: str) -> tuple[Any, d
     """Return the class or function that an option names, and the arguments behind its name."""
     name, *rest = text.split(",")
     options: Mapping[str, Scalar] = {
-        key: scalar(value) for key, _, value in (one.partition("=") for one in rest)
+        key: setting(value) for key, _, value in (one.partition("=") for one in rest)
     }
     return (_own(name, option) if ":" in name else _theirs(name, module, kind, option)), {**options}
 

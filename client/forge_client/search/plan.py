@@ -1,7 +1,7 @@
 """What a search was asked for; it is kept with the study, so that another process can go on."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any, Self
 
 from forge_schema.model.job import SHOWN
@@ -17,7 +17,6 @@ from forge_client.project.matrix import (
     check_placeholders,
     digest,
     filled,
-    scalar,
     text_of,
 )
 
@@ -58,9 +57,9 @@ class Range(BaseModel):
             ValueError: it is none.
         """
         ends, *more = text.split(",")
-        low, dots, high = (scalar(part) for part in ends.partition(".."))
+        low, dots, high = (setting(part) for part in ends.partition(".."))
         options = {
-            name: True if name == "log" and not sign else scalar(value)
+            name: True if name == "log" and not sign else setting(value)
             for name, sign, value in (one.partition("=") for one in more)
         }
         if dots != "..":
@@ -192,6 +191,20 @@ def _numbered(name: str, number: int) -> str:
     """Return the name of a trial's job; its parameters are columns of their own."""
     suffix = f" {TRIAL}={number}"
     return name[: NAME_LENGTH - len(suffix)] + suffix
+
+
+def setting(word: str) -> Scalar:
+    """Return a bound of a range or an argument of a sampler, read by Python: `.5` is a number."""
+    if word in {"true", "false"}:
+        return word == "true"
+    for kind in (int, float):
+        try:
+            number = kind(word)
+        except ValueError:
+            continue
+        if isfinite(number):
+            return number
+    return word
 
 
 def ranges(texts: Sequence[str]) -> dict[str, Range]:

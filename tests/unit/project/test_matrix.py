@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from forge_client import ClientError
 from forge_client.cli.show.comparison import compare
-from forge_client.project.matrix import Value, expanded, from_options, from_toml
+from forge_client.project.matrix import Scalar, Value, expanded, from_options, from_toml
 from forge_client.project.request import Request
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.states import State
 
 MANY = ",".join(map(str, range(200)))
+NUMBERS = ["0", "10", "-3", "1.0", "0.10", "16.5", "1e4", "1E5", "1e22", "1e-4", "2.5e-3", "10e6"]
+# Not JSON's, or the name of a fold, a version or a commit.
+WORDS = ["01", "-01", "00", "1_000", "+5", ".5", "5.", "0x10", "1e400", "9" * 5000, "\u0661"]
+WORDS += ["NaN", "inf", "null", "None", "True", "3.10", "2.1.0", "12e45", "1234e56", "0e12e"]
 BASE = Request(name="bench", command=["run", "--batch={batch}", "{p}/{repeat}", "{{p}} {}"])
 
 
@@ -79,10 +85,46 @@ def test_forge_toml_has_values_of_their_own_kinds() -> None:
     assert from_toml({"a": [1, 2.5, "x", True]}) == {
         "a": [Value(1, "1"), Value(2.5, "2.5"), Value("x", "x"), Value(True, "true")]  # noqa: FBT003  a value
     }
-    wrong: list[dict[str, list[Any]]] = [{"a": [[1]]}, {"a": []}, {"a": [1, 1]}]
+    assert from_toml({"fold": ["01", "1e5"]})["fold"] == [Value("01", "01"), Value("1e5", "1e5")]
+    wrong: list[dict[str, Any]] = [
+        {"a": [[1]]},
+        {"a": []},
+        {"a": [1, 1]},
+        {"a": [math.nan]},
+        {"a": [-math.inf]},
+        {"a": "01"},
+        {"a": 0.1},
+        {"a": {"b": 1}},
+    ]
     for table in wrong:
         with pytest.raises(ClientError):
             from_toml(table)
+
+
+def test_numpys_values_are_numbers() -> None:
+    values = [*np.logspace(-2, -1, 2), *np.arange(3, 4)]
+    assert from_toml({"a": values})["a"] == [Value(0.01, "0.01"), Value(0.1, "0.1"), Value(3, "3")]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        *[(word, json.loads(word)) for word in NUMBERS],
+        *[(word, word) for word in WORDS],
+        ("true", True),
+        ("false", False),
+    ],
+)
+def test_a_value_is_a_number_only_if_nothing_of_it_is_lost(word: str, value: Scalar) -> None:
+    (found,) = from_options([f"a={word}"])["a"]
+    assert (found.text, type(found.value), found.value) == (word, type(value), value)
+
+
+def test_words_that_differ_only_in_zeros_are_different_points() -> None:
+    base = BASE.model_copy(update={"command": ["run", "{id}"]})
+    jobs = points("id=001,01,1", key="k", base=base)
+    assert [job.parameters for job in jobs] == [{"id": "001"}, {"id": "01"}, {"id": 1}]
+    assert len({job.idempotency_key for job in jobs}) == 3
 
 
 def point(number: int, value: Any, state: State = State.SUCCEEDED, **parameters: Any) -> SweepPoint:  # noqa: ANN401  whatever JSON holds
