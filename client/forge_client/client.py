@@ -1,8 +1,7 @@
 """The Python SDK: submit jobs and hold them as futures."""
 
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -14,6 +13,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
+from forge_client.project.request import several, words
 from forge_client.project.submission import PYTEST, called
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
@@ -72,7 +72,7 @@ class Client(Plans, Administration):
         command: Sequence[str] | str | None = None,
         *,
         config: str | None = None,
-        include: Sequence[str] = (),
+        include: Sequence[str] | str = (),
         limit: int | None = None,
         **spec: Unpack[JobSpec],
     ) -> Job:
@@ -99,7 +99,7 @@ class Client(Plans, Administration):
         *,
         folder: Path | str = ".",
         config: str | None = None,
-        include: Sequence[str] = (),
+        include: Sequence[str] | str = (),
         limit: int | None = None,
     ) -> list[Job]:
         """Submit many jobs on one folder in one transaction: all of them or none.
@@ -121,7 +121,7 @@ class Client(Plans, Administration):
         jobs: Iterable[Mapping[str, Any]],
         folder: Path | str,
         config: str | None,
-        include: Sequence[str],
+        include: Sequence[str] | str,
         limit: int | None,
     ) -> list[Job]:
         root = Path(folder)
@@ -132,7 +132,7 @@ class Client(Plans, Administration):
 
     def map(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | str,
         values: Iterable[Mapping[str, object]],
         *,
         folder: Path | str = ".",
@@ -141,7 +141,8 @@ class Client(Plans, Administration):
         """Submit one job for each set of values, replacing every `{name}` in the command.
 
         Args:
-            command: such as `["python", "train.py", "--lr", "{lr}"]`.
+            command: such as `"python train.py --lr {lr}"`, split as `submit` does, and before the
+                values are put in.
             values: such as `[{"lr": 0.1}, {"lr": 0.01}]`.
             folder: the project.
             **spec: fields of every job, as `submit` takes them.
@@ -149,8 +150,9 @@ class Client(Plans, Administration):
         Raises:
             ClientError: a `{name}` has no value, or as for `submit`.
         """
+        each = words(command)
         jobs: list[JobWithCommand] = [
-            {**spec, "command": _filled(command, chosen)} for chosen in values
+            {**spec, "command": _filled(each, chosen)} for chosen in _sets(values)
         ]
         return self.submit_many(jobs, folder=folder)
 
@@ -161,7 +163,7 @@ class Client(Plans, Administration):
         *,
         matrix: Mapping[str, Sequence[Scalar]] | None = None,
         repeat: int | None = None,
-        include: Sequence[str] = (),
+        include: Sequence[str] | str = (),
         **spec: Unpack[JobSpec],
     ) -> Sweep:
         """Submit one job per combination of parameters, all or none.
@@ -205,10 +207,10 @@ class Client(Plans, Administration):
     def test(
         self,
         folder: Path | str = ".",
-        arguments: Sequence[str] = (),
+        arguments: Sequence[str] | str = (),
         *,
         program: str = PYTEST,
-        include: Sequence[str] = (),
+        include: Sequence[str] | str = (),
         **spec: Unpack[NamedSpec],
     ) -> Job:
         """Run a project's tests as a job; `job.tests()` returns how each of them ended.
@@ -228,7 +230,7 @@ class Client(Plans, Administration):
             **({"max_failures": 0} if no_retries else {}),
             **spec,
             "kind": "test",
-            "command": [*shlex.split(program), *arguments],
+            "command": [*words(program), *(words(arguments) if arguments else [])],
         }
         return self._submit([job], folder, None, include, None)[0]
 
@@ -268,7 +270,7 @@ class Client(Plans, Administration):
         query: str = "",
         *,
         owner: str | None = None,
-        states: Sequence[str] | None = None,
+        states: Sequence[str] | str | None = None,
         before: int | None = None,
         count: int = 50,
     ) -> Rows[ListedJob]:
@@ -284,6 +286,7 @@ class Client(Plans, Administration):
         Raises:
             ClientError: the query is not a filter, or a state is none.
         """
+        states = None if states is None else several(states)
         found = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
         return Rows(found)
 
@@ -350,6 +353,17 @@ class Client(Plans, Administration):
         from forge_client.cli.jobs.dashboard import login_link  # noqa: PLC0415 - typer takes a while
 
         return login_link(self._settings)
+
+
+def _sets(values: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
+    for chosen in values:
+        if not isinstance(chosen, Mapping):
+            raise ClientError(
+                f"map: {chosen!r} is not the values of one job",
+                hint='give a list with a dictionary for each job: [{"lr": 0.1}, {"lr": 0.01}]',
+                code="option_invalid",
+            )
+        yield chosen
 
 
 def _filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:

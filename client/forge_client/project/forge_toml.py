@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from forge_client.errors import ClientError, plainly
 from forge_client.project import FILE
 from forge_client.project.image_tar import DIGEST
-from forge_client.project.request import TABLES, Request
+from forge_client.project.request import TABLES, Request, several
 
 
 class ProjectConnection(BaseModel):
@@ -65,9 +65,9 @@ class Project(Request):
             return self
         return self.model_copy(update={"image_tar": str(folder / self.image_tar)})
 
-    def including(self, patterns: Sequence[str] | None) -> Self:
+    def including(self, patterns: Sequence[str] | str | None) -> Self:
         """Return it with more patterns of files to include in the bundle."""
-        return self.model_copy(update={"include": [*self.include, *(patterns or [])]})
+        return self.model_copy(update={"include": [*self.include, *several(patterns or [])]})
 
     def request(self) -> Request:
         """Return the job that it describes; `parallel` is of the benchmark's sweep."""

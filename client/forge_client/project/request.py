@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
@@ -56,7 +56,7 @@ def _folder(said: object) -> object:
 
 def _jobs(said: object) -> object:
     """Return ids given as a number, as `7,8`, as a `Job`, or in a list, where each may be any."""
-    if isinstance(said, list | tuple | set):
+    if isinstance(said, Iterable) and not isinstance(said, str):
         return [job_id for one in said for job_id in _some(one)]
     return _some(said)
 
@@ -102,6 +102,20 @@ _Below = Annotated[str, Field(pattern=r"^(\./)?((?!\.\.?/)[^/\\]+/)*(?!\.\.?/*$)
 
 def _words(command: object) -> object:
     return shlex.split(command) if isinstance(command, str) else command
+
+
+def words(command: Sequence[str] | str) -> list[str]:
+    """Return the words of a command; a string is split as in a shell.
+
+    Raises:
+        ClientError: it is no command, or its quotation marks do not match.
+    """
+    return Request().changed({"command": command}).command or []
+
+
+def several(given: Iterable[str] | str) -> list[str]:
+    """Return the texts of a list; a single text, which would be its letters, is a list of one."""
+    return [given] if isinstance(given, str) else list(given)
 
 
 def _file_or_not(said: object) -> object:

@@ -19,6 +19,8 @@ from forge_schema.model.worker import WorkerInfo
 
 from forge_client.backend import Backend
 from forge_client.checks import Check
+from forge_client.errors import ClientError
+from forge_client.project.request import several
 from forge_client.sdk.rows import Rows
 
 PAGE = 1000
@@ -67,7 +69,7 @@ class Administration:
         With an Ed25519 public key, it must sign every request.
         """
         return self.backend.admin.create_worker(
-            name, ephemeral=ephemeral, labels=labels, lasts=lasts, public_key=public_key
+            name, ephemeral=ephemeral, labels=_labels(labels), lasts=lasts, public_key=public_key
         )
 
     def add_worker(
@@ -85,7 +87,7 @@ class Administration:
         if it is another one there.
         """
         return self.backend.admin.invite_worker(
-            name, url=server, ephemeral=ephemeral, labels=labels, lasts=lasts
+            name, url=server, ephemeral=ephemeral, labels=_labels(labels), lasts=lasts
         )
 
     def rotate_worker(
@@ -211,7 +213,12 @@ class Administration:
         return self.backend.reports()
 
     def report(
-        self, name: str, *, since: str | None = None, by: Sequence[str] = (), count: int = 1000
+        self,
+        name: str,
+        *,
+        since: str | None = None,
+        by: Sequence[str] | str = (),
+        count: int = 1000,
     ) -> Rows[dict[str, Any]]:
         """Return the rows of a report.
 
@@ -224,7 +231,7 @@ class Administration:
         Raises:
             ClientError: there is no such report, or it has no such column.
         """
-        return Rows(self.backend.report(name, since=since, by=by, count=count))
+        return Rows(self.backend.report(name, since=since, by=several(by), count=count))
 
     def overview(self) -> Overview:
         """Return what `forge top` shows: the queue in numbers, and what runs."""
@@ -238,3 +245,13 @@ class Administration:
         from forge_client.cli.admin.workers import find_worker  # noqa: PLC0415 - typer takes a while
 
         return find_worker(self.backend, str(worker)).id
+
+
+def _labels(labels: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if labels is None or isinstance(labels, Mapping):
+        return labels
+    raise ClientError(
+        f"labels are a dictionary, and not {labels!r}",
+        hint='write labels={"team": "nlp"}',
+        code="option_invalid",
+    )

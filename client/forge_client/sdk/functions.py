@@ -22,6 +22,7 @@ from forge_client.errors import ClientError
 from forge_client.project.arguments import parameters
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
+from forge_client.project.request import several
 from forge_client.sdk import function_runner as runner
 from forge_client.sdk.function_files import FOLDER, Call, project_of, stage, with_project
 from forge_client.sdk.job import Job, JobFailed
@@ -123,7 +124,7 @@ class JobFunction(Generic[P, R]):
         spec: NamedSpec,
         *,
         folder: Path | str | None = None,
-        packages: Sequence[str] = (),
+        packages: Sequence[str] | str = (),
         client: Client | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -131,7 +132,7 @@ class JobFunction(Generic[P, R]):
         self.function = function
         self.spec = spec
         self._folder = folder
-        self._packages = packages
+        self._packages = several(packages)
         self._client = client
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -253,7 +254,7 @@ def job(function: Callable[P, R]) -> JobFunction[P, R]: ...
 def job(
     *,
     folder: Path | str | None = None,
-    packages: Sequence[str] = (),
+    packages: Sequence[str] | str = (),
     client: Client | None = None,
     **spec: Unpack[NamedSpec],
 ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
@@ -261,7 +262,7 @@ def job(
     function: Callable[P, R] | None = None,
     *,
     folder: Path | str | None = None,
-    packages: Sequence[str] = (),
+    packages: Sequence[str] | str = (),
     client: Client | None = None,
     **spec: Unpack[NamedSpec],
 ) -> JobFunction[P, R] | Callable[[Callable[P, R]], JobFunction[P, R]]:

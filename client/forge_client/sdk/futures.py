@@ -23,7 +23,7 @@ class Waited(NamedTuple):
     not_done: set[Job]
 
 
-def as_completed(jobs: Iterable[J], timeout: float | None = None) -> Iterator[J]:
+def as_completed(jobs: Iterable[J] | J, timeout: float | None = None) -> Iterator[J]:
     """Yield jobs as they end, successfully or not, with a few queries for any number of jobs.
 
     Args:
@@ -33,7 +33,7 @@ def as_completed(jobs: Iterable[J], timeout: float | None = None) -> Iterator[J]
     Raises:
         TimeoutError: some jobs have not ended in time.
     """
-    pending = dict.fromkeys(jobs)
+    pending = dict.fromkeys(_each(jobs))
     deadline = None if timeout is None else time.monotonic() + timeout
     pause, outage = QUICK_POLL_S, Outage()
     while pending:
@@ -51,9 +51,9 @@ def as_completed(jobs: Iterable[J], timeout: float | None = None) -> Iterator[J]
         time.sleep(pause)
 
 
-def wait(jobs: Iterable[Job], timeout: float | None = None) -> Waited:
+def wait(jobs: Iterable[Job] | Job, timeout: float | None = None) -> Waited:
     """Wait until all jobs have ended, or for `timeout` seconds; return both sets."""
-    waited = Waited(set(), set(jobs))
+    waited = Waited(set(), set(_each(jobs)))
     try:
         for job in as_completed(list(waited.not_done), timeout):
             waited.not_done.discard(job)
@@ -61,6 +61,10 @@ def wait(jobs: Iterable[Job], timeout: float | None = None) -> Waited:
     except TimeoutError:
         pass
     return waited
+
+
+def _each(jobs: Iterable[J] | J) -> Iterable[J]:
+    return [jobs] if isinstance(jobs, Job) else jobs
 
 
 def _ended(jobs: Collection[J]) -> list[J]:

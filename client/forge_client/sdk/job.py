@@ -24,6 +24,7 @@ from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
+from forge_client.project.request import several, words
 from forge_client.project.submission import repeated
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
@@ -283,7 +284,7 @@ class Job:
         lines = differences(self.backend, self.status(), second)
         return "".join(f"{line}\n" for line in lines)
 
-    def exec(self, command: Sequence[str] = ("sh",), *, rank: int = 0) -> int:
+    def exec(self, command: Sequence[str] | str = ("sh",), *, rank: int = 0) -> int:
         """Run a command inside the running job, on this terminal; return its exit code.
 
         Raises:
@@ -297,7 +298,7 @@ class Job:
                 hint=f"set FORGE_URL, or run `forge exec {self.id}` on the job's machine",
                 code="server_not_named",
             )
-        return self.backend.enter(self.id, command, rank=rank)
+        return self.backend.enter(self.id, words(command), rank=rank)
 
     @contextmanager
     def port(self, port: int, *, local: int | None = None, rank: int = 0) -> Iterator[str]:
@@ -354,7 +355,7 @@ class Job:
     def curves(
         self,
         *,
-        keys: Sequence[str] | None = None,
+        keys: Sequence[str] | str | None = None,
         attempt: int | None = None,
         rank: int = 0,
         since: float | None = None,
@@ -364,6 +365,7 @@ class Job:
 
         With `since` and `until`, those points are all between these steps.
         """
+        keys = None if keys is None else several(keys)
         return self.backend.findings.series(
             self.id, keys=keys, attempt=attempt, rank=rank, since=since, until=until
         )

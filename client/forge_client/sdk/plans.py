@@ -10,6 +10,7 @@ from forge_schema.model.notifications import Delivery, KeptNotification, Notific
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
+from forge_client.project.request import several
 from forge_client.sdk.rows import Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import KeptSpec, RepeatedSpec
@@ -31,7 +32,7 @@ class Plans:
         timezone: str = "UTC",
         overlap: bool = True,
         config: str | None = None,
-        include: Sequence[str] = (),
+        include: Sequence[str] | str = (),
         **spec: Unpack[RepeatedSpec],
     ) -> Schedule:
         """Have a folder and a command submitted at each time of a cron expression.
@@ -122,7 +123,7 @@ class Plans:
         webhook: str | None = None,
         slack: str | None = None,
         email: str | None = None,
-        events: Sequence[str] | None = None,
+        events: Sequence[str] | str | None = None,
         query: str | None = None,
         everyone: bool | None = None,
         new_secret: bool = False,
@@ -159,7 +160,7 @@ class Plans:
         wanted = {
             "kind": kind,
             "target": target,
-            "events": None if events is None else list(events),
+            "events": None if events is None else several(events),
             "query": query,
             "everyone": everyone,
             "new_secret": new_secret,
@@ -201,7 +202,7 @@ class Plans:
 
     def retry_deliveries(
         self,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[str] | str | None = None,
         *,
         name: str | None = None,
         owner: str | None = None,
@@ -210,7 +211,9 @@ class Plans:
 
         An admin's are those of all owners, unless one is named.
         """
-        return self.backend.notifications.retry(name=name, ids=ids, owner=owner)
+        return self.backend.notifications.retry(
+            name=name, ids=None if ids is None else several(ids), owner=owner
+        )
 
     def notifier(self) -> Notifier:
         """Return how notifications leave: the mail server and what is reachable, for admins."""
@@ -218,4 +221,6 @@ class Plans:
 
     def set_notifier(self, changes: Mapping[str, str | Sequence[str] | None]) -> Notifier:
         """Set `smtp_url`, `sender` or `allow`, for admins; what is left out stays."""
-        return self.backend.notifications.set_notifier(changes)
+        allow = changes.get("allow")
+        listed = {"allow": several(allow)} if isinstance(allow, str) else {}
+        return self.backend.notifications.set_notifier({**changes, **listed})

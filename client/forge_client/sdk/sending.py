@@ -9,6 +9,7 @@ from typing import Any
 from forge_schema.model.job import Template
 
 from forge_client.backend import Backend
+from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import WithPackages
 from forge_client.project.forge_toml import Project
@@ -90,4 +91,14 @@ def requests(
         ClientError: a field is unknown or invalid.
     """
     base = Request() if config else project.request()
-    return [base.changed(job) for job in jobs]
+    return [base.changed(_fields(job)) for job in ([jobs] if isinstance(jobs, Mapping) else jobs)]
+
+
+def _fields(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(job, Mapping):
+        return job
+    raise ClientError(
+        f"{job!r} is not the fields of a job",
+        hint='give a dictionary for each job, such as {"command": "python train.py"}',
+        code="option_invalid",
+    )

@@ -3,7 +3,7 @@
 A test compares them with the model that checks the fields when a job is submitted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict
 
 Time: TypeAlias = float | str
@@ -21,7 +21,7 @@ class Submitted(Protocol):
         """The job's id."""
 
 
-JobIds: TypeAlias = int | str | Submitted | Sequence[int | Submitted]
+JobIds: TypeAlias = int | str | Submitted | Iterable[int | Submitted]
 
 
 class CommonSpec(TypedDict, total=False):

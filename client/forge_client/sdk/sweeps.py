@@ -8,6 +8,7 @@ from forge_client.backend import Backend
 from forge_client.cli.show.comparison import Group
 from forge_client.cli.show.comparison import compare as compared
 from forge_client.findings import all_points
+from forge_client.project.request import several
 from forge_client.sdk.futures import wait
 from forge_client.sdk.job import Job
 from forge_client.sdk.notebook import follow
@@ -63,7 +64,7 @@ class Sweep:
         other: "Sweep | None" = None,
         *,
         metric: str = "seconds",
-        by: Sequence[str] | None = None,
+        by: Sequence[str] | str | None = None,
     ) -> Rows[Group]:
         """Compare the results of its successful jobs, or of two sweeps.
 
@@ -79,4 +80,4 @@ class Sweep:
         """
         sweeps = [self, *([other] if other else [])]
         points = {sweep.name: sweep.points() for sweep in sweeps}
-        return Rows(compared(points, metric, by).groups)
+        return Rows(compared(points, metric, None if by is None else several(by)).groups)

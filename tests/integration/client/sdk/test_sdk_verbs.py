@@ -6,6 +6,7 @@ import asyncio
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import forge_client
 import pytest
 from forge_client import AsyncClient, AsyncJob, Client, ClientError, JobFailed, job
 from forge_schema.model.states import Reason
@@ -13,7 +14,7 @@ from support.client.reaching import WAYS, reaching
 from support.queue.holder import Holder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from support.queue.rig import Rig
@@ -70,6 +71,52 @@ def test_a_failed_job_is_retried_and_a_running_one_preempted(
     assert job.preempt()
     assert [attempt.reason for attempt in job.attempts()] == ["exit_code"]
     assert "retried" in {event.action for event in job.events()}
+
+
+def test_a_command_in_one_string_is_split_before_values_are_put_in(
+    client: Client, rig: Rig, project: Path
+) -> None:
+    jobs = client.map("train.py --lr {lr} '{{lr}}'", [{"lr": "a b"}], folder=project)
+    jobs += client.submit_many([{"command": "a 'b c'"}], folder=project)
+    jobs += [jobs[0].rerun("d 'e f'"), client.test(project, "-k 'one or two'", program="pytest -x")]
+    assert [job.backend.request(job.id)["command"] for job in jobs] == [
+        ["train.py", "--lr", "a b", "{a b}"],
+        ["a", "b c"],
+        ["d", "e f"],
+        ["pytest", "-x", "-k", "one or two"],
+    ]
+    assert rig.count("job") == 4
+
+
+LETTERS: list[tuple[str, Callable[[Client, Path], object]]] = [
+    ("which is|has values only", lambda c, p: c.map("a {x}", [{"lr": 1}], folder=p)),
+    ("No closing quotation", lambda c, p: c.map("a 'b", [{}], folder=p)),
+    ("no command", lambda c, p: c.map(" ", [{}], folder=p)),
+    ("not the values of one job", lambda c, p: c.map("a {lr}", "ab", folder=p)),  # type: ignore[arg-type]
+    ("not the values of one job", lambda c, p: c.map("a {lr}", {"lr": 1}, folder=p)),  # type: ignore[dict-item]
+    ("not the fields of a job", lambda c, p: c.submit_many(["a b"], folder=p)),  # type: ignore[list-item]
+    ("instead of a list", lambda c, p: c.benchmark(p, "a {x}", matrix={"x": "01"})),
+    ("is not a matrix", lambda c, p: c.benchmark(p, "a", matrix=["x=1"])),  # type: ignore[arg-type]
+    ("labels: write a table", lambda c, p: c.submit(p, "a", labels="a=b")),  # type: ignore[arg-type]
+    ("secrets: write a list", lambda c, p: c.submit(p, "a", secrets="KEY")),
+    ("labels are a dictionary", lambda c, p: c.create_worker(p.name, labels="a=b")),  # type: ignore[arg-type]
+]
+
+
+def test_no_text_is_taken_for_a_list_of_letters(rig: Rig, store_url: str, project: Path) -> None:
+    with reaching("direct", rig, store_url) as client:
+        for said, call in LETTERS:
+            with pytest.raises(ClientError, match=said):
+                call(client, project)
+        (first,) = client.submit_many({"command": "first"}, folder=project)  # type: ignore[dict-item]
+        (project / "kept.pt").touch()
+        (project / ".forgeignore").write_text("*.pt\n", encoding="utf-8")
+        after = client.submit(project, "ls", include="*.pt", after=str(first.id))
+        client.submit(project, "ls", after_ok=(job for job in (first, after)))
+        assert (after.code(project.parent / "code") / "kept.pt").exists()
+        assert len(client.jobs(states="held")) == 2
+        assert client.report("cost", by="owner") == []
+        assert forge_client.wait(first, timeout=0).not_done == {first}
 
 
 def test_a_benchmark_is_a_sweep_that_is_compared(client: Client, rig: Rig, project: Path) -> None:
