@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 6 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo dist docs images test tests test-again test-launchers lint types fmt lock lock-launchers bench chaos lambda-zip screenshots clean
+.PHONY: demo dist docs images test tests test-again test-launchers test-libraries lint types fmt lock lock-launchers lock-libraries bench chaos lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -31,6 +31,12 @@ test-launchers: .venv/dev.stamp $(LAUNCHERS)/stamp  ## Train with each launcher 
 		tests/unit/job_io/test_tensorboard.py \
 		tests/unit/job_io/test_trackers.py \
 		tests/unit/project/test_mixed.py
+
+LIBRARIES := .libraries
+
+test-libraries: .venv/dev.stamp $(LIBRARIES)/stamp  ## Kill jobs of the libraries people train with, and compare how they end
+	FORGE_TEST_LIBRARIES_BIN=$(CURDIR)/$(LIBRARIES)/bin \
+		$(BIN)/python -m pytest -n 2 $(LIBRARIES_ARGS) tests/acceptance/training/test_libraries.py
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check
@@ -88,8 +94,11 @@ lock: .venv/dev.stamp  ## Pin the dependencies of pyproject.toml anew
 lock-launchers: .venv/dev.stamp  ## Pin what test-launchers installs; may download all of it
 	$(subst make lock,make lock-launchers,$(LOCK)) --output-file requirements/launchers.txt requirements/launchers.in
 
+lock-libraries: .venv/dev.stamp  ## Pin what test-libraries installs; may download all of it
+	$(subst make lock,make lock-libraries,$(LOCK)) --output-file requirements/libraries.txt requirements/libraries.in
+
 clean:  ## Remove what the targets above made
-	rm -rf .venv $(LAUNCHERS) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
+	rm -rf .venv $(LAUNCHERS) $(LIBRARIES) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is set last, so that an installation cut short is done again.
@@ -99,10 +108,11 @@ clean:  ## Remove what the targets above made
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# PyTorch and its libraries are 3 GB to download and 6 GB on disk, so no other target needs them.
-$(LAUNCHERS)/stamp: requirements/launchers.txt
-	$(PYTHON) -m venv $(LAUNCHERS)
-	@$(LAUNCHERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+# PyTorch and its libraries are 3 GB to download and 6 GB on disk, those of test-libraries 1 GB and
+# 4 GB, so no other target needs them.
+$(LAUNCHERS)/stamp $(LIBRARIES)/stamp: .%/stamp: requirements/%.txt
+	$(PYTHON) -m venv .$*
+	@.$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 $(BIN)/python:

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def in_a_folder_of_its_own(home: Path) -> Iterator[Command]:
-    """Give the command of a user whose `forge up` has a folder of its own."""
+def in_a_folder_of_its_own(home: Path, below: str | None = None) -> Iterator[Command]:
+    """Give the command of a user whose `forge up` has a folder of its own.
+
+    `below` is where the folder is made; without it, wherever that is fast.
+    """
     # Not pytest's tmp_path: each run of pytest closes its parent folder to other users, and root
     # has to run Postgres as one of those.
-    folder = tempfile.mkdtemp(prefix="forge-up-", dir=fast_folder())
+    folder = tempfile.mkdtemp(prefix="forge-up-", dir=below or fast_folder())
     made = command(home, FORGE_DIR=folder, FORGE_RUNNER="process")
     # Any other process could take the default port while a server is down.
     kept = Path(folder, "server", "port")
