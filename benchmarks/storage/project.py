@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forge_client.project.listing import scan
+from forge_client.project.scan import scan
 from forge_client.project.submission import upload
 from forge_worker.prepare.bundle import BundleCache
 

@@ -1,8 +1,9 @@
 """Fetch the code of a job: its bundle, unpacked, and its uncommitted changes."""
 
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,7 +17,10 @@ from forge_client.downloads import at_once, corrupt, whole_folder
 from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
-from forge_client.project.git import UNCOMMITTED
+from forge_client.project.git.changes import UNCOMMITTED
+
+Files = Mapping[str, Callable[[], bytes]]
+"""The content of files by their names; that of a link says where it leads."""
 
 
 def fetch(backend: Backend, job: JobDetail, folder: Path) -> None:
@@ -63,9 +67,10 @@ def listed_packages(backend: Backend, job: JobDetail) -> str:
     listed = job.spec.get("requirements")
     if not listed:
         return ""
-    with _files(backend, job) as files:
-        file = files.get(listed)
-        return file.read_text(encoding="utf-8", errors="replace") if file else ""
+    with tempfile.TemporaryDirectory(prefix="forge-code-") as kept:
+        fetch(backend, job, Path(kept))
+        file = Path(kept, listed)
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
 def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> Iterator[str]:
@@ -83,26 +88,36 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         skipped = WRITTEN if isinstance(other, Path) else ()
         names = (name for name in {*before, *after} if not name.startswith(skipped))
         for name in comparison.in_order(names):
-            was, is_now = (
-                files[name].read_bytes() if name in files else None for files in (before, after)
-            )
+            was, is_now = (files[name]() if name in files else None for files in (before, after))
             yield from comparison.differences(name, was, is_now)
 
 
 @contextmanager
-def _files(backend: Backend, job: JobDetail) -> Iterator[dict[str, Path]]:
+def _files(backend: Backend, job: JobDetail) -> Iterator[Files]:
     """Yield the files of a job's code by name, unpacked for a while; raises as `fetch`."""
     with tempfile.TemporaryDirectory(prefix="forge-code-") as kept:
         folder = Path(kept)
         fetch(backend, job, folder)
-        files = (path for path in folder.rglob("*") if path.is_file())
-        yield {path.relative_to(folder).as_posix(): path for path in files}
+        yield {
+            path.relative_to(folder).as_posix(): _content(
+                path, path.readlink().as_posix() if path.is_symlink() else None
+            )
+            for path in folder.rglob("*")
+            if path.is_symlink() or path.is_file()
+        }
 
 
-def _project(folder: Path) -> dict[str, Path]:
+def _project(folder: Path) -> Files:
     """Return the files that a submit of a folder would upload."""
     listing = scan(folder, include=Project.read(folder).include)
-    return {entry.name: entry.path for entry in listing.files}
+    kept = (entry for entry in listing.entries if entry.link is not None or not entry.folder)
+    return {entry.name: _content(entry.path, entry.link) for entry in kept}
+
+
+def _content(path: Path, link: str | None) -> Callable[[], bytes]:
+    if link is None:
+        return path.read_bytes
+    return partial(comparison.link_content, link)
 
 
 def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:
@@ -125,8 +140,13 @@ def _write(stream: TarStream, folder: Path) -> None:
         if fault := name_fault(entry.name):
             raise BundleRefused(f"{entry.name!r} {fault}")
         path = folder / entry.name
+        # The links are last, and none of them is a folder for another.
+        if path.parent.resolve() != (folder.resolve() / entry.name).parent:
+            raise BundleRefused(f"{entry.name!r} lies behind a link")
         (path if entry.folder else path.parent).mkdir(parents=True, exist_ok=True)
-        if not entry.folder:
+        if entry.link is not None:
+            path.symlink_to(entry.link)
+        elif not entry.folder:
             with path.open("wb") as file:
                 file.writelines(stream.content(entry.size))
             path.chmod(0o755 if entry.executable else 0o644)

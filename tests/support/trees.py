@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from forge_client.project.ignore import ALWAYS, FILES
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-Tree = dict[str, bytes | None]
-"""Content by path; None is an empty folder."""
+Tree = dict[str, bytes | str | None]
+"""Content by path: bytes of a file, where a link leads; None is an empty folder."""
 
 _NAMES = st.text(
     st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/\\"),
@@ -31,8 +32,11 @@ def write(root: Path, tree: Tree) -> None:
         target = root / path
         if content is None:
             target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            target.symlink_to(content)
         else:
-            target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
 
 
@@ -40,13 +44,14 @@ def read(root: Path) -> Tree:
     """Return the contents of `root`; folders are listed only where they are empty.
 
     Raises:
-        AssertionError: an entry is neither a file nor a folder.
+        AssertionError: an entry is neither a file, nor a folder, nor a link.
     """
     found: Tree = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        assert not path.is_symlink(), name
-        if path.is_dir():
+        if path.is_symlink():
+            found[name] = os.readlink(path)  # noqa: PTH115 - a path would make it tidy
+        elif path.is_dir():
             if not any(path.iterdir()):
                 found[name] = None
         else:

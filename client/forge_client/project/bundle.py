@@ -15,7 +15,8 @@ import zstandard
 from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
 
-from forge_client.project.listing import BundleError, Entry, Listing, readable, scan
+from forge_client.project.listing import BundleError, Entry, Listing, readable
+from forge_client.project.scan import scan
 
 __all__ = ["Bundle", "BundleError", "Listing", "pack", "pack_listing", "scan"]
 
@@ -106,6 +107,10 @@ def add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
     """
     info = tarfile.TarInfo(entry.name)  # its defaults are mtime 0, uid 0, gid 0 and no names
     info.mode = 0o755 if entry.folder or entry.executable else 0o644
+    if entry.link is not None:
+        info.type, info.mode, info.linkname = tarfile.SYMTYPE, 0o777, entry.link
+        tar.addfile(info)
+        return
     if entry.folder:
         info.type = tarfile.DIRTYPE
         tar.addfile(info)

@@ -1,5 +1,6 @@
 """Exclude files from a bundle: by ignore files, as credentials, or as installed packages."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +10,13 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from forge_client.errors import ClientError
+from forge_client.project.git.ignored import FORGEIGNORE, GITIGNORE, Ignore
 
 ALWAYS = frozenset({".git", ".venv", "__pycache__", ".forge"})
-FILES = (".gitignore", ".forgeignore")  # the later file takes precedence
+FILES = (GITIGNORE, FORGEIGNORE)  # the later file takes precedence
+# What a tracker and a trainer write beside a program, unless it is a package of the project.
+RESULTS = frozenset({"wandb", "lightning_logs"})
+OLD_RESULTS = "results of earlier runs"
 
 
 def is_always_out(name: str) -> bool:
@@ -19,66 +24,16 @@ def is_always_out(name: str) -> bool:
     return name.rpartition("/")[2] in ALWAYS
 
 
-@dataclass(frozen=True)
-class Ignore:
-    """The rules in one folder: its own rules override those of its parents."""
-
-    base: str = ""
-    spec: GitIgnoreSpec | None = None
-    above: "Ignore | None" = None
-
-    def within(self, folder: Path, name: str) -> "Ignore":
-        """Return the rules inside `folder`, whose path below the bundle's root is `name`.
-
-        Raises:
-            ClientError: an ignore file contains an invalid pattern.
-            OSError: an ignore file cannot be read.
-        """
-        lines = [line for file in FILES for line in _lines(folder / file)]
-        if not lines:
-            return self
-        return Ignore(f"{name}/" if name else "", GitIgnoreSpec.from_lines(lines), self)
-
-    def excludes(self, name: str, *, folder: bool) -> bool:
-        """Return whether the entry with this path below the root is excluded."""
-        asked = f"{name}/" if folder else name
-        rules: Ignore | None = self
-        while rules:
-            if rules.spec:
-                verdict = rules.spec.check_file(asked.removeprefix(rules.base)).include
-                if verdict is not None:
-                    return verdict
-            rules = rules.above
-        return False
-
-
 def leaves_out(root: Path, name: str) -> bool:
-    """Tell whether a project's bundle leaves out a file of this name, which need not exist."""
-    ignore, parts = Ignore().within(root, ""), name.split("/")
+    """Tell whether a bundle leaves out a file of this name that git tracks, and need not exist."""
+    rules, parts = Ignore(), name.split("/")
     for depth in range(1, len(parts) + 1):
-        path, folder = "/".join(parts[:depth]), depth < len(parts)
-        if is_always_out(path) or ignore.excludes(path, folder=folder):
+        above, path = "/".join(parts[: depth - 1]), "/".join(parts[:depth])
+        base = os.fsencode(f"{above}/" if above else "")
+        rules = rules.with_file(root / above / FORGEIGNORE, base, links=True)
+        if is_always_out(path) or rules.excludes(os.fsencode(path), folder=depth < len(parts)):
             return True
-        if folder:
-            ignore = ignore.within(root / path, path)
     return CREDENTIALS.match_file(name.lower())
-
-
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        return []
-    text = path.read_text("utf-8-sig", errors="replace")
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    for number, line in enumerate(lines, start=1):
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError as error:
-            raise ClientError(
-                f"line {number} of {path} is not a pattern: {line!r}",
-                hint="correct the line; the syntax is that of .gitignore",
-                code="ignore_file_invalid",
-            ) from error
-    return lines
 
 
 # Compared in lower case. Bundles are kept for long, and every worker that runs the job gets one.
@@ -136,6 +91,8 @@ class Guard:
     def reason(self, name: str, path: Path) -> str | None:
         """Return why an entry is left out, or None if it is not."""
         folder = path.is_dir()
+        if folder and path.name in RESULTS and not (path / "__init__.py").is_file():
+            return OLD_RESULTS
         if CREDENTIALS.match_file((f"{name}/" if folder else name).lower()):
             return "credentials"
         if folder and (path / "pyvenv.cfg").is_file():

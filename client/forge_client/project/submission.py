@@ -14,7 +14,7 @@ from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Bundle, Listing, pack, pack_listing
 from forge_client.project.environment.packages import WithPackages, choose_packages
-from forge_client.project.git import UNCOMMITTED, git_state
+from forge_client.project.git.changes import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
 from forge_client.project.image_tar import read as read_image
 from forge_client.project.request import IMAGE_WAYS, Request, no_command
@@ -237,9 +237,11 @@ def with_packages(
 
 
 def _check_folder(path: str | None, listing: Listing) -> None:
-    if path in {entry.name for entry in listing.files if not entry.folder}:
-        raise ClientError(
-            f"{path!r} is a file of the project, so it cannot be the checkpoint folder",
-            hint="name a folder with --checkpoint-dir, which need not exist yet",
-            code="option_invalid",
-        )
+    for one in listing.entries:
+        if one.name == path and (one.link is not None or not one.folder):
+            kind = "file" if one.link is None else "link"
+            raise ClientError(
+                f"{path!r} is a {kind} of the project, so it cannot be the checkpoint folder",
+                hint="name a folder with --checkpoint-dir, which need not exist yet",
+                code="option_invalid",
+            )

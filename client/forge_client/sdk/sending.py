@@ -13,7 +13,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.packages import WithPackages
 from forge_client.project.forge_toml import Project
-from forge_client.project.ignore import sentence, unmatched_sentence
+from forge_client.project.notices import notices
 from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
@@ -75,9 +75,9 @@ class Sender:
 def packed(
     project: Project, root: Path, *, limit: int | None = None, config: str | None = None
 ) -> Parcel:
-    """List a project's folder; what is left out although nobody asked for it is a warning."""
+    """List a project's folder; what is left out that jobs may need is a warning."""
     listing = scan(root, include=project.include)
-    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
+    for said in notices(listing, project.command or []):
         warnings.warn(said, stacklevel=4)
     return Parcel(listing, limit or project.limit or LIMIT, config)
 

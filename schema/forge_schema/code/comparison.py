@@ -15,6 +15,11 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name.startswith(WRITTEN), name))
 
 
+def link_content(target: str) -> bytes:
+    """Return what stands for a link where files are compared."""
+    return f"link to {target}\n".encode()
+
+
 def differences(
     name: str, before: bytes | None, after: bytes | None, *, late: Callable[[], bool] | None = None
 ) -> Iterator[str]:

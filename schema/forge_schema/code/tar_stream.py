@@ -5,13 +5,14 @@ headers into memory, recurses through chains of them, and skips what it does not
 """
 
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Protocol
 
 import zstandard
 
+from forge_schema.model.bundles import link_fault
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted
 
@@ -21,7 +22,8 @@ FEED = 1 << 10  # a zstd block of 4 bytes can give 128 KiB, so one feed gives 32
 CHUNK = 1 << 18
 MAX_WINDOW = 8 << 20
 MAX_PAX = 4096
-PLAIN_KEYS = {"path", "mtime", "atime", "ctime"}  # the times are ignored
+LONG_KEYS = ("path", "linkpath")
+PLAIN_KEYS = {*LONG_KEYS, "mtime", "atime", "ctime"}  # the times are ignored
 NAME_FIELD = slice(0, 100)
 TYPE_FIELD = slice(156, 157)
 LINK_FIELD = slice(157, 257)
@@ -43,12 +45,16 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Header:
-    """One entry: a regular file of `size` bytes, or a folder."""
+    """One entry: a regular file of `size` bytes, a folder, or a link with its target.
+
+    A link leads to another path of the archive, or to none.
+    """
 
     name: str
     folder: bool
     executable: bool
     size: int
+    link: str | None = None
 
 
 class TarStream:
@@ -67,18 +73,24 @@ class TarStream:
     def headers(self) -> Iterator[Header]:
         """Yield each entry; its content must be read with `content` before the next one.
 
+        Links come last, so that whoever writes the entries in order writes nothing through one.
+
         Raises:
             BundleRefused: an entry is not plain, or the archive is truncated or has trailing data.
         """
-        long_name: str | None = None
+        extension: dict[str, str] = {}
+        links = False
         while any(block := self._exactly(BLOCK)):
-            kind = block[TYPE_FIELD]
-            if kind == tarfile.XHDTYPE and long_name is None:
-                long_name = self._long_name(block)
-            else:
-                yield _plain_header(block, long_name)
-                long_name = None
-        if long_name is not None:
+            if block[TYPE_FIELD] == tarfile.XHDTYPE and not extension:
+                extension = self._extension(block)
+                continue
+            header = _plain_header(block, extension)
+            if links and header.link is None:
+                raise BundleRefused(f"{header.name!r} comes after a link")
+            links = header.link is not None
+            extension = {}
+            yield header
+        if extension:
             raise BundleRefused("an extension header has no entry")
         self._expect_end()
 
@@ -92,15 +104,17 @@ class TarStream:
         if any(self._exactly(-size % BLOCK)):
             raise BundleRefused("the padding after a file is not empty")
 
-    def _long_name(self, block: bytes) -> str:
+    def _extension(self, block: bytes) -> dict[str, str]:
+        """Return the name or the link that is too long, or too foreign, for a header."""
         size = _decoded(block).size
         if not 0 < size <= MAX_PAX:
             raise BundleRefused(f"an extension header has {counted(size, 'byte')}")
         body = b"".join(self.content(size))
         records = _records(body)
-        if "path" not in records or not records.keys() <= PLAIN_KEYS:
+        found = {key: records[key] for key in LONG_KEYS if key in records}
+        if not found or not records.keys() <= PLAIN_KEYS:
             raise BundleRefused(f"an extension header changes {sorted(records)}")
-        return records["path"]
+        return found
 
     def _expect_end(self) -> None:
         """Expect one more empty block, zeros to the end of the record, then nothing."""
@@ -153,20 +167,24 @@ class TarStream:
         self._frame = None
 
 
-def _plain_header(block: bytes, long_name: str | None) -> Header:
+def _plain_header(block: bytes, extension: Mapping[str, str]) -> Header:
     info = _decoded(block)
-    name = info.name if long_name is None else long_name
+    name = extension.get("path", info.name)
+    target = extension.get("linkpath", info.linkname)
     kind = block[TYPE_FIELD]
-    if kind not in {tarfile.REGTYPE, tarfile.DIRTYPE}:
-        raise BundleRefused(f"{name!r} is neither a regular file nor a folder (type {kind!r})")
-    folder = kind == tarfile.DIRTYPE
-    if info.linkname or info.size < 0 or (folder and info.size):
+    if kind not in {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE}:
+        raise BundleRefused(f"{name!r} is neither a file, nor a folder, nor a link (type {kind!r})")
+    folder, link = kind == tarfile.DIRTYPE, kind == tarfile.SYMTYPE
+    if bool(target) != link or info.size < 0 or (kind != tarfile.REGTYPE and info.size):
         raise BundleRefused(f"{name!r} has a header that contradicts itself")
     if not 0 <= info.mode <= 0o777:  # noqa: PLR2004  the permission bits
         raise BundleRefused(f"{name!r} has the special mode {info.mode:o}")
     if folder:
         name = name.removesuffix("/")
-    return Header(name, folder, folder or bool(info.mode & 0o100), info.size)
+    if fault := link and link_fault(name, target):
+        raise BundleRefused(f"{name!r} is a link to {target!r}, which {fault}")
+    executable = folder or bool(info.mode & 0o100 and not link)
+    return Header(name, folder, executable, info.size, target if link else None)
 
 
 def _decoded(block: bytes) -> tarfile.TarInfo:

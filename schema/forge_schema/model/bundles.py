@@ -114,6 +114,20 @@ def name_fault(path: str) -> str | None:
     return next((found for name in path.split("/") if (found := _part_fault(name))), None)
 
 
+def link_fault(name: str, target: str) -> str | None:
+    """Return what is wrong with the target of the link at this path, or None.
+
+    It may go up only at its beginning, from the link's own folder, which is no link. So each step
+    from there, through whatever other links, stays in the bundle.
+    """
+    names = target.split("/")
+    up = next((number for number, one in enumerate(names) if one != ".."), len(names))
+    if up > name.count("/"):
+        return "leads out of the bundle"
+    below = "/".join(names[up:])
+    return None if target == "." or (up and not below) else name_fault(below)
+
+
 def folded_name(path: str) -> str:
     """Return the path as a disk compares it that ignores case and Unicode normalisation."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,10 @@ def long_window() -> bytes:
     return stream.compress(tar([member("a")])) + stream.flush()
 
 
+def link(name: str, target: str) -> tuple[tarfile.TarInfo, bytes]:
+    return member(name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
+
+
 PLAIN = tar([member("a", b"content")])
 BODY, END = PLAIN[:1024], PLAIN[1024:]
 
@@ -89,11 +94,41 @@ NAMES = {
 }
 
 TARS = {
-    "symlink": tar([member("a", type=tarfile.SYMTYPE, linkname="/etc/passwd")]),
-    "symlink within": tar([member("b"), member("a", type=tarfile.SYMTYPE, linkname="b")]),
-    "file through a link": tar(
-        [member("a", type=tarfile.SYMTYPE, linkname="/tmp"), member("a/b", b"x")]  # noqa: S108
+    "symlink": tar([link("a", "/etc/passwd")]),
+    "symlink before a file": tar([link("a", "b"), member("b")]),
+    "symlink before a folder": tar([link("a", "b"), folder("b")]),
+    "symlink up": tar([link("a", "../b")]),
+    "symlink up from a folder": tar([folder("d"), link("d/a", "../../b")]),
+    "symlink to the folder above": tar([link("a", "..")]),
+    # The first leads up to the top, from where the second would leave it.
+    "symlink up through another": tar([link("d/e/up", "../.."), link("a", "d/e/up/../b")]),
+    "symlink that turns back": tar([link("a", "b/../../c")]),
+    "symlink to nothing": patched(157, b"\0", tarfile.SYMTYPE),
+    "symlink to a doubled slash": tar([link("a", "b//c")]),
+    "symlink to a dot within": tar([link("a", "b/./c")]),
+    "symlink to a slash at the end": tar([link("a", "b/")]),
+    "symlink to a backslash": tar([link("a", "..\\b")]),
+    "symlink to a newline": tar([link("a", "b\nc")]),
+    "symlink to a device": tar([link("a", "con")]),
+    "symlink to a long name": tar([link("a", "x" * 300)]),
+    "symlink to a long path up": tar([link("a", "../" * 90 + "b")]),
+    "symlink with content": tar([member("a", b"content", type=tarfile.SYMTYPE, linkname="b")]),
+    "symlink twice": tar([link("a", "b"), link("a", "c")]),
+    "symlink in place of a file": tar([member("a"), link("a", "b")]),
+    "symlink in place of a folder": tar([member("a/b"), link("a", "c")]),
+    "symlink that differs by case": tar([member("README"), link("readme", "b")]),
+    "symlink through a link": tar([folder("b"), link("a", "b"), link("a/c", "d")]),
+    "symlink through a link by case": tar([folder("b"), link("a", "b"), link("A/c", "d")]),
+    "symlink below a file": tar([member("a"), link("a/c", "d")]),
+    "file through a link": tar([link("a", "/tmp"), member("a/b", b"x")]),  # noqa: S108
+    "file through a link within": tar([folder("d"), link("a", "d"), member("a/b", b"x")]),
+    "pax link that climbs": tar(
+        [member("x", record("linkpath", "../b"), type=b"x"), link("a", "b")]
     ),
+    "pax link on a file": tar([member("x", record("linkpath", "b"), type=b"x"), member("a")]),
+    "pax link on a folder": tar([member("x", record("linkpath", "b"), type=b"x"), folder("a")]),
+    "pax link with NUL": tar([member("x", record("linkpath", "b\0c"), type=b"x"), link("a", "b")]),
+    "too many links": tar([link(f"f{n}", "a") for n in range(51)]),
     "hard link": tar([member("a", type=tarfile.LNKTYPE, linkname="/etc/passwd")]),
     "character device": tar([member("a", type=tarfile.CHRTYPE, devmajor=1, devminor=3)]),
     "block device": tar([member("a", type=tarfile.BLKTYPE)]),
@@ -292,6 +327,13 @@ class TestAccepted:
     def test_an_empty_archive(self, into: Path) -> None:
         assert unpack(archive(), into) == {}
 
+    def test_links_that_stay_inside(self, into: Path) -> None:
+        links = {"d/b": "a", "d/up": "..", "e": "d", "far": "nothing/yet", "here": ".",
+                 "z" * 150: "e/" + "y" * 150}  # fmt: skip
+        data = archive(member("d/a", b"x"), *(link(*one) for one in links.items()))
+        assert unpack(data, into) == {"d/a": b"x", **links}
+        assert all(path.resolve().is_relative_to(into) for path in into.rglob("*"))
+
     def test_exactly_the_limits(self, into: Path) -> None:
         members = [member(f"{n}", bytes(1 << 19)) for n in range(2)]
         members += [member(f"e{n}") for n in range(48)]
@@ -372,6 +414,9 @@ def expect_contained(data: bytes) -> None:
         except BundleRefused:
             assert list(into.iterdir()) == []
         assert {path.name for path in Path(name).iterdir()} == {"archive", "into"}
+        for path in into.rglob("*"):
+            with suppress(RuntimeError):  # a link to itself
+                assert path.resolve().is_relative_to(into.resolve())
 
 
 SEEDS = [
@@ -379,6 +424,7 @@ SEEDS = [
     tar([member("a", b"1"), member("b" * 101, b"2")], format=GNU),
     TARS["pax sparse"],
     TARS["file through a link"],
+    tar([folder("d"), member("d/a", b"x"), link("d/b", "a"), link("e", "d"), link("f", "e/b")]),
 ]
 
 

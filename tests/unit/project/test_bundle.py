@@ -228,14 +228,78 @@ class TestLeftOut:
 
 
 class TestLinks:
-    def test_links_inside_become_what_they_lead_to(self, project: Path, tmp_path: Path) -> None:
-        (project / "main.py").symlink_to("train.py")
+    def test_relative_links_inside_stay_links(self, project: Path, tmp_path: Path) -> None:
+        links: trees.Tree = {
+            "main.py": "train.py",
+            "lib": "src",
+            "src/up.py": "../train.py",
+            "src/deep/two.py": "../../lib/model.py",
+            "chain": "lib",
+            "data/here": ".." + "/src/deep",
+            "é" * 60: "é" * 61,
+            "é" * 61: "train.py",
+            "x" * 120: "train.py",
+        }
+        trees.write(project, {"src/deep/file": b"", **links})
+        before = packed(project, tmp_path / "b")
+        extract(before.path, tmp_path / "out", limits=Limits())
+        found = trees.read(tmp_path / "out")
+        assert {name: found[name] for name in links} == links
+        assert packed(tmp_path / "out", tmp_path / "again").digest == before.digest
+        assert names(scan(project))[-len(links) :] == sorted(
+            (f"{name}/" if (project / name).is_dir() else name for name in links),
+            key=lambda name: name.rstrip("/").split("/"),
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "stored"),
+        [
+            ("./train.py", "train.py"),
+            ("src/../train.py", "train.py"),
+            ("src//model.py", "src/model.py"),
+            ("src/", "src"),
+            ("through/../x.py", "src/x.py"),
+        ],
+    )
+    def test_the_text_of_a_link_is_stored_plainly(
+        self, project: Path, tmp_path: Path, text: str, stored: str
+    ) -> None:
+        trees.write(project, {"src/x.py": b"", "src/in/y.py": b"", "through": "src/in"})
+        (project / "link").symlink_to(text)
+        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
+        assert trees.read(tmp_path / "out")["link"] == stored
+
+    def test_links_that_lead_elsewhere_become_what_they_lead_to(
+        self, project: Path, tmp_path: Path
+    ) -> None:
+        """As before: an absolute one, one that leaves and returns, one to what is left out."""
+        trees.write(project, {"big/a.csv": b"1", "big/b.csv": b"2", "big/deep/latest": "../a.csv"})
+        (project / ".gitignore").write_text("/big/\n/hop\n")
+        trees.write(project, {"hop": "src", "sample": "big/b.csv", "all": "big", "far": "hop"})
         (project / "lib").symlink_to(project / "src")
+        (project / "back").symlink_to("../project/src/model.py")
         extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
         assert trees.read(tmp_path / "out") == {
-            "train.py": b"print(1)\n", "main.py": b"print(1)\n", "src/model.py": b"x = 1\n",
-            "lib/model.py": b"x = 1\n", "data": None,
+            ".gitignore": b"/big/\n/hop\n",
+            "train.py": b"print(1)\n", "src/model.py": b"x = 1\n", "data": None,
+            "lib/model.py": b"x = 1\n", "back": b"x = 1\n", "sample": b"2", "far": "src",
+            "all/a.csv": b"1", "all/b.csv": b"2", "all/deep/latest": b"1",
         }  # fmt: skip
+
+    def test_all_that_cannot_be_packed_is_named_at_once(self, project: Path) -> None:
+        trees.write(project, {"a": "/etc/passwd", "src/b": "nowhere", "c\n": b"", "loop": "."})
+        os.mkfifo(project / "src" / "pipe")
+        with pytest.raises(BundleError, match="5 entries of the folder cannot be packed") as caught:
+            scan(project)
+        told = caught.value.message
+        assert told.splitlines()[1:] == [
+            f"  a is a link to /etc/passwd, outside {project}",
+            "  'c\\n' has a backslash or a control character",
+            "  loop is a circular link",
+            "  src/b is a broken link",
+            "  src/pipe is neither a file nor a folder",
+        ]
+        assert ".forgeignore" in caught.value.hint
 
     def test_the_folder_itself_may_be_a_link(self, project: Path, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(project)

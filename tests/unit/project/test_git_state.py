@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.cli.show.standing import no_patch_text, revision_text
-from forge_client.project import git
-from forge_client.project.git import git_state
-from forge_client.project.listing import scan
+from forge_client.project.git import changes
+from forge_client.project.git.changes import git_state
+from forge_client.project.scan import scan
 from forge_schema.model.job import Git
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_renamed_file_is_gone_under_its_old_name(project: Path) -> None:
 def test_a_change_that_is_too_large_is_left_out_of_a_diff(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git, "MOST_DIFF_BYTES", 400)
+    monkeypatch.setattr(changes, "MOST_DIFF_BYTES", 400)
     (project / "train.py").write_text("x" * 400)
     (project / "old.py").write_text("diff --git a/x b/x\n")
     state = git_state(scan(project))
@@ -126,7 +126,7 @@ def test_a_change_that_is_too_large_is_left_out_of_a_diff(
     run(project.parent, "apply", "--directory=train", "patch")
     assert (project / "old.py").read_text() == "diff --git a/x b/x\n"
     assert (project / "train.py").read_text() == "one\n"
-    monkeypatch.setattr(git, "MOST_FILES", 0)
+    monkeypatch.setattr(changes, "MOST_FILES", 0)
     state = git_state(scan(project))
     assert state is not None
     why = "the changes of 1 file, more than 0"
@@ -174,3 +174,35 @@ def test_why_there_is_no_patch_is_said() -> None:
     assert "in no git repository" in no_patch_text({})
     assert "was committed" in no_patch_text({"git": said})
     assert "untracked files" in no_patch_text({"git": {**said, "dirty": True}})
+
+
+def test_filters_that_the_repository_configures_are_not_run(project: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (project / ".gitattributes").write_text("* filter=own\n")
+    for name in ("clean", "process"):
+        run(project, "config", f"filter.own.{name}", f"touch {ran}; cat")
+    run(project, "config", "filter.own.required", "true")
+    (project / "train.py").write_text("two\n")
+    state = git_state(scan(project))
+    assert state is not None
+    assert b"+two" in state[1]
+    assert not ran.exists()
+
+
+def test_a_diff_has_links_and_files_that_are_tracked_though_ignored(project: Path) -> None:
+    (project / ".gitignore").write_text("old.py\nlast\n")
+    (project / "last").symlink_to("train.py")
+    run(project, "add", "-f", ".gitignore", "last", "old.py")
+    run(project, "commit", "-qm", "second")
+    (project / "last").unlink()
+    (project / "last").symlink_to("old.py")
+    (project / "old.py").write_text("two\n")
+    state = git_state(scan(project))
+    assert state is not None
+    assert b"+old.py" in state[1]
+    assert b"+two" in state[1]
+    (project / "old.py").unlink()
+    (project / "last").unlink()
+    state = git_state(scan(project))
+    assert state is not None
+    assert state[1].count(b"deleted file mode") == 2

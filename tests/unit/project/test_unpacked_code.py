@@ -51,12 +51,20 @@ def test_files_and_folders_come_back_without_rights_beyond_them(tmp_path: Path) 
     assert found.stat().st_uid == tmp_path.stat().st_uid
 
 
+def test_links_come_back_as_links(tmp_path: Path) -> None:
+    last = entry("last", type=tarfile.SYMTYPE, linkname="a/run")
+    unpacked(Stored(entry("a/run", size=3), last), tmp_path / "to")
+    assert (tmp_path / "to" / "last").readlink().as_posix() == "a/run"
+    assert (tmp_path / "to" / "last").read_bytes() == b"xxx"
+
+
 @pytest.mark.parametrize(
     "bad",
     [
         entry("../out", size=1),
         entry("/nowhere/out", size=1),
         entry("link", type=tarfile.SYMTYPE, linkname="/etc"),
+        entry("climbs", type=tarfile.SYMTYPE, linkname="../out"),
         entry("hard", type=tarfile.LNKTYPE, linkname="../out"),
         entry("pipe", type=tarfile.FIFOTYPE),
         entry("setuid", size=1, mode=0o4755),
@@ -69,3 +77,12 @@ def test_what_leads_elsewhere_is_refused(tmp_path: Path, bad: tarfile.TarInfo) -
     assert refused.value.code == "object_corrupt"
     assert list((tmp_path / "to").iterdir()) == []
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    to, through = entry("d", type=tarfile.SYMTYPE, linkname="."), entry("d/a", size=1)
+    with pytest.raises(ClientError):
+        unpacked(Stored(to, through), tmp_path / "to")
+    link = entry("d/b", type=tarfile.SYMTYPE, linkname="c")
+    with pytest.raises(ClientError):
+        unpacked(Stored(to, link), tmp_path / "two")

@@ -21,7 +21,7 @@ BAD_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on an unpacked archive: bytes, and number of files and folders."""
+    """Limits on an unpacked archive: bytes, and number of entries."""
 
     total_bytes: int = 8 << 30
     file_bytes: int = 8 << 30
@@ -97,7 +97,9 @@ class _Unpacking:
             self._make_folders(above)
             self._claim(header)
             with self._opened(above) as folder:
-                if header.folder:
+                if header.link is not None:
+                    os.symlink(header.link, name, dir_fd=folder)
+                elif header.folder:
                     _make_folder(folder, name)
                 else:
                     self._write(folder, name, header, stream)

@@ -82,7 +82,7 @@ def _report_path(attempt: Attempt, work: PurePath, control: PurePath) -> PurePat
     if named is None:
         return control / JUNIT_FILE
     with suppress(OSError):
-        # A report in the bundle is from an earlier run. No code of the job has run yet, so there is
-        # no link to follow.
+        # A report in the bundle is from an earlier run. No code of the job has run yet, and the
+        # bundle's own links stay in the folder.
         (attempt.folders.work / named).unlink()
     return work / named

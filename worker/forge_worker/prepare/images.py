@@ -118,6 +118,7 @@ class Images:
             return made
 
     def _build(self, name: str, dockerfile: str, spec: RunSpec, attempt: Attempt) -> Image:
+        dockerfile = _really(attempt.folders.work, dockerfile)
         for base in images(_text(attempt.folders.work, dockerfile)):
             check_name(base, self.policy)
             found = self._named(base, attempt)
@@ -187,6 +188,12 @@ class Images:
 def _key(attempt: Attempt, dockerfile: str) -> str:
     what = f"{attempt.grant.bundle_digest}\n{dockerfile}"
     return hashlib.sha256(what.encode()).hexdigest()
+
+
+def _really(work: Path, name: str) -> str:
+    """Return the path of a file of the project, where `name` may be a link to it."""
+    found, root = (work / name).resolve(), work.resolve()
+    return found.relative_to(root).as_posix() if found.is_relative_to(root) else name
 
 
 def _text(work: Path, dockerfile: str) -> str:

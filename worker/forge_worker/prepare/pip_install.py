@@ -166,7 +166,8 @@ def _room(attempt: Attempt) -> Iterator[Path]:
     try:
         for name in ("output", "checkpoint", "control"):
             (root / name).mkdir(parents=True)
-        shutil.copytree(attempt.folders.work, root / "work", copy_function=copied)
+        # Links stay links: they lead to the copy, and following them might never end.
+        shutil.copytree(attempt.folders.work, root / "work", symlinks=True, copy_function=copied)
         with attempt.weighed(root):
             yield root
     finally:

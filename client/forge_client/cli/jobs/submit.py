@@ -1,6 +1,6 @@
 """`forge submit`: a folder and a command become a job."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +29,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.image_tar import ImageTar
+from forge_client.project.notices import missing
 from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
     LIMIT,
@@ -168,9 +169,9 @@ def prepared(context: typer.Context) -> Prepared:
     folder, config = given["folder"], given["config"]
     project = Project.read(folder).including(given["include"])
     listing = scan(folder, include=project.include)
-    tell_left_out(listing)
     base = Request() if config else project.request()
     request = base.changed({**o.changes(given), "command": command_of(context)})
+    tell_left_out(listing, [request])
     (request,), images = with_images([request], bar=narration.transfer)
     tell_command(request, listing)
     settings = settings_of(context, project)
@@ -239,7 +240,13 @@ def _check(settings: Settings, spec: dict[str, Any]) -> None:
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
     files = [{"path": entry.name, "bytes": entry.size} for entry in listing.files]
     left_out = [{"path": one.name, "why": one.why} for one in listing.left_out]
-    plan = {"job": spec, "files": files, "bytes": listing.total_bytes, "left_out": left_out}
+    plan = {
+        "job": spec,
+        "files": files,
+        "bytes": listing.total_bytes,
+        "left_out": left_out,
+        "ignored": [asdict(one) for one in missing(listing)],
+    }
     output.show_one(plan, form, lambda: _print_plan(spec, listing))
 
 

@@ -19,8 +19,8 @@ from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
 from forge_client.project.environment.packages import WithPackages
 from forge_client.project.forge_toml import Project, naming_the_file
-from forge_client.project.ignore import sentence, unmatched_sentence
 from forge_client.project.image_tar import ImageTar
+from forge_client.project.notices import notices
 from forge_client.project.request import Request
 from forge_client.project.submission import (
     LIMIT,
@@ -92,7 +92,7 @@ def uploaded(
     requests, images = with_images(requests, bar=narration.transfer)
     listing = scan(folder, include=project.include) if folder else None
     if listing:
-        tell_left_out(listing)
+        tell_left_out(listing, requests)
     whole = with_packages(requests, listing) if listing else None
     requests = whole.requests if whole else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
@@ -111,9 +111,10 @@ def uploaded(
     return wanted
 
 
-def tell_left_out(listing: Listing) -> None:
-    """Report files left out although not in an ignore file, and unmatched --include patterns."""
-    for said in filter(None, (sentence(listing.left_out), unmatched_sentence(listing.unmatched))):
+def tell_left_out(listing: Listing, requests: Sequence[Request]) -> None:
+    """Report what a bundle leaves out that its jobs may need."""
+    words = dict.fromkeys(word for one in requests for word in one.command or [])
+    for said in notices(listing, words):
         narration.say(said, style="yellow")
 
 

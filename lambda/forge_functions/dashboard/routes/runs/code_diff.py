@@ -15,7 +15,7 @@ from itertools import islice
 from time import monotonic
 
 import zstandard
-from forge_schema.code.comparison import TooDifferent, differences, in_order
+from forge_schema.code.comparison import TooDifferent, differences, in_order, link_content
 from forge_schema.code.tar_stream import BLOCK, BundleRefused, Header, TarStream
 from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.storage import Store, StoreError, keys
@@ -101,7 +101,10 @@ def _files(store: Store, objects: Iterable[str]) -> dict[str, Held]:
         unpacked, number = unpacked + entry.size, number + 1
         if unpacked > UNPACKED or number > ENTRIES:
             raise TooLarge
-        if not entry.folder:
+        if entry.link is not None:
+            text = link_content(entry.link)
+            found[entry.name] = Held(sha256(text).digest(), text)
+        elif not entry.folder:
             keep = entry.size <= FILE and kept + entry.size <= KEPT
             kept += entry.size * keep
             found[entry.name] = _held(stream, entry.size, keep=keep)

@@ -1,22 +1,17 @@
 """The git state of a project: its revision, its branch, and what is not committed."""
 
-import os
 import re
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from forge_schema.model.job import Git
 from forge_schema.model.quantities import counted
 
+from forge_client.project.git.program import tried, without_filters
 from forge_client.project.ignore import leaves_out
 from forge_client.project.listing import Listing
 
 # No more of a diff is kept: the bundle has the files.
 MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000
-SECONDS = 20
-# Neither the repository's programs nor its locks: a submit only reads.
-CALM = ("-c", "core.fsmonitor=false", "-c", "diff.external=", "--no-optional-locks")
 # Whatever the user's configuration is, `git apply` takes the diff.
 APPLICABLE = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 # A renamed file is one that is gone and one that is new: both are told by name.
@@ -36,26 +31,29 @@ def git_state(listing: Listing) -> tuple[Git, bytes, list[str]] | None:
     if revision is None:
         return None
     branch = _said(root, "symbolic-ref", "--short", "-q", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--", ".")
+    calm = without_filters(root)
+    changed = tried(root, *calm, "status", "--porcelain", "--", ".")
     if not changed:
         return Git(revision=revision, branch=branch), b"", []
-    return Git(revision=revision, branch=branch, dirty=True), *_diff(listing)
+    return Git(revision=revision, branch=branch, dirty=True), *_diff(listing, calm)
 
 
-def _diff(listing: Listing) -> tuple[bytes, list[str]]:
+def _diff(listing: Listing, calm: tuple[str, ...]) -> tuple[bytes, list[str]]:
     """Return the changes of tracked files; what a bundle leaves out may hold secrets."""
     root = listing.root
-    names = _names(_git(root, "diff", "--name-only", "-z", *PLAIN) or b"")
-    gone = _git(root, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
+    names = _names(tried(root, *calm, "diff", "--name-only", "-z", *PLAIN) or b"")
+    gone = tried(root, *calm, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
     deleted = {name for name in _names(gone) if not leaves_out(root, name)}
-    shown = sorted(({entry.name for entry in listing.files} & names) | deleted)
+    shown = sorted(
+        ({entry.name for entry in listing.entries if not entry.folder} & names) | deleted
+    )
     modules = sorted(name for name in names.difference(shown) if (root / name).is_dir())
     left_out = [f"the changes in the submodule {name}" for name in modules]
     if len(shown) > MOST_FILES:
         left_out.append(f"the changes of {counted(len(shown), 'file')}, more than {MOST_FILES:,}")
         shown = []
     paths = [f":(literal){name}" for name in shown]
-    diff = (_git(root, "diff", "--binary", *PLAIN, "--", *paths) or b"") if paths else b""
+    diff = (tried(root, *calm, "diff", "--binary", *PLAIN, "--", *paths) or b"") if paths else b""
     diff, large = _without_the_largest(diff)
     left_out += [f"{name}, whose change is too large" for name in large]
     # Whoever applies the patch reads it too; git takes no notice.
@@ -94,27 +92,5 @@ def _names(listed: bytes) -> set[str]:
 
 
 def _said(root: Path, *words: str) -> str | None:
-    answer = _git(root, *words)
+    answer = tried(root, *words)
     return answer.decode(errors="replace").strip() if answer else None
-
-
-def _git(root: Path, *words: str) -> bytes | None:
-    """Return what git prints; None if it fails, is missing or takes too long."""
-    command: Sequence[str] = ("git", *CALM, "-C", str(root), *words)
-    try:
-        done = subprocess.run(  # noqa: S603 - the words are ours
-            command,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-            env={**_own_environment(), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _own_environment() -> dict[str, str]:
-    """Return the variables without those by which a git hook names its repository."""
-    hook = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-    return {name: value for name, value in os.environ.items() if name not in hook}

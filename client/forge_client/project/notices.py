@@ -1,0 +1,125 @@
+"""What to tell people about the files of a bundle: what is left out, and is likely to be missed."""
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from forge_schema.model.quantities import counted, names_text, size_text
+
+from forge_client.project.ignore import RESULTS, sentence, unmatched_sentence
+from forge_client.project.listing import Listing
+
+CODE = {".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cu", ".cpp", ".c", ".rs", ".jl", ".r"}
+DATA = {
+    ".arrow", ".bin", ".bz2", ".ckpt", ".csv", ".db", ".feather", ".flac", ".gguf", ".gz", ".h5",
+    ".hdf5", ".jpeg", ".jpg", ".jsonl", ".lmdb", ".mat", ".mdb", ".mp3", ".mp4", ".nc", ".npy",
+    ".npz", ".onnx", ".orc", ".parquet", ".pkl", ".png", ".pt", ".pth", ".safetensors", ".sqlite",
+    ".tar", ".tfrecord", ".tif", ".tiff", ".tsv", ".txt", ".wav", ".webp", ".xlsx", ".xz", ".zarr",
+    ".zip", ".zst",
+}  # fmt: skip
+# What programs write and can make again.
+MADE = RESULTS | {
+    "__pycache__", "build", "coverage", "dist", "htmlcov", "logs", "mlartifacts", "mlruns",
+    "multirun", "node_modules", "outputs", "runs", "site-packages", "target",
+}  # fmt: skip
+# So many files are looked at in all folders that are left out.
+MOST_LOOKS = 20_000
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What ignore files leave out of a bundle: a path with its files and their bytes."""
+
+    name: str
+    files: int
+    bytes: int
+
+
+def notices(listing: Listing, words: Iterable[str] = ()) -> list[str]:
+    """Return sentences about what a bundle leaves out, though the job may need it.
+
+    Args:
+        listing: the content of the bundle.
+        words: those of the jobs' commands.
+    """
+    missed = missing(listing)
+    told = (
+        *(f"{why}; without it, what it tracks and ignores is left out" for why in listing.faults),
+        sentence(listing.left_out),
+        unmatched_sentence(listing.unmatched),
+        _named_sentence(listing, words) or _missed_sentence(missed),
+    )
+    return [one for one in told if one]
+
+
+def missing(listing: Listing) -> list[Missed]:
+    """Return what ignore files leave out that looks like data or code, the largest first."""
+    left = [MOST_LOOKS]
+    found = [one for name in listing.ignored if (one := _measured(listing.root, name, left))]
+    return sorted(found, key=lambda one: (-one.bytes, one.name))
+
+
+def _missed_sentence(missed: Sequence[Missed]) -> str:
+    if not missed:
+        return ""
+    files, total = sum(one.files for one in missed), sum(one.bytes for one in missed)
+    names = names_text([one.name for one in missed], SHOWN)
+    first = shlex.quote(missed[0].name)
+    return (
+        f"ignore files leave out {counted(files, 'file')}, {size_text(total)}: {names};"
+        f" if the job needs them: --include {first}"
+    )
+
+
+def _named_sentence(listing: Listing, words: Iterable[str]) -> str:
+    """Return a sentence about a path in a command that is there, and is left out."""
+    said = (part for word in words for part in (word, word.partition("=")[2]) if part)
+    for path in map(os.path.normpath, said):
+        if path.startswith(("..", "/")) or not (listing.root / path).exists():
+            continue
+        out = next((name for name in listing.ignored if _is_in(path, name.rstrip("/"))), None)
+        # Results are written again.
+        if out and ((listing.root / path).is_file() or not _is_made(path)):
+            what = f"the command names {path}, which ignore files leave out"
+            return f"{what}: if the job reads it, --include {shlex.quote(out)}"
+    return ""
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _is_made(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return any(part in MADE or part.startswith(".") or ".egg-info" in part for part in parts)
+
+
+def _measured(root: Path, name: str, left: list[int]) -> Missed | None:
+    """Return an entry that looks like data or code; `left` is how many files may be looked at."""
+    path = root / name
+    if _is_made(name) or (path / "pyvenv.cfg").exists():
+        return None
+    wanted = files = size = 0
+    for file in _files(path):
+        if left[0] <= 0:
+            break
+        left[0] -= 1
+        wanted += file.suffix.lower() in DATA | CODE
+        files += 1
+        try:
+            size += file.lstat().st_size
+        except OSError:
+            continue
+    return Missed(name, files, size) if wanted else None
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for at, folders, names in os.walk(path):
+        folders[:] = sorted(one for one in folders if not _is_made(one))
+        yield from (Path(at, name) for name in names)

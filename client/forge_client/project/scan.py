@@ -1,0 +1,288 @@
+"""List what a folder's bundle holds, and check it before packing."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from forge_schema.model.bundles import folded_name, link_fault, name_fault
+from forge_schema.model.quantities import counted
+
+from forge_client.project.git.tree import Rules, Tree
+from forge_client.project.ignore import ALWAYS, OLD_RESULTS, Guard, LeftOut, is_always_out
+from forge_client.project.listing import IGNORE_HINT, BundleError, Entry, Listing, readable
+
+MOST_ENTRIES = 100_000
+# As many links as a kernel follows.
+MOST_HOPS = 40
+# So many faults are named.
+MOST_FAULTS = 100
+# A folder with these is not looked at further; all other faults are collected.
+FATAL = {"bundle_too_large", "file_changed"}
+
+
+def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
+    """List the content of a bundle of `folder`.
+
+    A relative link that stays in the folder remains one if what it leads to is listed. Other links
+    within the folder are replaced by their targets. A folder is listed if it is empty or something
+    in it is listed.
+
+    Args:
+        folder: the folder to list.
+        include: patterns as in .gitignore, of files to list that would otherwise be left out.
+
+    Raises:
+        BundleError: there is no such folder, or it has entries that cannot be packed.
+    """
+    if not folder.exists():
+        raise BundleError(
+            f"folder {folder} does not exist", code="folder_missing", hint="check the path"
+        )
+    if not folder.is_dir():
+        raise BundleError(
+            f"{folder} is not a folder",
+            code="not_a_folder",
+            hint="the folder comes first: forge submit . -- python train.py",
+        )
+    root = folder.resolve()
+    found = _Scan(root, Guard(include), Tree(root))
+    entries = tuple(found.run())
+    return Listing(
+        root,
+        entries,
+        tuple(found.left_out),
+        found.guard.unmatched,
+        tuple(found.ignored),
+        tuple(found.tree.faults),
+    )
+
+
+@dataclass
+class _Scan:
+    root: Path
+    guard: Guard
+    tree: Tree
+    left_out: list[LeftOut] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    faults: list[BundleError] = field(default_factory=list)
+    seen: dict[str, str] = field(default_factory=dict)
+    open_folders: list[tuple[int, int]] = field(default_factory=list)
+    copying: bool = False
+
+    def run(self) -> list[Entry]:
+        with readable("."):
+            rules = self.tree.rules()
+        entries = self._with_links(self._folder(self.root, "", rules)[0])
+        if self.faults:
+            raise _together(self.faults)
+        # Links last: whoever unpacks them writes nothing through one.
+        return sorted(entries, key=lambda one: (one.link is not None, one.name.split("/")))
+
+    def _folder(self, path: Path, name: str, rules: Rules) -> tuple[list[Entry], bool]:
+        """List a folder's content, and return whether the folder is really empty."""
+        with readable(name or "."), self._entered(path, name):
+            rules = self.tree.inside(path, name, rules).within(path, name)
+            children = sorted(entry.name for entry in path.iterdir())
+            inside = [e for child in children for e in self._child(path, name, child, rules)]
+            return inside, not children
+
+    def _child(self, parent: Path, above: str, child: str, rules: Rules) -> list[Entry]:
+        path, name = parent / child, f"{above}/{child}" if above else child
+        try:
+            return self._listed(path, name, rules)
+        except BundleError as error:
+            if error.code in FATAL:
+                raise
+            self.faults.append(error)
+            return []
+
+    def _listed(self, path: Path, name: str, rules: Rules) -> list[Entry]:
+        if is_always_out(name):
+            return []
+        folder, link = path.is_dir(), path.is_symlink()
+        if not self.guard.includes(name, folder=folder):
+            out, rules = rules.verdict(name, folder=folder, link=link)
+            if out:
+                self.ignored.append(f"{name}/" if folder and not link else name)
+            if out or self._is_guarded(path, name, name):
+                return []
+        self._admit(name)
+        return self._linked(path, name) if link else self._content(path, name, rules)
+
+    def _is_guarded(self, path: Path, name: str, as_what: str) -> bool:
+        """Tell whether an entry is left out although no ignore file names it, and note that."""
+        with readable(name):
+            why = self.guard.reason(as_what, path)
+        shown = f"{name}/" if path.is_dir() else name
+        if why == OLD_RESULTS:
+            self.ignored.append(shown)
+        elif why:
+            self.left_out.append(LeftOut(shown, why))
+        return why is not None
+
+    def _content(self, path: Path, name: str, rules: Rules) -> list[Entry]:
+        with readable(name):
+            found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            inside, empty = self._folder(path, name, rules)
+            return [Entry(name, path, folder=True), *inside] if inside or empty else []
+        if stat.S_ISREG(found.st_mode):
+            return [_file(name, path, found)]
+        raise BundleError(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
+
+    def _admit(self, name: str) -> None:
+        if fault := name_fault(name):
+            raise BundleError(f"{name!r} {fault}", code="name_refused", hint=IGNORE_HINT)
+        twin = self.seen.setdefault(folded_name(name), name)
+        if twin != name:
+            raise BundleError(
+                f"{twin} and {name} are the same name on some file systems",
+                code="name_refused",
+                hint="rename one of them, or list one in .forgeignore",
+            )
+        if len(self.seen) > MOST_ENTRIES:
+            raise BundleError(
+                f"{self.root} contains more than {counted(MOST_ENTRIES, 'file')} and folders",
+                code="bundle_too_large",
+                hint="list data and build folders in .forgeignore",
+            )
+
+    def _linked(self, path: Path, name: str) -> list[Entry]:
+        target = self._followed(path, name)
+        folder, within = target.is_dir(), target.relative_to(self.root).as_posix()
+        if not self.guard.includes(name, folder=folder) and self._is_guarded(target, name, within):
+            return []
+        if path.is_relative_to(target):
+            raise _circular(name)
+        text = None if self.copying else _plain(path, name, target)
+        if text is None:
+            return self._content(target, name, Rules())
+        return [Entry(name, path, folder=folder, link=text)]
+
+    def _with_links(self, entries: list[Entry]) -> list[Entry]:
+        """Return entries in which each link leads to another; else it is what it leads to."""
+        texts = {one.name: one.link for one in entries if one.link is not None}
+        real = {one.name for one in entries if one.link is None}
+        self.copying, made = True, list[Entry]()
+        for one in entries:
+            made += self._kept(one, texts, real) if one.link is not None else [one]
+        return made
+
+    def _kept(self, one: Entry, texts: Mapping[str, str], real: set[str]) -> list[Entry]:
+        target = Path(os.path.realpath(one.path))
+        if target.relative_to(self.root).as_posix() not in real:
+            return self._copied(one, target)
+        if _arrives(one.name, texts, real):
+            return [one]
+        # It leads there through a link that is left out.
+        return [replace(one, link=_direct(one.path, target))]
+
+    def _copied(self, one: Entry, target: Path) -> list[Entry]:
+        try:
+            return self._content(target, one.name, Rules())
+        except BundleError as error:
+            if error.code in FATAL:
+                raise
+            self.faults.append(error)
+            return []
+
+    def _followed(self, path: Path, name: str) -> Path:
+        target = Path(os.path.realpath(path))  # unlike resolve(), it accepts circular links
+        if not target.is_relative_to(self.root):
+            raise BundleError(
+                f"{name} is a link to {target}, outside {self.root}",
+                code="link_leaves_folder",
+                hint=f"replace it with a copy, or {IGNORE_HINT}",
+            )
+        if not target.exists():
+            raise BundleError(f"{name} is a broken link", code="link_broken", hint=IGNORE_HINT)
+        if left_out := ALWAYS.intersection(target.relative_to(self.root).parts):
+            raise BundleError(
+                f"{name} is a link into {min(left_out)}, which is never packed",
+                code="link_leaves_folder",
+                hint=IGNORE_HINT,
+            )
+        return target
+
+    @contextmanager
+    def _entered(self, path: Path, name: str) -> Iterator[None]:
+        found = path.stat()
+        identity = (found.st_dev, found.st_ino)
+        if identity in self.open_folders:
+            raise _circular(name)
+        self.open_folders.append(identity)
+        try:
+            yield
+        finally:
+            self.open_folders.pop()
+
+
+def _circular(name: str) -> BundleError:
+    return BundleError(f"{name} is a circular link", code="link_circular", hint=IGNORE_HINT)
+
+
+def _plain(path: Path, name: str, target: Path) -> str | None:
+    """Return a link's text as a bundle has it; None if it is absolute, or leaves the folder."""
+    text = path.readlink().as_posix()
+    parts = [part for part in text.split("/") if part not in {"", "."}]
+    up = next((n for n, part in enumerate(parts) if part != ".."), len(parts))
+    if text.startswith("/") or Path(text).is_absolute() or up > name.count("/"):
+        return None
+    plain = "/".join(parts) or "."
+    return _direct(path, target) if link_fault(name, plain) else plain
+
+
+def _arrives(name: str, texts: Mapping[str, str], real: set[str]) -> bool:
+    """Tell whether a link leads to an entry of the bundle, through links of the bundle only."""
+    place = name.split("/")[:-1]
+    rest, hops = texts[name].split("/")[::-1], 0
+    while rest:
+        part = rest.pop()
+        if part in {".", ".."}:
+            place = place[: len(place) - (part == "..")]
+            continue
+        place.append(part)
+        if text := texts.get("/".join(place)):
+            place.pop()
+            rest += text.split("/")[::-1]
+            hops += 1
+        elif "/".join(place) not in real:
+            return False
+        if hops > MOST_HOPS:
+            return False
+    return True
+
+
+def _direct(path: Path, target: Path) -> str:
+    return Path(os.path.relpath(target, os.path.realpath(path.parent))).as_posix()
+
+
+def _file(name: str, path: Path, found: os.stat_result) -> Entry:
+    # Only the owner's bit, so that the umask of a checkout does not change the bundle.
+    executable = bool(found.st_mode & stat.S_IXUSR)
+    return Entry(
+        name,
+        path,
+        folder=False,
+        executable=executable,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+    )
+
+
+def _together(faults: Sequence[BundleError]) -> BundleError:
+    """Return one error for all entries that cannot be packed."""
+    if len(faults) == 1:
+        return faults[0]
+    codes, hints = {one.code for one in faults}, {one.hint for one in faults}
+    lines = [f"\n  {one.message}" for one in faults[:MOST_FAULTS]]
+    if more := len(faults) - MOST_FAULTS:
+        lines += [f"\n  and {more} more"] if more > 0 else []
+    return BundleError(
+        f"{len(faults)} entries of the folder cannot be packed:{''.join(lines)}",
+        code=codes.pop() if len(codes) == 1 else BundleError.code,
+        hint=hints.pop() if len(hints) == 1 else "list them in .forgeignore, or replace them",
+    )

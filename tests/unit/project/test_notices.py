@@ -1,0 +1,67 @@
+"""What a submit says of files that ignore files leave out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client.project.notices import Missed, missing, notices
+from forge_client.project.scan import scan
+from support import trees
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    sizes = {"train.py": 0, "data/a.csv": 2048, "data/b.csv": 2048, "weights.pt": 9000}
+    sizes |= {"lib.py": 2, "conf.yaml": 1}
+    trees.write(tmp_path, {name: bytes(size) for name, size in sizes.items()})
+    (tmp_path / ".gitignore").write_text("data/\n*.pt\nlib.py\nconf.yaml\n")
+    return tmp_path
+
+
+def test_data_and_code_are_named_with_their_sizes(project: Path) -> None:
+    listing = scan(project)
+    assert missing(listing) == [
+        Missed("weights.pt", 1, 9000), Missed("data/", 2, 4096),
+        Missed("lib.py", 1, 2), Missed("conf.yaml", 1, 1),
+    ]  # fmt: skip
+    (said,) = notices(listing)
+    assert said == (
+        "ignore files leave out 5 files, 12.8 KiB: weights.pt, data/, lib.py and 1 more; if the job"
+        " needs them: --include weights.pt"
+    )
+    assert notices(scan(project, include=["*.pt", "data/", "lib.py", "conf.yaml"])) == []
+
+
+@pytest.mark.parametrize("word", ["data/a.csv", "./data", "--in=data/a.csv", "data/"])
+def test_what_the_command_names_is_said_first(project: Path, word: str) -> None:
+    (said,) = notices(scan(project), ["python", "train.py", word])
+    assert said.startswith("the command names data")
+    assert said.endswith("--include data/")
+
+
+def test_what_programs_make_again_is_not_worth_a_word(tmp_path: Path) -> None:
+    made = (
+        "wandb/run-1/a.yaml", "lightning_logs/version_0/a.ckpt", "__pycache__/a.py",
+        ".venv/lib/x.py", "node_modules/a/b.txt", ".mypy_cache/a.json", "runs/1/a.pt",
+        "build/x.py", "pkg.egg-info/a.txt", "notes.log", "env/pyvenv.cfg", "env/x.py",
+    )  # fmt: skip
+    trees.write(tmp_path, dict.fromkeys(made, b"x"))
+    ignored = ("runs/", "build/", "*.egg-info", "*.log", ".mypy_cache", "env", "node_modules")
+    (tmp_path / ".gitignore").write_text("\n".join(ignored))
+    assert notices(scan(tmp_path), ["python", "t.py", "--out", "runs/1"]) == []
+    (said,) = notices(scan(tmp_path), ["python", "t.py", "--from", "runs/1/a.pt"])
+    assert said.endswith("--include runs/")
+
+
+def test_results_of_trackers_stay_out_unless_they_are_a_package(tmp_path: Path) -> None:
+    trees.write(tmp_path, {"wandb/run-1/a": b"", "lightning_logs/version_0/b": b"", "t.py": b""})
+    listing = scan(tmp_path)
+    assert [entry.name for entry in listing.entries] == ["t.py"]
+    assert listing.left_out == ()
+    trees.write(tmp_path, {"wandb/__init__.py": b""})
+    kept = scan(tmp_path, include=["lightning_logs/"])
+    assert {"wandb/__init__.py", "lightning_logs/version_0/b"} <= {one.name for one in kept.files}
