@@ -21,7 +21,11 @@ from starlette.types import ASGIApp
 
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
-from forge_functions.middleware.slow_clients import GuardedProtocol, most_connections
+from forge_functions.middleware.slow_clients import (
+    GuardedProtocol,
+    GuardedWebSocket,
+    most_connections,
+)
 from forge_functions.monitor.site import metered
 from forge_functions.presence import keep_noting
 from forge_functions.routes import (
@@ -205,6 +209,7 @@ def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
         http=GuardedProtocol,
+        ws=GuardedWebSocket,
         ws_max_size=MOST_BYTES,
         ws_per_message_deflate=False,
         # See `forge_schema.shell.connect`.

@@ -38,7 +38,7 @@ class RequestLog:
         self._body_limit = body_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         request_id = scope.setdefault("state", {})["request_id"] = uuid4().hex
@@ -46,6 +46,8 @@ class RequestLog:
 
         async def sending(message: Message) -> None:
             nonlocal status
+            if not status:
+                status = _handshake(message)
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
@@ -61,10 +63,13 @@ class RequestLog:
                 await self._bounded(scope, receive, sending)
             finally:
                 took = round(1000 * (perf_counter() - began), 1)
-                what = {"method": scope["method"], "path": scope["path"]}
+                what = {"method": scope.get("method", "GET"), "path": scope["path"]}
                 log.info("request", **what, status=int(status or 500), ms=took)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
+            return
         limit = self._limit(scope["path"])
         if limit is not None and _announced(scope) > limit:
             refusal = http_error(Request(scope), _too_large(limit))
@@ -93,6 +98,13 @@ class RequestLog:
         if path.startswith("/api/") and (path in SHORT or not path.startswith(LARGE)):
             return min(SHORT_BYTES, self._body_limit)
         return self._body_limit
+
+
+def _handshake(message: Message) -> int:
+    """Return the status of a WebSocket's handshake, if this message answers one; else 0."""
+    if message["type"] == "websocket.accept":
+        return HTTPStatus.SWITCHING_PROTOCOLS
+    return HTTPStatus.FORBIDDEN if message["type"] == "websocket.close" else 0
 
 
 async def _soon(receive: Receive, within_s: float) -> Message:

@@ -3,10 +3,14 @@
 import asyncio
 import resource
 from collections import Counter, defaultdict
+from http import HTTPStatus
 from typing import ClassVar
 
 import h11
+import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 # Seconds from the first byte of a connection or request to the end of the head.
 HEAD_WITHIN_S = 10.0
@@ -16,6 +20,8 @@ MOST_OF_ADDRESS = 100
 RESERVED = 128
 MOST_CONNECTIONS = 10_000
 
+log = structlog.get_logger(__name__)
+
 
 def most_connections() -> int:
     """Raise the limit on open files and return how many connections this process can hold."""
@@ -24,31 +30,74 @@ def most_connections() -> int:
     return max(RESERVED, min(MOST_CONNECTIONS, hard - RESERVED))
 
 
+class Places:
+    """The open connections of this process: all that it can hold, half of them for an address.
+
+    A place belongs to a connection until its socket is closed, whatever it speaks by then.
+    """
+
+    def __init__(self) -> None:
+        self.of_address: Counter[str] = Counter()
+        self._all = 0
+
+    def take(self, address: str, most: int) -> bool:
+        """Count a connection, and return whether it may stay."""
+        self._all += 1
+        self.of_address[address] += 1
+        return self.of_address[address] <= most // 2 and self._all <= most
+
+    def give_back(self, address: str) -> None:
+        """Count a connection out: its socket is closed."""
+        self._all -= 1
+        self.of_address[address] -= 1
+        if not self.of_address[address]:
+            del self.of_address[address]
+
+
+PLACES = Places()
+
+
+class GuardedWebSocket(WebSocketsSansIOProtocol):
+    """Gives back the place of the connection that it takes over, and logs a broken handshake."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        PLACES.give_back(_address(self.client))
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            # It never reaches the app, which logs all others.
+            path = event.path.partition("?")[0]
+            log.info("request", method="GET", path=path, status=self.response.status_code)
+
+
 class GuardedProtocol(H11Protocol):
     """Closes a connection whose head is late, and the oldest of those if there are too many.
 
-    uvicorn would wait for a head forever. An address may have half of all connections.
+    uvicorn would wait for a head forever.
     """
 
     # By address, oldest first.
     without_head: ClassVar[dict[str, dict["GuardedProtocol", None]]] = defaultdict(dict)
-    of_address: ClassVar[Counter[str]] = Counter()
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        self.of_address[self._address] += 1
-        if self.of_address[self._address] > (self.limit_concurrency or MOST_CONNECTIONS) // 2:
-            transport.abort()
-        else:
+        if PLACES.take(self._address, self.limit_concurrency or MOST_CONNECTIONS):
             self._wait_for_head()
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.head_came()
-        self.of_address[self._address] -= 1
-        if not self.of_address[self._address]:
-            del self.of_address[self._address]
+        PLACES.give_back(self._address)
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        # From here on, the place is the WebSocket's: this protocol hears nothing any more.
+        self.head_came()
+        super().handle_websocket_upgrade(event)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -59,7 +108,7 @@ class GuardedProtocol(H11Protocol):
 
     @property
     def _address(self) -> str:
-        return self.client[0] if self.client else ""
+        return _address(self.client)
 
     def _wait_for_head(self) -> None:
         self._late = self.loop.call_later(HEAD_WITHIN_S, self.transport.abort)
@@ -79,3 +128,7 @@ class GuardedProtocol(H11Protocol):
             waiting.pop(self, None)
             if not waiting:
                 del self.without_head[self._address]
+
+
+def _address(client: tuple[str, int] | None) -> str:
+    return client[0] if client else ""

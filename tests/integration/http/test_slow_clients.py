@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from select import select
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -18,6 +18,7 @@ import pytest
 from forge_functions import server
 from forge_functions.middleware import requests, slow_clients
 from forge_functions.streams.hub import LEAVING, Hub
+from structlog.testing import capture_logs
 from support.http.api import Api, problem
 from support.http.http_worker import RawWorker, raw_worker
 from support.http.server import listening, quick_app, server_settings, serving
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
     from support.queue.rig import Rig
 
+GUARDED: dict[str, Any] = {
+    "http": slow_clients.GuardedProtocol,
+    "ws": slow_clients.GuardedWebSocket,
+}
 HALF = b"GET /health HTTP/1.1\r\nHost: forge\r\nX-Slow: "
 END = b"\r\n\r\n"
 
@@ -115,8 +120,7 @@ def test_slow_bodies_take_no_place_from_others(api: Api) -> None:
 
 def test_address_has_half_of_the_connections(rig: Rig, tmp_path: Path) -> None:
     app = quick_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
-    options = {"http": slow_clients.GuardedProtocol, "limit_concurrency": 20}
-    with serving(app, **options) as url, ExitStack() as held:
+    with serving(app, **GUARDED, limit_concurrency=20) as url, ExitStack() as held:
         api = Api(app, url, rig)
         many = [held.enter_context(connect(api.url, HALF)) for _ in range(15)]
         for connection in many[10:]:
@@ -125,6 +129,58 @@ def test_address_has_half_of_the_connections(rig: Rig, tmp_path: Path) -> None:
         other = httpx.HTTPTransport(local_address="127.0.0.2")
         with httpx.Client(transport=other, base_url=url) as elsewhere:
             assert elsewhere.get("/health").is_success
+
+
+HANDSHAKE = (
+    "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+)
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "status"),
+    [
+        ("/api/v1/queue/shells", KEY, 403),
+        ("/api/v1/workers/shells/1-a", KEY, 403),
+        ("/nowhere", KEY, 403),
+        ("/api/v1/queue/shells", "broken", 400),
+    ],
+)
+def test_refused_handshakes_give_their_places_back_and_are_logged(
+    rig: Rig, tmp_path: Path, path: str, key: str, status: int
+) -> None:
+    app = quick_app(server_settings(rig.url, (tmp_path / "store").as_uri()))
+    with serving(app, **GUARDED, limit_concurrency=20) as url, capture_logs() as told:
+        for _ in range(30):
+            with connect(url, HANDSHAKE.format(path=path, key=key).encode()) as refused:
+                assert refused.makefile("rb").readline().startswith(f"HTTP/1.1 {status}".encode())
+        eventually(lambda: not slow_clients.PLACES.of_address)
+        assert httpx.get(f"{url}/health").is_success
+    lines = [line for line in told if line.get("path") == path and line["status"] == status]
+    assert len(lines) == 30
+
+
+def test_open_web_sockets_keep_their_places() -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    sent = HANDSHAKE.format(path="/", key=KEY).encode()
+    with (
+        listening(app, lifespan="off", **GUARDED, limit_concurrency=20) as url,
+        ExitStack() as held,
+    ):
+        many = [held.enter_context(connect(url, sent)) for _ in range(10)]
+        for connection in many:
+            assert connection.recv(12) == b"HTTP/1.1 101"
+        with connect(url, HALF) as another:
+            eventually(partial(is_dropped, another))
+        many[0].close()
+        eventually(lambda: slow_clients.PLACES.of_address.total() == 9)
+        with connect(url, sent) as another:
+            assert another.recv(12) == b"HTTP/1.1 101"
 
 
 def test_connections_leave_descriptors_for_the_rest() -> None:
