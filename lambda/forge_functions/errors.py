@@ -4,11 +4,12 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from forge_schema.model.errors import ForgeError, JobInvalid, Problem
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 log = structlog.get_logger(__name__)
@@ -56,6 +57,8 @@ STATUS = {
     "store_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_url_invalid": HTTPStatus.SERVICE_UNAVAILABLE,
 }
+# nginx's: the client has left before it had its answer.
+CLIENT_LEFT = 499
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 CODES = {
     HTTPStatus.BAD_REQUEST: "invalid",
@@ -115,6 +118,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ForgeError, _forge_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(ClientDisconnect, _client_left)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -179,6 +183,11 @@ def _allowed(request: Request) -> list[str]:
         for method, scope in scopes.items()
         if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
     ]
+
+
+def _client_left(_request: Request, _error: Exception) -> Response:
+    # Nobody reads it: it is for the log and the counters.
+    return Response(status_code=CLIENT_LEFT)
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -20,7 +20,7 @@ from forge_schema.storage.signed import ServerSigner, Signer, open_signer
 
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
-from forge_functions.middleware.bulkheads import Part, part
+from forge_functions.middleware.parts import Part, part
 from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub
@@ -57,6 +57,8 @@ class Services:
         self.relay = Relay()
         # Called with the number of ends that a worker reported and of jobs that it got.
         self.exchanged: Callable[[int, int], None] = lambda _ended, _granted: None
+        # By a browser's session, where there are pages.
+        self.visitor_of: Callable[[Request, Services], Caller | None] = lambda *_: None
         # One each: a failed connection of reports must not affect workers.
         self._opening = {part: Lock() for part in Part}
         self._opened: dict[Part, Database] = {}

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Depends, Request, Security
+from fastapi import Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from forge_schema.access import tokens
@@ -15,7 +15,7 @@ from forge_schema.service.caller import Caller
 
 from forge_functions.auth import short_token, signature
 from forge_functions.errors import Refused
-from forge_functions.services import Services, services
+from forge_functions.services import Services
 
 bearer = HTTPBearer(
     scheme_name="bearer",
@@ -27,16 +27,9 @@ bearer = HTTPBearer(
 )
 
 
-async def body_of(request: Request) -> bytes:
-    """Return the request's body, which a signature covers. It can be read again later."""
-    return await request.body()
-
-
-def caller(
+async def caller(
     request: Request,
-    shared: Annotated[Services, Depends(services)],
-    said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
-    body: Annotated[bytes, Depends(body_of)],
+    _said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
     """Return the caller. A FastAPI dependency.
 
@@ -45,11 +38,10 @@ def caller(
             after too many wrong secrets, 503 if its issuer does not answer.
     """
     known: Caller | None = getattr(request.state, "caller", None)
-    if known is not None:
-        return known
-    found, key = _holder(request, shared, said)
-    _check_signature(request, shared, key, body)
-    return found
+    if known is None:
+        await identify(request)
+        known = request.state.caller
+    return known
 
 
 async def identify(request: Request) -> None:
@@ -58,13 +50,35 @@ async def identify(request: Request) -> None:
     Raises:
         Refused: as in `caller`.
     """
-    shared: Services = request.app.state.services
     # A body is read only from those who have a key or a token.
-    found, key = await run_in_threadpool(_holder, request, shared, await bearer(request))
+    found, key = await holder(request)
     if key is not None and key["public_key"] is not None:
-        body = await body_of(request)
+        shared: Services = request.app.state.services
+        body = await request.body()
         await run_in_threadpool(_check_signature, request, shared, key, body)
     request.state.caller = found
+
+
+async def holder(request: Request) -> tuple[Caller, Row | None]:
+    """Return whose credentials a request shows, and the API key; its signature is not checked.
+
+    They are looked up once for each request.
+
+    Raises:
+        Refused: as in `caller`.
+    """
+    if not hasattr(request.state, "holder"):
+        shared: Services = request.app.state.services
+        try:
+            found = await run_in_threadpool(_holder, request, shared, await bearer(request))
+        except Refused as error:
+            request.state.holder = error
+        else:
+            request.state.holder = found
+    if isinstance(request.state.holder, Refused):
+        raise request.state.holder
+    known: tuple[Caller, Row | None] = request.state.holder
+    return known
 
 
 def _holder(
@@ -111,9 +125,7 @@ def _by_oidc(shared: Services, text: str) -> Caller:
     return Caller(person.owner, person.role, f"oidc:{person.subject}")
 
 
-def _check_signature(request: Request, shared: Services, key: Row | None, body: bytes) -> None:
-    if key is None or key["public_key"] is None:
-        return
+def _check_signature(request: Request, shared: Services, key: Row, body: bytes) -> None:
     try:
         signature.check(
             shared.database, request, body, signer=key["id"], public_key=key["public_key"]

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Depends, Request, Security
+from fastapi import Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 from forge_schema.access import tokens
@@ -14,9 +14,8 @@ from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.states import Command, WorkerKind
 
 from forge_functions.auth import signature
-from forge_functions.auth.authentication import body_of
 from forge_functions.errors import Refused
-from forge_functions.services import Services, services
+from forge_functions.services import Services
 
 HEADER = "X-Worker-Token"
 header = APIKeyHeader(
@@ -52,23 +51,17 @@ class WorkerCaller:
         return f"worker:{self.id}"
 
 
-def worker(
-    request: Request,
-    shared: Annotated[Services, Depends(services)],
-    token: Annotated[str | None, Security(header)],
-    body: Annotated[bytes, Depends(body_of)],
-) -> WorkerCaller:
+async def worker(request: Request, _token: Annotated[str | None, Security(header)]) -> WorkerCaller:
     """Return the calling worker. A FastAPI dependency.
 
     Raises:
         Refused: 401 without a valid token or signature, 429 after too many wrong tokens.
     """
     known: WorkerCaller | None = getattr(request.state, "worker", None)
-    if known is not None:
-        return known
-    found = _holder(request, shared, token)
-    _check_signature(request, shared, found, body)
-    return found
+    if known is None:
+        await identify(request)
+        known = request.state.worker
+    return known
 
 
 async def identify(request: Request) -> None:
@@ -81,8 +74,8 @@ async def identify(request: Request) -> None:
     # A body is read only from those who have a token.
     found = await run_in_threadpool(_holder, request, shared, await header(request))
     if found.public_key is not None:
-        body = await body_of(request)
-        await run_in_threadpool(_check_signature, request, shared, found, body)
+        key, body = found.public_key, await request.body()
+        await run_in_threadpool(_check_signature, request, shared, found, key, body)
     request.state.worker = found
 
 
@@ -100,10 +93,10 @@ def _holder(request: Request, shared: Services, token: str | None) -> WorkerCall
     return found
 
 
-def _check_signature(request: Request, shared: Services, found: WorkerCaller, body: bytes) -> None:
-    if found.public_key is None:
-        return
-    signer, key = f"worker:{found.id}", found.public_key
+def _check_signature(
+    request: Request, shared: Services, found: WorkerCaller, key: bytes, body: bytes
+) -> None:
+    signer = f"worker:{found.id}"
     try:
         signature.check(shared.database, request, body, signer=signer, public_key=key)
     except signature.SignatureInvalid as error:

@@ -26,6 +26,7 @@ from forge_functions.dashboard.routes import (
 from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
 from forge_functions.dashboard.routes.plans import notifications, schedules
 from forge_functions.dashboard.routes.runs import compare, files, table
+from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
 # One router per page; more specific paths come first.
@@ -62,5 +63,6 @@ def install(app: FastAPI) -> FastAPI:
         app.include_router(router, include_in_schema=False, dependencies=[Depends(words.begun)])
     for kind in (ForgeError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, readable(app.exception_handlers[kind]))
+    app.state.services.visitor_of = session.of
     app.add_middleware(PageHeaders)
     return app

@@ -1,146 +1,63 @@
-"""Bulkheads: what people ask for cannot use up the lease protocol's threads and connections."""
+"""Bulkheads: what people ask for cannot use up the lease protocol's threads and connections.
 
-import asyncio
+Before a request is counted, its caller is known by its head, and its body has come. So nobody is
+shut out by requests that nobody vouches for, or that never become complete.
+"""
+
 import inspect
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from enum import StrEnum
-from hashlib import sha256
-from http import HTTPStatus
-from math import ceil
-from time import monotonic
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from math import inf
 
 from forge_schema.model.errors import ForgeError
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.errors import Refused
+from forge_functions.middleware.admission import Admission, Bodies, Rate
+from forge_functions.middleware.parts import Part, part, part_of
+from forge_functions.middleware.requests import SHORT_BYTES, has_body
 from forge_functions.settings import ServerSettings
 
-REPORTS = ("/api/v1/reports/", "/reports/")
-# These wait in a coroutine, or need no thread.
-NEVER_HELD = ("/health", "/api/v1/workers/stream", "/api/v1/objects/", "/static/")
-WORKERS = "/api/v1/workers/"
-RETRY_AFTER_S = 5
-# Maximum number of reports running or waiting.
-OF_ONE_CALLER = 4
+# Whoever logs in is not known yet.
+LOGIN = "/login"
 # Connections that workers always find free, while people change things over the same pool.
 KEPT_FREE = 2
-# A caller may use up at once what it may use in this time.
-BURST_S = 10
-REMEMBERED = 10_000
+# Maximum number of reports of one caller, running or waiting.
+OF_ONE_CALLER = 4
+# The form of a login is small, and comes with its head.
+LOGIN_WITHIN_S = 5.0
 
-
-class Part(StrEnum):
-    """The kind of a request. Reads and reports have connections of their own."""
-
-    PROTOCOL = "protocol"
-    CHANGES = "changes"
-    READS = "reads"
-    REPORTS = "reports"
-
-
-part: ContextVar[Part] = ContextVar("part", default=Part.PROTOCOL)
-
-
-def part_of(method: str, path: str) -> Part:
-    """Return the part that a request belongs to."""
-    if path.startswith(NEVER_HELD) or (method != "GET" and path.startswith(WORKERS)):
-        return Part.PROTOCOL
-    if method != "GET":
-        return Part.CHANGES
-    return Part.REPORTS if path.startswith(REPORTS) else Part.READS
-
-
-class Admission:
-    """Limits how many requests run and wait, in total and per caller."""
-
-    def __init__(self, *, running: int, waiting: int, of_one_caller: int) -> None:
-        self._free = asyncio.Semaphore(running)
-        self._most, self._of_one_caller = running + waiting, of_one_caller
-        self._admitted: Counter[str] = Counter()
-
-    @asynccontextmanager
-    async def admitted(self, who: str, receive: Receive, *, body: bool) -> AsyncIterator[Receive]:
-        """Admit a request until the block ends, and hold a slot for it once its body has come.
-
-        A slot that waited for the body would let slow callers hold up all others.
-
-        Raises:
-            Refused: 429 if the caller has too many requests in progress, 503 if all together do.
-        """
-        if self._admitted[who] >= self._of_one_caller:
-            raise _refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_at_once", OWN, RETRY_AFTER_S)
-        if self._admitted.total() >= self._most:
-            raise _refused(HTTPStatus.SERVICE_UNAVAILABLE, "busy", ALL, RETRY_AFTER_S)
-        self._admitted[who] += 1
-        holds = False
-
-        async def receiving() -> Message:
-            nonlocal holds
-            message = await receive()
-            if not holds and not message.get("more_body", False):
-                holds = await self._free.acquire()
-            return message
-
-        try:
-            if not body:
-                holds = await self._free.acquire()
-            yield receiving
-        finally:
-            if holds:
-                self._free.release()
-            self._admitted -= Counter({who: 1})
-
-
-class Rate:
-    """Limits how many requests a caller makes in the long run: a token bucket for each."""
-
-    def __init__(self, per_s: float, clock: Callable[[], float] = monotonic) -> None:
-        self._per_s, self._clock = per_s, clock
-        # By caller: the requests that it may still make, and when that was so.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, who: str) -> None:
-        """Count a request.
-
-        Raises:
-            Refused: 429 if there were too many before it.
-        """
-        now, most = self._clock(), self._per_s * BURST_S
-        left, since = self._left.pop(who, (most, now))
-        left = min(most, left + (now - since) * self._per_s)
-        self._left[who] = max(left - 1, 0.0) if left >= 1 else left, now
-        if len(self._left) > REMEMBERED:
-            self._left.popitem(last=False)
-        if left < 1:
-            rest_s = ceil((1 - left) / self._per_s)
-            raise _refused(
-                HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", RATE, rest_s, TOGETHER
-            )
-
-
-OWN = "this caller has too many requests in progress"
-ALL = "too many requests of this kind are in progress"
-RATE = "this caller makes too many requests"
-NARROWER = "wait until some have ended; narrow reports with `since` to make them faster"
-TOGETHER = "wait; read many jobs at once with POST /api/v1/queue/statuses"
+OwnerOf = Callable[[Request], Awaitable[str | None]]
+"""Returns the owner whom a request's head shows, or None; see `door`."""
 
 
 class Bulkheads:
     """Plain ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, owner_of: OwnerOf) -> None:
         self._app = app
+        self._owner_of = owner_of
         changes = max(1, settings.database_connections - KEPT_FREE)
-        # Together they leave sixteen of the process's 40 threads to the lease protocol.
+        # With the entries below, they leave twelve of the process's 40 threads to the lease
+        # protocol.
         self._parts = {
-            Part.CHANGES: Admission(running=min(changes, 6), waiting=64, of_one_caller=16),
-            Part.READS: Admission(running=16, waiting=64, of_one_caller=32),
+            Part.CHANGES: Admission(running=min(changes, 5), waiting=96, of_one_caller=16),
+            Part.READS: Admission(running=12, waiting=128, of_one_caller=32),
             Part.REPORTS: Admission(running=2, waiting=6, of_one_caller=OF_ONE_CALLER),
         }
+        self._logins = Admission(running=2, waiting=64)
+        self._strangers = Admission(running=2, waiting=128)
+        # Who a caller is, is looked up in a moment.
+        self._entries = {
+            Part.CHANGES: Admission(running=1, waiting=256),
+            Part.READS: Admission(running=4, waiting=256),
+        }
+        most = settings.body_limit_bytes
+        self._bodies = Bodies(waiting=64, of_one_caller=8, within_s=inf, most_bytes=most)
+        self._strangers_bodies = Bodies(
+            waiting=64, of_one_caller=32, within_s=LOGIN_WITHIN_S, most_bytes=SHORT_BYTES
+        )
         self._rate = Rate(settings.caller_rate) if settings.caller_rate else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -148,33 +65,51 @@ class Bulkheads:
         if scope["type"] != "http" or chosen is Part.PROTOCOL:
             await self._app(scope, receive, send)
             return
-        part.set(chosen)
         request = Request(scope)
-        who, body = _who(request), _has_body(request)
         try:
-            if self._rate is not None:
-                self._rate.take(who)
-            async with self._parts[chosen].admitted(who, receive, body=body) as receiving:
-                await self._app(scope, receiving, send)
-        except Refused as error:
-            answer = request.app.exception_handlers[ForgeError](request, error)
+            await self._serve(request, chosen, receive, send)
+        except (ForgeError, HTTPException, ClientDisconnect) as error:
+            kind = ForgeError if isinstance(error, ForgeError) else type(error)
+            answer = request.app.exception_handlers[kind](request, error)
             response = await answer if inspect.isawaitable(answer) else answer
             await response(scope, receive, send)
 
+    async def _serve(self, request: Request, chosen: Part, receive: Receive, send: Send) -> None:
+        owner = await self._owner(request, chosen)
+        who = f"address:{request.client.host if request.client else ''}"
+        admission, bodies = self._strangers, self._strangers_bodies
+        if owner is not None:
+            who, admission, bodies = f"owner:{owner}", self._parts[chosen], self._bodies
+        elif request.url.path.startswith(LOGIN):
+            admission = self._logins
+        part.set(chosen)
+        # Strangers have only the small pools: one address may be that of everybody's proxy.
+        if self._rate is not None and owner is not None:
+            self._rate.take(who)
+        # The API answers strangers by their heads alone.
+        if has_body(request.scope) and (owner is not None or not _is_api(request)):
+            receive = await bodies.whole(who, receive)
+        async with admission.admitted(who) as slot:
+            await self._app(request.scope, receive, _until_it_streams(slot, send))
 
-def _who(request: Request) -> str:
-    """Return a key that distinguishes callers before authentication."""
-    shown = request.headers.get("authorization") or request.headers.get("cookie") or ""
-    address = request.client.host if request.client else ""
-    return sha256(f"{shown}@{address}".encode()).hexdigest()
+    async def _owner(self, request: Request, chosen: Part) -> str | None:
+        # A connection for reports may be busy for long.
+        looking = Part.CHANGES if chosen is Part.CHANGES else Part.READS
+        part.set(looking)
+        async with self._entries[looking].admitted(""):
+            return await self._owner_of(request)
 
 
-def _has_body(request: Request) -> bool:
-    headers = request.headers
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith("/api/")
 
 
-def _refused(
-    status: HTTPStatus, code: str, message: str, rest_s: int, hint: str = NARROWER
-) -> Refused:
-    return Refused(status, code, message, hint=hint, headers={"Retry-After": str(rest_s)})
+def _until_it_streams(slot: AsyncExitStack, send: Send) -> Send:
+    """Give the slot back with the first piece of many: how fast they are read is the client's."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.body" and message.get("more_body", False):
+            await slot.aclose()
+        await send(message)
+
+    return sending

@@ -30,12 +30,10 @@ class GuardedRequest(Request):
 
 
 class GuardedRoute(APIRoute):
-    """Authenticates a request with a body before it parses the body."""
+    """Authenticates a request by its head, before its body is read."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        if self.body_field is None:
-            return handle
         calls = set(_calls(self.dependant))
         identifies = [identify for call, identify in IDENTIFY.items() if call in calls]
 

@@ -11,9 +11,10 @@ from forge_schema.model.quantities import size_text
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.errors import http_error
+from forge_functions.errors import CLIENT_LEFT, http_error
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +27,7 @@ SHORT_BYTES = 64 << 10
 # Seconds between two pieces of a body: a slow one occupies a connection.
 PIECE_WITHIN_S = 30.0
 BODY_WITHIN_S = 60.0
+BODILESS = ("GET", "HEAD")
 # After an error, uvicorn reads the rest of the body to keep the connection.
 WORTH_READING = 1 << 16
 
@@ -42,7 +44,13 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         request_id = scope.setdefault("state", {})["request_id"] = uuid4().hex
-        began, status = perf_counter(), 0
+        began, status, left = perf_counter(), 0, False
+
+        async def heard() -> Message:
+            nonlocal left
+            message = await receive()
+            left = left or message["type"] == "http.disconnect"
+            return message
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -60,20 +68,20 @@ class RequestLog:
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
-                await self._bounded(scope, receive, sending)
+                await self._bounded(scope, heard, sending)
             finally:
                 took = round(1000 * (perf_counter() - began), 1)
                 what = {"method": scope.get("method", "GET"), "path": scope["path"]}
-                log.info("request", **what, status=int(status or 500), ms=took)
+                status = status or (CLIENT_LEFT if left else HTTPStatus.INTERNAL_SERVER_ERROR)
+                log.info("request", **what, status=int(status), ms=took)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
         limit = self._limit(scope["path"])
-        if limit is not None and _announced(scope) > limit:
-            refusal = http_error(Request(scope), _too_large(limit))
-            await refusal(scope, receive, send)
+        if (refused := _refused(scope, limit)) is not None:
+            await http_error(Request(scope), refused)(scope, receive, send)
             return
         came, more = 0, True
         # Objects may be large; only their pieces have a timeout.
@@ -87,7 +95,7 @@ class RequestLog:
             more = message.get("more_body", False)
             came += len(message.get("body", b""))
             if limit is not None and came > limit:
-                raise _too_large(limit)
+                raise too_large(limit)
             return message
 
         await self._app(scope, receiving, send)
@@ -107,24 +115,50 @@ def _handshake(message: Message) -> int:
     return HTTPStatus.FORBIDDEN if message["type"] == "websocket.close" else 0
 
 
+def _refused(scope: Scope, limit: int | None) -> HTTPException | None:
+    """Return why a request is refused by its head, if it is."""
+    if limit is not None and _announced(scope) > limit:
+        return too_large(limit)
+    if scope["method"] in BODILESS and has_body(scope) and _has_route(scope):
+        return HTTPException(HTTPStatus.BAD_REQUEST, f"a {scope['method']} may not have a body")
+    return None
+
+
+def _has_route(scope: Scope) -> bool:
+    # Without one, the router's own refusal says more.
+    return any(route.matches(scope)[0] is Match.FULL for route in scope["app"].routes)
+
+
 async def _soon(receive: Receive, within_s: float) -> Message:
     try:
         return await asyncio.wait_for(receive(), within_s)
     except TimeoutError as error:
-        raise HTTPException(
-            HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time"
-        ) from error
+        raise late() from error
 
 
-def _too_large(limit: int) -> HTTPException:
+def late() -> HTTPException:
+    """Return the refusal of a body that did not arrive in time."""
+    return HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time")
+
+
+def too_large(limit: int) -> HTTPException:
+    """Return the refusal of a body that is larger than its limit."""
     return HTTPException(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request's body may have at most {size_text(limit)}"
     )
 
 
 def _much_may_follow(scope: Scope) -> bool:
+    if scope["method"] in BODILESS:
+        return has_body(scope)
     chunked = "transfer-encoding" in Headers(scope=scope)
     return chunked or _announced(scope) > WORTH_READING
+
+
+def has_body(scope: Scope) -> bool:
+    """Tell whether a request's head announces a body."""
+    headers = Headers(scope=scope)
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def _announced(scope: Scope) -> int:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from forge_functions.auth.authentication import bearer, body_of, caller
+from forge_functions.auth.authentication import bearer, caller
 from forge_functions.monitor.meters import Meters
 from forge_functions.monitor.queue_gauges import QueueGauges
 from forge_functions.services import Services, services
@@ -15,11 +15,10 @@ from forge_functions.services import Services, services
 router = APIRouter(tags=["metrics"])
 
 
-def scope(
+async def scope(
     request: Request,
     shared: Annotated[Services, Depends(services)],
     said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
-    body: Annotated[bytes, Depends(body_of)],
 ) -> str | None:
     """Return the owner whose jobs the caller may see; None for all owners'.
 
@@ -32,7 +31,7 @@ def scope(
         key is not None and compare_digest(text, key.get_secret_value().encode())
     ):
         return None
-    return caller(request, shared, said, body).scope
+    return (await caller(request, said)).scope
 
 
 @router.get("/metrics")

@@ -18,8 +18,10 @@ import pytest
 from forge_functions import server
 from forge_functions.middleware import requests, slow_clients
 from forge_functions.streams.hub import LEAVING, Hub
+from forge_schema.model.states import Role
 from structlog.testing import capture_logs
-from support.http.api import Api, problem
+from support.http.api import Api
+from support.http.guest import Guest
 from support.http.http_worker import RawWorker, raw_worker
 from support.http.server import listening, quick_app, server_settings, serving
 from support.waiting import eventually
@@ -35,6 +37,7 @@ GUARDED: dict[str, Any] = {
     "http": slow_clients.GuardedProtocol,
     "ws": slow_clients.GuardedWebSocket,
 }
+JSON = {"Content-Type": "application/json"}
 HALF = b"GET /health HTTP/1.1\r\nHost: forge\r\nX-Slow: "
 END = b"\r\n\r\n"
 
@@ -101,21 +104,83 @@ def test_body_that_trickles_ends_in_time(api: Api, monkeypatch: pytest.MonkeyPat
         assert slow.makefile("rb").read().startswith(b"HTTP/1.1 408")
 
 
-def test_slow_bodies_take_no_place_from_others(api: Api) -> None:
+def unfinished(method: str, path: str, headers: dict[str, str]) -> bytes:
+    """Return the head of a request whose body never comes."""
+    sent = {"Host": "a", "Content-Length": "1000", **headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+def test_slow_bodies_take_no_place_from_anybody(api: Api) -> None:
     ann, bob, worker = api.key(), api.key("bob"), raw_worker(api)
-    head = (
-        "POST /api/v1/queue/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-        f"Authorization: {bob.headers['Authorization']}\r\nContent-Length: 1000\r\n\r\n"
-    )
+    head = unfinished("POST", "/api/v1/queue/check", {**JSON, **bob.headers})
     with ExitStack() as held:
-        slow = [held.enter_context(connect(api.url, head.encode())) for _ in range(17)]
-        eventually(lambda: len(select(slow, [], [], 0)[0]) == 1)
-        answer = bob.call("POST", "/api/v1/queue/retry", {"job_ids": []})
-        problem(answer, 429, "too_many_at_once")
-        assert int(answer.headers["retry-after"]) > 0
+        slow = [held.enter_context(connect(api.url, head)) for _ in range(20)]
+        eventually(lambda: len(select(slow, [], [], 0)[0]) == 12)
+        (told, *_), _, _ = select(slow, [], [], 0)
+        answer = told.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 429")
+        assert b"retry-after" in answer.lower()
+        assert bob.get("/api/v1/queue/jobs")["items"] == []
         job = ann.submit()
         assert worker.claim()[0]["job_id"] == job
         assert worker.heartbeat() is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/api/v1/queue/jobs", {"Authorization": "Bearer {n}"}, 400),
+        ("GET", "/jobs", {"Cookie": "forge_80={n}"}, 400),
+        ("GET", "/login", {}, 400),
+        ("POST", "/api/v1/queue/cancel", {"Authorization": "Bearer {n}"}, 401),
+        ("POST", "/api/v1/queue/jobs/1/cancel", {}, 401),
+        ("POST", "/api/v1/workers/heartbeat", {"X-Worker-Token": "fgw_{n}"}, 401),
+        ("GET", "/api/v1/workers/job/1/checkpoint", {"X-Worker-Token": "fgw_{n}"}, 400),
+    ],
+)
+def test_strangers_are_answered_before_their_bodies_come(
+    api: Api, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    with ExitStack() as held:
+        for number in range(90):
+            said = {name: value.format(n=number) for name, value in headers.items()}
+            slow = held.enter_context(connect(api.url, unfinished(method, path, {**JSON, **said})))
+            slow.settimeout(120)
+            assert slow.recv(12) == f"HTTP/1.1 {status}".encode()
+
+
+def test_logins_that_do_not_come_hold_up_only_logins_for_a_moment(api: Api) -> None:
+    ann = api.key()
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    with ExitStack() as held:
+        for _ in range(20):
+            for path in ("/login", "/login/terminal/key", "/preferences", "/jobs/cancel"):
+                held.enter_context(connect(api.url, unfinished("POST", path, form)))
+        ann.submit()
+        assert ann.get("/api/v1/queue/jobs")["items"]
+        assert api.http.get("/login").is_success
+        ended = held.enter_context(connect(api.url, unfinished("POST", "/login", form)))
+        ended.settimeout(120)
+        assert ended.recv(12) in {b"HTTP/1.1 408", b"HTTP/1.1 429"}
+    guest = Guest(api).login("bob", Role.VIEWER)
+    assert guest.http.get("/jobs").is_success
+
+
+def test_client_that_leaves_is_no_error_of_the_server(api: Api) -> None:
+    ann = api.key()
+    sent = [
+        unfinished("POST", "/api/v1/queue/check", {**JSON, **ann.headers}),
+        unfinished("POST", "/login", {"Content-Type": "application/x-www-form-urlencoded"}),
+        unfinished("POST", "/api/v1/workers/join", JSON),
+    ]
+    with capture_logs() as told:
+        for head in sent:
+            connect(api.url, head).close()
+        eventually(lambda: len(told) == 3)
+    # 400 where the framework takes what came for the whole body.
+    assert {one["status"] for one in told} == {400, 499}
+    assert not [one for one in told if one["log_level"] == "error"]
 
 
 def test_address_has_half_of_the_connections(rig: Rig, tmp_path: Path) -> None:

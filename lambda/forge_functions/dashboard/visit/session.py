@@ -72,9 +72,12 @@ def end(shared: Services, who: Visitor) -> None:
 
 
 def of(request: Request, shared: Services) -> Visitor | None:
-    """Return the visitor who sent a request, by its cookie."""
-    text = request.cookies.get(_name(request, shared), "")
-    return read(shared, text) if text else None
+    """Return the visitor who sent a request, by its cookie: looked up once for each request."""
+    if not hasattr(request.state, "session"):
+        text = request.cookies.get(_name(request, shared), "")
+        request.state.session = read(shared, text) if text else None
+    known: Visitor | None = request.state.session
+    return known
 
 
 def keep(request: Request, response: Response, shared: Services, text: str) -> None:

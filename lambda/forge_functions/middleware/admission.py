@@ -1,0 +1,181 @@
+"""How many requests of a kind run and wait, in all and of one caller."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from math import ceil
+from time import monotonic
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
+
+from forge_functions.errors import Refused
+from forge_functions.middleware.requests import late, too_large
+
+RETRY_AFTER_S = 5
+# A caller runs this part of what runs at once.
+SHARE = 4
+# A caller may use up at once what it may use in this time.
+BURST_S = 10
+REMEMBERED = 10_000
+
+OWN = "this caller has too many requests in progress"
+ALL = "too many requests of this kind are in progress"
+RATE = "this caller makes too many requests"
+NARROWER = "wait until some have ended; narrow reports with `since` to make them faster"
+TOGETHER = "wait; read many jobs at once with POST /api/v1/queue/statuses"
+
+
+class Admission:
+    """Limits how many requests run and wait.
+
+    Args:
+        running: how many run at once.
+        waiting: how many wait beside them.
+        of_one_caller: how many of one caller may run or wait. Of these, only a quarter of
+            `running` run, and the rest waits for them. Without it, all are one caller's.
+    """
+
+    def __init__(self, *, running: int, waiting: int, of_one_caller: int = 0) -> None:
+        self._free = asyncio.Semaphore(running)
+        self._most = running + waiting
+        self._of_one_caller = of_one_caller or self._most
+        self._share = ceil(running / SHARE) if of_one_caller else running
+        self._callers: dict[str, _Caller] = {}
+        self._admitted = 0
+
+    @asynccontextmanager
+    async def admitted(self, who: str) -> AsyncIterator[AsyncExitStack]:
+        """Hold a slot until the block ends, or until what is yielded is closed.
+
+        Raises:
+            Refused: 429 if the caller has too many requests in progress, 503 if all together do.
+        """
+        caller = self._callers.get(who) or _Caller(asyncio.Semaphore(self._share))
+        if caller.admitted >= self._of_one_caller:
+            raise refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_at_once", OWN)
+        if self._admitted >= self._most:
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "busy", ALL)
+        self._callers[who] = caller
+        caller.admitted += 1
+        self._admitted += 1
+        try:
+            async with AsyncExitStack() as slot:
+                await slot.enter_async_context(caller.share)
+                await slot.enter_async_context(self._free)
+                yield slot
+        finally:
+            self._admitted -= 1
+            caller.admitted -= 1
+            if not caller.admitted:
+                del self._callers[who]
+
+
+@dataclass
+class _Caller:
+    """The requests of one caller that run or wait."""
+
+    share: asyncio.Semaphore
+    admitted: int = field(default=0)
+
+
+class Bodies:
+    """Limits how many requests wait for the rest of their bodies. They take no slot meanwhile.
+
+    Args:
+        waiting: how many wait at once.
+        of_one_caller: how many of one caller.
+        within_s: seconds for a whole body.
+        most_bytes: the size of a body, at most.
+    """
+
+    def __init__(
+        self, *, waiting: int, of_one_caller: int, within_s: float, most_bytes: int
+    ) -> None:
+        self._most, self._of_one_caller = waiting, of_one_caller
+        self._within_s, self._most_bytes = within_s, most_bytes
+        self._waiting: Counter[str] = Counter()
+
+    async def whole(self, who: str, receive: Receive) -> Receive:
+        """Wait for a body, and return what receives it again.
+
+        Raises:
+            Refused: 429 or 503 if too many wait.
+            HTTPException: 408 if it is late, 413 if it is too large.
+            ClientDisconnect: the client has left.
+        """
+        if self._waiting[who] >= self._of_one_caller:
+            raise refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_at_once", OWN)
+        if self._waiting.total() >= self._most:
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "busy", ALL)
+        self._waiting[who] += 1
+        try:
+            async with asyncio.timeout(self._within_s):
+                body = await self._received(receive)
+        except TimeoutError as error:
+            raise late() from error
+        finally:
+            self._waiting[who] -= 1
+            if not self._waiting[who]:
+                del self._waiting[who]
+        return _again(body, receive)
+
+    async def _received(self, receive: Receive) -> bytes:
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._most_bytes:
+                raise too_large(self._most_bytes)
+        return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receiving() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receiving
+
+
+class Rate:
+    """Limits how many requests a caller makes in the long run: a token bucket for each."""
+
+    def __init__(self, per_s: float, clock: Callable[[], float] = monotonic) -> None:
+        self._per_s, self._clock = per_s, clock
+        # By caller: the requests that it may still make, and when that was so.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, who: str) -> None:
+        """Count a request.
+
+        Raises:
+            Refused: 429 if there were too many before it.
+        """
+        now, most = self._clock(), self._per_s * BURST_S
+        left, since = self._left.pop(who, (most, now))
+        left = min(most, left + (now - since) * self._per_s)
+        self._left[who] = max(left - 1, 0.0) if left >= 1 else left, now
+        if len(self._left) > REMEMBERED:
+            self._left.popitem(last=False)
+        if left < 1:
+            rest_s = ceil((1 - left) / self._per_s)
+            raise refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", RATE, rest_s, TOGETHER)
+
+
+def refused(
+    status: HTTPStatus,
+    code: str,
+    message: str,
+    rest_s: int = RETRY_AFTER_S,
+    hint: str = NARROWER,
+) -> Refused:
+    """Return the refusal of a request that may come again after a rest."""
+    return Refused(status, code, message, hint=hint, headers={"Retry-After": str(rest_s)})
