@@ -105,6 +105,7 @@ EXIT_CODES = {
     "extra_missing": ExitCode.SETUP,
     "not_forge": ExitCode.SETUP,
     "path_unknown": ExitCode.SETUP,
+    "proxy_unusable": ExitCode.SETUP,
     "redirected": ExitCode.SETUP,
     "server_invalid": ExitCode.SETUP,
     "server_not_named": ExitCode.SETUP,

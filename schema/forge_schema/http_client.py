@@ -4,16 +4,17 @@ import re
 import ssl
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.proxies import Proxy, ProxyFailed, is_loopback, proxy_of
 
 E = TypeVar("E", bound=BaseException)
 
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 # Nothing was sent, so it can be sent again.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 # Servers close a connection that was idle for five seconds. A request sent at that moment is lost,
@@ -57,7 +58,7 @@ def is_http(text: str) -> bool:
 def in_the_clear(url: str) -> bool:
     """Tell whether what is sent to this URL crosses a network unencrypted."""
     parts = urlsplit(url)
-    return parts.scheme == "http" and parts.hostname not in LOOPBACK
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def tls_context(ca: Path | None = None, *, verify: bool = True) -> ssl.SSLContext:
@@ -95,7 +96,52 @@ def open_client(
 ) -> httpx.Client:
     """Return a client that sends `program` and its version as the user agent."""
     headers = {"User-Agent": f"{program}/{version('forge-queue')}"}
-    return httpx.Client(auth=auth, verify=tls, timeout=timeout, limits=LIMITS, headers=headers)
+    return httpx.Client(auth=auth, transport=Routed(tls), timeout=timeout, headers=headers)
+
+
+class Routed(httpx.BaseTransport):
+    """Sends each request directly or through the proxy that the environment has for its URL.
+
+    An error from behind a proxy names it, and has a `ProxyFailed` among its causes; so has an
+    answer, as the extension `proxy`, because it may be the proxy's own.
+    """
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self._tls = tls
+        self._ways: dict[Proxy | None, httpx.HTTPTransport] = {}
+        self._lock = Lock()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; raises `ProxyUnusable` if its proxy cannot be used."""
+        proxy = proxy_of(str(request.url))
+        if proxy is None:
+            return self._way(None).handle_request(request)
+        try:
+            answer = self._way(proxy).handle_request(request)
+        except httpx.TransportError as error:
+            said = f"{str(error) or type(error).__name__} (through the proxy {proxy})"
+            failed = ProxyFailed(str(proxy))
+            failed.__cause__ = error
+            raise type(error)(said, request=request) from failed
+        answer.extensions["proxy"] = str(proxy)
+        return answer
+
+    def _way(self, proxy: Proxy | None) -> httpx.HTTPTransport:
+        with self._lock:
+            if (way := self._ways.get(proxy)) is None:
+                way = self._ways[proxy] = httpx.HTTPTransport(
+                    verify=self._tls,
+                    trust_env=False,
+                    limits=LIMITS,
+                    proxy=proxy.url if proxy else None,
+                )
+            return way
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            for way in self._ways.values():
+                way.close()
 
 
 def below(error: BaseException | None, kind: type[E]) -> E | None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forge_schema.model.fields import SMALLINT, KnownFields, Text
 from forge_schema.model.quantities import counted
+from forge_schema.proxies import proxy_of
 
 if TYPE_CHECKING:
     import ssl
@@ -117,21 +118,27 @@ def connect(url: str, path: str, headers: dict[str, str], tls: ssl.SSLContext) -
     """Open a WebSocket to a server's path.
 
     Raises:
-        OSError: the server does not answer.
+        OSError: the server, or the proxy in front of it, does not answer.
         websockets.InvalidHandshake: it refuses.
+        ProxyUnusable: the environment's proxy cannot be used.
     """
     # Only for shells; it takes a while to import.
     from websockets.sync.client import connect as open_socket  # noqa: PLC0415
 
+    proxy = proxy_of(url)
     scheme, _, place = url.partition("://")
     secure = scheme == "https"
-    return open_socket(
-        f"{'wss' if secure else 'ws'}://{place}{path}",
-        ssl=tls if secure else None,
-        additional_headers=headers,
-        compression=None,
-        max_size=MOST_BYTES,
-        open_timeout=OPEN_S,
-        # Who waits for a slow reader reads nothing, and answers no ping either.
-        ping_timeout=None,
-    )
+    try:
+        return open_socket(
+            f"{'wss' if secure else 'ws'}://{place}{path}",
+            ssl=tls if secure else None,
+            additional_headers=headers,
+            compression=None,
+            max_size=MOST_BYTES,
+            open_timeout=OPEN_S,
+            # Who waits for a slow reader reads nothing, and answers no ping either.
+            ping_timeout=None,
+            proxy=proxy.url if proxy else None,
+        )
+    except OSError as error:
+        raise OSError(f"{error}{f' (through the proxy {proxy})' if proxy else ''}") from error

@@ -11,6 +11,7 @@ from typing import TypeVar
 import structlog
 from forge_schema.database.pool import AccessRefused, DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
+from forge_schema.proxies import ProxyUnusable
 
 from forge_worker.refusals import FIRST_PAUSE_S as FIRST_REFUSED_S
 from forge_worker.refusals import LONGEST_PAUSE_S as LONGEST_REFUSED_S
@@ -250,6 +251,8 @@ class Servers:
                     self._why = str(error)
                 if error.sent and not repeatable:
                     break
+            except ProxyUnusable:
+                raise
             except ForgeError:
                 self._answered(server)
                 raise

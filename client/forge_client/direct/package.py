@@ -6,7 +6,7 @@ import httpx
 from forge_schema.access.join_line import PACKAGE
 from forge_schema.http_client import open_client, tls_context
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 
 PATIENCE_S = 30.0
 
@@ -18,7 +18,8 @@ def package_digest(url: str) -> str:
         ClientError: there is no server that has one.
     """
     try:
-        with open_client("forge", tls_context(None), httpx.Timeout(PATIENCE_S)) as client:
+        tls, patience = tls_context(None), httpx.Timeout(PATIENCE_S)
+        with as_client_error(), open_client("forge", tls, patience) as client:
             answer = client.get(f"{url.rstrip('/')}{PACKAGE}").raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ClientError(

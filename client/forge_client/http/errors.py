@@ -10,6 +10,7 @@ from http import HTTPStatus
 import httpx
 from forge_schema.http_client import NOT_SENT, below, retry_after_s, untrusted
 from forge_schema.model.errors import Problem
+from forge_schema.proxies import ProxyFailed
 from pydantic import ValidationError
 
 from forge_client.errors import ClientError
@@ -34,15 +35,19 @@ class Retryable(Exception):
 
 def loss(error: Exception, place: str) -> ClientError | Retryable:
     """Return the error for a request without an answer; `place` is the server's URL."""
+    proxy = below(error, ProxyFailed)
+    place = f"{place}, through the proxy {proxy}," if proxy else place
     if why := untrusted(error):
         return _tls(f"the certificate of {place} is not trusted: {why}", TRUST_HINT)
     if (broken := below(error, ssl.SSLError)) is not None:
         return _tls(f"no TLS connection to {place} is possible: {_why(broken)}", SCHEME_HINT)
     if (unknown := below(error, socket.gaierror)) is not None:
-        return Retryable(_unreachable(place, _why(unknown)), unsure=False)
+        return Retryable(_unreachable(place, _why(unknown), proxy), unsure=False)
     if isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol):
-        return Retryable(_unreachable(place, _why(error)), unsure=not isinstance(error, NOT_SENT))
-    return _unreachable(place, _why(error))
+        return Retryable(
+            _unreachable(place, _why(error), proxy), unsure=not isinstance(error, NOT_SENT)
+        )
+    return _unreachable(place, _why(error), proxy)
 
 
 TRUST_HINT = (
@@ -56,10 +61,13 @@ def _tls(message: str, hint: str) -> ClientError:
     return ClientError(message, hint=hint, code="tls_failed")
 
 
-def _unreachable(place: str, why: str) -> ClientError:
+def _unreachable(place: str, why: str, proxy: ProxyFailed | None = None) -> ClientError:
     return ClientError(
         f"{place} does not answer: {why}",
-        hint="check the URL, that the server is running, and that this machine can reach it",
+        hint="check the proxy; if this machine reaches the server without one, list its host in"
+        " NO_PROXY"
+        if proxy
+        else "check the URL, that the server is running, and that this machine can reach it",
         code="server_unreachable",
     )
 
@@ -67,6 +75,8 @@ def _unreachable(place: str, why: str) -> ClientError:
 def _why(error: BaseException) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "it takes too long"
+    if (proxy := below(error, ProxyFailed)) and proxy is not error and proxy.__cause__ is not None:
+        error = proxy.__cause__  # It names the proxy too.
     said = str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]
     return said or type(error).__name__
 
@@ -163,6 +173,8 @@ def _invalid(message: str) -> str:
 def not_forge(answer: httpx.Response, place: str) -> ClientError:
     """Return the error for a response that is not from a Forge server."""
     kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing to read"
+    if proxy := answer.extensions.get("proxy"):
+        place = f"{place}, through the proxy {proxy},"
     return ClientError(
         f"{place} does not answer like a Forge server: HTTP {answer.status_code}, {kind}",
         hint="check the URL, its port and the path in it",
@@ -184,7 +196,10 @@ def _problem(answer: httpx.Response) -> Problem | None:
     except ValidationError:
         pass
     said = PROXY_MESSAGES.get(_status(answer))
-    return Problem(code="refused", message=f"{said}: HTTP {answer.status_code}") if said else None
+    proxy = answer.extensions.get("proxy")
+    through = f", through the proxy {proxy}" if proxy else ""
+    message = f"{said}: HTTP {answer.status_code}{through}"
+    return Problem(code="refused", message=message) if said else None
 
 
 def _hint(problem: Problem, status: HTTPStatus) -> str:

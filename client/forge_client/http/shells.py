@@ -24,7 +24,7 @@ from forge_schema.shell import (
     connect,
 )
 
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 from forge_client.http.transport import Transport
 
 if TYPE_CHECKING:
@@ -62,16 +62,19 @@ def run(
 
     url, headers = transport.server.url, {"Authorization": f"Bearer {ticket.ticket}"}
     try:
-        with connect(url, CALLER_PATH, headers, transport.tls) as socket:
+        with as_client_error():
+            opened = connect(url, CALLER_PATH, headers, transport.tls)
+    except (InvalidHandshake, OSError) as error:
+        raise ClientError(
+            f"{url} opens no shell: {error}",
+            hint="a proxy on the way must pass WebSockets on",
+            code="shell_refused",
+        ) from error
+    try:
+        with opened as socket:
             socket.send(ticket.order)
             with _raw() if interactive else nullcontext():
                 return _attended(socket, pin, interactive=interactive)
-    except InvalidHandshake as error:
-        raise ClientError(
-            f"{url} opens no shell: {error}",
-            hint="a proxy in front of it must pass WebSockets on",
-            code="shell_refused",
-        ) from error
     except (ConnectionClosed, OSError) as error:
         raise ClientError(
             f"the connection to worker {ticket.worker} was lost",

@@ -212,7 +212,8 @@ class Transport:
             Retryable: there is no response this time.
         """
         try:
-            return self._client.request(method, self.server.url + path, **given)
+            with as_client_error():
+                return self._client.request(method, self.server.url + path, **given)
         except (httpx.RequestError, httpx.InvalidURL) as error:
             raise loss(error, self.server.url) from error
 

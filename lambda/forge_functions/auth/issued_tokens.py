@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import jwt
 import structlog
-from jwt import PyJWK, PyJWKClient
+from forge_schema.http_client import open_client, tls_context
+from forge_schema.proxies import ProxyUnusable
+from jwt import PyJWK, PyJWKClient, PyJWKSet
 
 from forge_functions.errors import Refused
 
@@ -82,11 +84,10 @@ class IssuedTokens:
     def _configuration(self) -> dict[str, Any]:
         issuer = self._issuer
         try:
-            answer = httpx.get(issuer.rstrip("/") + METADATA, timeout=TIMEOUT_S)
-            told: dict[str, Any] = answer.raise_for_status().json()
+            told: dict[str, Any] = fetched(issuer.rstrip("/") + METADATA)
             if told["issuer"] != issuer:
                 raise IssuerFaulty(f"{issuer} names another issuer")
-        except (httpx.HTTPError, ValueError, TypeError, KeyError) as error:
+        except (httpx.HTTPError, ProxyUnusable, ValueError, TypeError, KeyError) as error:
             raise IssuerFaulty(f"{issuer} has no readable configuration: {error}") from error
         return told
 
@@ -107,11 +108,30 @@ class IssuerKeys(PyJWKClient):
     """The issuer's public keys."""
 
     def fetch_data(self) -> object:
+        """Fetch the keys as every other request is sent: urllib sends loopback to a proxy."""
         try:
-            fetched: object = super().fetch_data()
-        except (jwt.PyJWTError, OSError, ValueError) as error:
+            keys = fetched(self.uri)
+            PyJWKSet.from_dict(keys)
+        except (jwt.PyJWTError, httpx.HTTPError, ProxyUnusable, ValueError) as error:
             raise IssuerFaulty(f"{self.uri} has no readable keys: {error}") from error
-        return fetched
+        # By this, an unknown key does not make it fetch again and again.
+        self._last_successful_fetch = monotonic()
+        return keys
+
+
+def fetched(url: str) -> dict[str, Any]:
+    """Return a JSON object of the issuer.
+
+    Raises:
+        httpx.HTTPError: it does not answer.
+        ProxyUnusable: the proxy on the way to it cannot be used.
+        ValueError: the answer is no JSON object.
+    """
+    with open_client("forge-server", tls_context(), httpx.Timeout(TIMEOUT_S)) as client:
+        found = client.get(url).raise_for_status().json()
+    if not isinstance(found, dict):
+        raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - of the issuer's, too
+    return found
 
 
 def unauthenticated() -> Refused:

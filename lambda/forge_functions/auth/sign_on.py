@@ -11,7 +11,9 @@ from urllib.parse import quote, urlencode
 import httpx
 import jwt
 import structlog
+from forge_schema.http_client import open_client, tls_context
 from forge_schema.pkce import challenge_of
+from forge_schema.proxies import ProxyUnusable
 
 from forge_functions.auth import short_token
 from forge_functions.auth.issued_tokens import TIMEOUT_S
@@ -104,11 +106,12 @@ def _exchanged(shared: Services, code: str, verifier: str, back: str) -> str | N
     own = (quote(settings.oidc_client_id, safe=""), quote(secret, safe="")) if secret else None
     at = shared.issuer.sign_on.endpoint("token_endpoint")
     try:
-        answer = httpx.post(at, data=said, auth=own, timeout=TIMEOUT_S)
+        with open_client("forge-server", tls_context(), httpx.Timeout(TIMEOUT_S)) as client:
+            answer = client.post(at, data=said, auth=own or httpx.USE_CLIENT_DEFAULT)
         token = answer.raise_for_status().json()["id_token"]
     except httpx.HTTPStatusError as error:
         log.warning("sign_on_refused", status=error.response.status_code)
         return None
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+    except (httpx.HTTPError, ProxyUnusable, ValueError, KeyError, TypeError) as error:
         raise shared.issuer.sign_on.failed(error) from error
     return token if isinstance(token, str) else None

@@ -10,7 +10,9 @@ PACKAGE = "/api/v1/workers/package"
 PLAIN = re.compile(r"https?://[A-Za-z0-9.:/_~%\[\]-]+")
 # It runs nothing that the line does not vouch for. No single quotes, which would end the argument.
 PROGRAM = Template(
-    'import hashlib,io,sys,urllib.request as r,zipfile;u="$url";'
+    'import hashlib,io,os,sys,urllib.request as r,zipfile;u="$url";'
+    # Here and in what it starts, loopback is reached past any proxy.
+    'e=os.environ;e["no_proxy"]=e.get("no_proxy",e.get("NO_PROXY",""))+",localhost,127.0.0.1,[::1]";'
     'sys.excepthook=lambda t,e,b:sys.stderr.write(f"forge: {u} cannot be read: {e}\\n  check that '
     "this machine reaches it; if its certificate comes from an authority of your own, export "
     'SSL_CERT_FILE=authority.pem; then paste the line again\\n");'

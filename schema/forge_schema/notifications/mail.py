@@ -9,8 +9,9 @@ from email.message import EmailMessage
 from smtplib import SMTP, SMTP_SSL
 from urllib.parse import unquote, urlsplit
 
-from forge_schema.http_client import LOOPBACK, tls_context
+from forge_schema.http_client import tls_context
 from forge_schema.notifications.trying import DEADLINE_S, FAILURES, LETTER_S, deadline, saying_why
+from forge_schema.proxies import is_loopback
 
 PORTS = {"smtp": 587, "smtps": 465}
 
@@ -85,7 +86,7 @@ def _sent(connection: SMTP, server: MailServer, letter: EmailMessage) -> None:
     if connection.has_extn("starttls"):
         connection.starttls(context=tls_context())
     if server.user:
-        if not isinstance(connection.sock, ssl.SSLSocket) and server.host not in LOOPBACK:
+        if not isinstance(connection.sock, ssl.SSLSocket) and not is_loopback(server.host):
             raise ValueError("the mail server offers no TLS, so the password is not sent to it")
         connection.login(server.user, server.password)
     connection.send_message(letter)

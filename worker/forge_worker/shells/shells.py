@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 from forge_schema.http_client import tls_context
 from forge_schema.model.errors import ForgeError
+from forge_schema.proxies import ProxyUnusable
 from forge_schema.shell import (
     LEASE,
     ORDER_S,
@@ -111,7 +112,7 @@ class Shells:
             for url in urls:
                 try:
                     return connect(url, f"{WORKER_PATH}/{shell_id}", headers, tls)
-                except (OSError, InvalidHandshake) as error:
+                except (OSError, InvalidHandshake, ProxyUnusable) as error:
                     why = f"{url}: {error}"
             if seconds() > until_s or self._closing.wait(PAUSE_S):
                 raise NotEntered(f"the caller's server is not reached: {why}")

@@ -20,8 +20,8 @@ from typing import TypeVar, cast
 
 import asyncssh
 from asyncssh.forward import SSHForwarder
-from forge_schema.http_client import LOOPBACK
 from forge_schema.model.errors import ForgeError
+from forge_schema.proxies import is_loopback
 from forge_schema.shell import PIECE_BYTES, STDERR, STDOUT, Terminal
 from pydantic import ValidationError
 
@@ -159,7 +159,7 @@ class Door(asyncssh.SSHServer):
     ) -> "Awaitable[asyncssh.SSHTCPSession[bytes]]":
         """Connect to a port of the job."""
         wanted = self._ssh.ports or [dest_port]
-        if dest_host not in LOOPBACK or dest_port < LOWEST_PORT or dest_port not in wanted:
+        if not is_loopback(dest_host) or dest_port < LOWEST_PORT or dest_port not in wanted:
             raise _refused(f"{dest_host}:{dest_port} is not a port of this job, from 1024")
         if self._ssh.streams >= MOST:
             raise _refused(f"{MOST} connections to ports are open already")

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import typer
 from forge_schema.model.quantities import duration_text
+from forge_schema.proxies import is_loopback
 
 from forge_client.cli.admin.workers import drain, find_worker, workers
 from forge_client.cli.options.completion import workers as workers_named
@@ -23,7 +24,6 @@ app = typer.Typer(
     cls=Verbs, no_args_is_help=True, help="Workers: list, add a machine, drain, tokens."
 )
 SOMEWHERE = "https://YOUR-SERVER"
-LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 Worker = Annotated[
     str,
     typer.Argument(metavar="WORKER", help="The worker's name or id.", autocompletion=workers_named),
@@ -79,7 +79,7 @@ def add(
         " FORGE_DEFAULT_IMAGE=python:3.11-slim` before the line",
         "dim",
     )
-    if urlsplit(made.url).hostname in LOOPBACK:
+    if is_loopback(urlsplit(made.url).hostname or ""):
         narration.say(
             "the server's address is this machine's own, so the line works only here; give"
             " --server the URL under which other machines reach it"

@@ -5,8 +5,11 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import boto3
 from botocore.config import Config
@@ -20,6 +23,7 @@ from botocore.exceptions import (
 )
 
 from forge_schema.model.quantities import counted, duration_text
+from forge_schema.proxies import ProxyUnusable, proxy_of
 from forge_schema.storage.keys import is_valid
 from forge_schema.storage.store import (
     ObjectMissing,
@@ -69,16 +73,35 @@ def connect(
 
     Raises:
         StoreUrlInvalid: S3 does not allow some part of the URL.
+        ProxyUnusable: the proxy on the way to it cannot be used.
     """
     if fault := _fault(bucket, prefix, endpoint_url):
         raise StoreUrlInvalid(f"{url!r} is not a store's URL: {fault}", hint=ENDPOINT)
     try:
         # A new session, because boto3's default session is not thread-safe.
-        return boto3.session.Session().client(
-            "s3", endpoint_url=endpoint_url, region_name=region, config=config
+        made = partial(
+            boto3.session.Session().client, "s3", endpoint_url=endpoint_url, region_name=region
         )
+        client: S3Client = made(config=config)
+        proxies = _proxies(client.meta.endpoint_url)
+        if proxies is not None:
+            client = made(config=config.merge(Config(proxies=proxies)))
     except (BotoCoreError, ValueError) as error:
         raise StoreUrlInvalid(f"{url!r} cannot be used: {error}", hint=ENDPOINT) from error
+    return client
+
+
+def _proxies(endpoint: str) -> dict[str, str] | None:
+    """Return boto3's proxies for an endpoint if the environment names any, else None."""
+    if not getproxies():
+        return None
+    proxy = proxy_of(endpoint)
+    if proxy and proxy.is_socks:
+        raise ProxyUnusable(
+            f"S3 is not reached through the SOCKS proxy {proxy}, since boto3 speaks no SOCKS",
+            hint="name an HTTP proxy, or list the store's host in NO_PROXY",
+        )
+    return {urlsplit(endpoint).scheme: proxy.url} if proxy else {}
 
 
 def probe(

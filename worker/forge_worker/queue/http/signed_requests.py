@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from forge_schema.http_client import below
 from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
+from forge_schema.proxies import Proxy, proxy_of
 from forge_schema.storage import ObjectMissing, ObjectTooLarge, StoreError, StoreUnreachable
 from urllib3.exceptions import HTTPError
 
@@ -83,8 +83,9 @@ class SignedRequests:
         headers: Mapping[str, str],
         body: Iterable[bytes] | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        pool = self._pool(_proxy(signed.url))
-        with _translated(key):
+        proxy = proxy_of(signed.url)
+        pool = self._pool(proxy)
+        with _translated(key, proxy):
             answer = pool.request(
                 signed.method,
                 signed.url,
@@ -98,32 +99,31 @@ class SignedRequests:
                 # A connection with an unread rest is of no more use; otherwise it is back already.
                 answer.close()
 
-    def _made(self, proxy: str | None) -> urllib3.PoolManager:
+    def _made(self, proxy: Proxy | None) -> urllib3.PoolManager:
         new: Callable[..., urllib3.PoolManager] = urllib3.PoolManager
-        if proxy is not None:
-            login = urlsplit(proxy)
+        if proxy is not None and proxy.is_socks:
+            # Only with its package, which `proxy_of` has looked for.
+            from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415
+
+            new = partial(SOCKSProxyManager, proxy.url)
+        elif proxy is not None:
+            login = urlsplit(proxy.url)
             name = f"{unquote(login.username or '')}:{unquote(login.password or '')}"
             headers = urllib3.make_headers(proxy_basic_auth=name if login.username else None)
-            new = partial(urllib3.ProxyManager, proxy, proxy_headers=headers)
+            new = partial(urllib3.ProxyManager, proxy.url, proxy_headers=headers)
         return new(ssl_context=self._tls, timeout=TIMEOUT, retries=False, maxsize=CONNECTIONS)
 
 
-def _proxy(url: str) -> str | None:
-    parts, proxies = urlsplit(url), getproxies()
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    return proxies.get(parts.scheme, proxies.get("all"))
-
-
 @contextmanager
-def _translated(key: str) -> Iterator[None]:
+def _translated(key: str, proxy: Proxy | None) -> Iterator[None]:
     # The URL is as good as a password for a while, so no message contains it.
     try:
         yield
     except HTTPError as error:
         why = str(below(error, OSError) or error) or type(error).__name__
         raise StoreUnreachable(
-            f"the store did not answer for {key}: {why}",
+            f"the store did not answer for {key}{f' through the proxy {proxy}' if proxy else ''}:"
+            f" {why}",
             hint="check that this machine can reach the store",
         ) from error
 
