@@ -1,6 +1,7 @@
 """The Python SDK: submit jobs and hold them as futures."""
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -53,6 +54,8 @@ class Client(Plans, Administration):
         server = {"url": url, "api_key": api_key}
         direct = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
         self._settings = settings.load({**server, **direct, "owner": owner}, {})
+        if note := self._settings.note():
+            warnings.warn(note, stacklevel=2)
         self.backend = connect(self._settings)
         self.sender = Sender(self.backend, self._settings)
 

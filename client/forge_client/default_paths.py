@@ -15,6 +15,11 @@ def pointer() -> Path:
     return user_state_path("forge") / "up"
 
 
+def ups() -> Path:
+    """Return the folder in which each running `forge up` of this user has a file."""
+    return user_state_path("forge") / "ups"
+
+
 def logins() -> Path:
     """Return the folder of the keys of `forge login`, a file for each server."""
     return user_state_path("forge") / "logins"

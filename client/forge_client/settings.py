@@ -115,6 +115,15 @@ class Settings(BaseModel):
         store_url = self.store_url or up.store_url
         return Connection(up.database_url, store_url, up.dir, up.url or None)
 
+    def note(self) -> str:
+        """Return which `forge up` is used, if there is a choice and nothing makes it, else ""."""
+        if self.url or self.database_url or self.dir:
+            return ""
+        # As above.
+        from forge_client.up import running  # noqa: PLC0415
+
+        return running.note()
+
 
 def _login(url: str) -> str | None:
     # Most have a key, and finding the file takes a while.

@@ -1,16 +1,26 @@
-"""The file in which a running `forge up` tells other commands how to reach it."""
+"""The files in which a running `forge up` tells other commands how to reach it.
 
+Of several, commands use the latest unless told otherwise. They say so while several run, and for an
+hour after the latest has stopped and another took its place.
+"""
+
+import hashlib
 import json
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
+from forge_schema.model.quantities import names_text
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_client import default_paths
 from forge_client.errors import ClientError
 
 FILE = "connection.json"
+SHOWN = 5
+# How long after a change of the latest commands say so, in seconds.
+TOLD_S = 3600.0
 
 
 class Running(BaseModel):
@@ -28,14 +38,21 @@ class Running(BaseModel):
     def announce(self) -> None:
         """Write the file, readable only by this user, and make this the latest `forge up`."""
         _write(self.dir / FILE, self.model_dump_json(indent=2))
-        pointer = default_paths.pointer()
-        pointer.parent.mkdir(parents=True, exist_ok=True)
-        _write(pointer, json.dumps({"dir": str(self.dir)}))
+        default_paths.ups().mkdir(parents=True, exist_ok=True)
+        told = {"dir": str(self.dir), "at": time.time_ns()}
+        _write(_listed(self.dir), json.dumps(told))
+        _write(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
 
     def withdraw(self) -> None:
-        """Remove the file, and the pointer to it unless it now points elsewhere."""
+        """Remove the file; if this is the latest, the one that started before takes its place."""
         (self.dir / FILE).unlink(missing_ok=True)
-        if _pointed() == self.dir:
+        _listed(self.dir).unlink(missing_ok=True)
+        if _dir_in(default_paths.pointer()) != self.dir:
+            return
+        if others := all_running():
+            told = {"dir": str(others[0].dir), "before": str(self.dir)}
+            _write(default_paths.pointer(), json.dumps(told))
+        else:
             default_paths.pointer().unlink(missing_ok=True)
 
 
@@ -59,13 +76,67 @@ def find(folder: Path | None = None) -> Running:
 
 def latest_dir() -> Path:
     """Return the folder of this user's latest running `forge up`, or the default folder."""
-    return _pointed() or default_paths.default_dir()
+    return _dir_in(default_paths.pointer()) or default_paths.default_dir()
 
 
-def _pointed() -> Path | None:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return Path(json.loads(default_paths.pointer().read_text(encoding="utf-8"))["dir"])
+def all_running() -> list[Running]:
+    """Return this user's running `forge up`s, the latest first."""
+    with suppress(OSError):
+        files = sorted(default_paths.ups().iterdir(), key=_begun, reverse=True)
+        folders = [folder for file in files if (folder := _dir_in(file))]
+        return [one for folder in folders if (one := _alive(folder))]
+    return []
+
+
+def _begun(file: Path) -> int:
+    found = _told_in(file).get("at")
+    return found if isinstance(found, int) else 0
+
+
+def note() -> str:
+    """Return which one commands use if several run, or if that has changed lately; else ""."""
+    used = latest_dir()
+    if others := [str(one.dir) for one in all_running() if one.dir != used]:
+        also = "another runs" if len(others) == 1 else "others run"
+        return (
+            f"using the forge up in {used} ({also} in {names_text(others, SHOWN)};"
+            " --dir or FORGE_DIR chooses)"
+        )
+    before = _dir_in(default_paths.pointer(), "before")
+    if before and time.time() < _changed(default_paths.pointer()) + TOLD_S:
+        return f"using the forge up in {used} (the one in {before} has stopped)"
+    return ""
+
+
+def _alive(folder: Path) -> Running | None:
+    with suppress(OSError, ValueError):
+        found = Running.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
+        with suppress(PermissionError):  # It runs, as somebody else.
+            os.kill(found.pid, 0)
+        return found
     return None
+
+
+def _listed(folder: Path) -> Path:
+    return default_paths.ups() / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+
+
+def _changed(file: Path) -> float:
+    with suppress(OSError):
+        return file.stat().st_mtime
+    return 0.0
+
+
+def _dir_in(file: Path, name: str = "dir") -> Path | None:
+    found = _told_in(file).get(name)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _told_in(file: Path) -> dict[str, object]:
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _write(path: Path, text: str) -> None:

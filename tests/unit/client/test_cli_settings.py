@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from forge_client import default_paths, settings
 from forge_client.errors import ClientError
-from forge_client.up.running import Running, find, latest_dir
+from forge_client.up.running import TOLD_S, Running, all_running, find, latest_dir
 
 
 @pytest.fixture(autouse=True)
@@ -17,10 +20,10 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
-def up(folder: Path) -> Running:
+def up(folder: Path, pid: int = 1) -> Running:
     folder.mkdir()
     running = Running(
-        dir=folder, pid=1, database_url=f"postgresql:///{folder.name}", store_url="file:///s",
+        dir=folder, pid=pid, database_url=f"postgresql:///{folder.name}", store_url="file:///s",
         version="0",
     )  # fmt: skip
     running.announce()
@@ -95,6 +98,39 @@ def test_a_stopped_forge_up_takes_back_what_it_wrote_and_nobody_elses(tmp_path: 
     assert not default_paths.pointer().exists()
     with pytest.raises(ClientError):
         find()
+
+
+def test_of_several_forge_ups_it_is_said_which_one_is_used(tmp_path: Path) -> None:
+    first = up(tmp_path / "first")
+    assert settings.load({}, {}).note() == ""
+    second = up(tmp_path / "second")
+    assert settings.load({}, {}).note() == (
+        f"using the forge up in {second.dir} (another runs in {first.dir};"
+        " --dir or FORGE_DIR chooses)"
+    )
+    assert settings.load({"dir": first.dir}, {}).note() == ""
+    assert settings.load({"database_url": "postgresql:///mine"}, {}).note() == ""
+    third = up(tmp_path / "third")
+    assert f"others run in {second.dir} and {first.dir};" in settings.load({}, {}).note()
+    second.withdraw()
+    third.withdraw()
+    assert find() == first
+    assert settings.load({}, {}).note() == (
+        f"using the forge up in {first.dir} (the one in {third.dir} has stopped)"
+    )
+    long_ago = time.time() - TOLD_S
+    os.utime(default_paths.pointer(), (long_ago, long_ago))
+    assert settings.load({}, {}).note() == ""
+
+
+def test_a_killed_forge_up_does_not_count_as_running(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    killed = up(tmp_path / "killed", ended.pid)
+    assert all_running() == []
+    last = up(tmp_path / "last")
+    assert (all_running(), settings.load({}, {}).note()) == ([last], "")
+    assert killed.dir != last.dir
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"dir": 3})])

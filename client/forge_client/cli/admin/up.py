@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 import typer
 from forge_schema.model.quantities import MIB, capacity
 
-from forge_client import default_paths
-from forge_client.cli.options.session import settings_of
+from forge_client import default_paths, settings
+from forge_client.cli.options.session import Flags, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.up.running import Running, latest_dir
+from forge_client.up.running import Running, all_running, latest_dir
 
 Dir = Annotated[Path | None, typer.Option("--dir", help="Folder for all data.", file_okay=False)]
 
@@ -53,7 +53,9 @@ def up(
     )
 
     memory_mb = None if memory is None else capacity(memory) // MIB
-    chosen = (folder or settings_of(context).dir or default_paths.default_dir()).absolute()
+    flags = context.find_object(Flags) or Flags()
+    named = folder or settings.load({"dir": flags.dir}, {}).dir
+    chosen = (named or default_paths.default_dir()).absolute()
     plan = Plan(chosen, workers, cpus, memory_mb, port, gang_network)
     narration.say(f"starting in {plan.dir}")
     if detach and (child := detached(plan)):
@@ -77,6 +79,8 @@ def down(
     chosen = (folder or settings_of(context).dir or latest_dir()).absolute()
     stop(chosen, drain=drain)
     narration.say("stopped; the jobs are kept")
+    if others := all_running():
+        narration.say(f"commands now use the forge up in {others[0].dir}", "yellow")
 
 
 def _tell_all(running: Running) -> None:
@@ -93,3 +97,9 @@ def _tell(running: Running) -> None:
     narration.say("  dashboard there too; `forge dashboard` prints a link that logs you in")
     narration.say(f"  logs      {running.dir / 'logs'}")
     narration.say("  try       forge submit . -- python train.py")
+    if others := [one for one in all_running() if one.dir != running.dir]:
+        narration.say(
+            f"another forge up runs in {others[0].dir}; commands without --dir or FORGE_DIR now use"
+            " this one",
+            "yellow",
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 import typer
 
 from forge_client import settings
+from forge_client.cli.show import narration
 from forge_client.connection import connect
 from forge_client.project import FILE
 from forge_client.settings import Settings
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from forge_client.project.forge_toml import Project
 
 OPEN = "forge.backend"
+TOLD = "forge.told"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,19 @@ def settings_of(context: typer.Context, project: "Project | None" = None) -> Set
     flags: Flags = context.find_object(Flags) or Flags.given(
         cast("typer.Context", context.find_root())
     )
-    return settings.load(vars(flags), _connection(project))
+    found = settings.load(vars(flags), _connection(project))
+    _tell_which(context, found)
+    return found
+
+
+def _tell_which(context: typer.Context, found: Settings) -> None:
+    """Say once which `forge up` a command uses, if there is a choice and nothing makes it."""
+    root = context.find_root()
+    if root.resilient_parsing or context.resilient_parsing or root.meta.get(TOLD):
+        return
+    root.meta[TOLD] = True
+    if note := found.note():
+        narration.say(note, "yellow")
 
 
 def _connection(project: "Project | None") -> dict[str, str]:
