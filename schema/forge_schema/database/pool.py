@@ -29,6 +29,7 @@ CHECK_AFTER_S = 5.0
 ANSWER_S = 45.0
 # Deadlocks and lock timeouts are OperationalErrors too.
 TRANSIENT = (psycopg.OperationalError,)
+LATE = (PoolTimeout, psycopg.errors.QueryCanceled)
 # Codes of a server that answers but cannot run the statement now: it is a standby and takes no
 # writes, it rolled the transaction back, or it failed internally.
 UNABLE = ("25", "XX")
@@ -366,8 +367,9 @@ def _within(connection: Connection, limit_s: float) -> Iterator[None]:
 
 
 def _may_pass(error: Exception) -> bool:
-    # A caller that got no connection has already waited.
-    return isinstance(error, TRANSIENT) and not isinstance(error, PoolTimeout)
+    # A caller that got no connection has already waited, and a statement that took too long would
+    # take as long again.
+    return isinstance(error, TRANSIENT) and not isinstance(error, LATE)
 
 
 def run(connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:

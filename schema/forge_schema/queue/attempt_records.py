@@ -40,7 +40,10 @@ class Records:
         self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
     ) -> bool:
         """Store metric lines, ordered by number; `progress` is the fraction done, 0 to 1."""
-        rows = Jsonb([asdict(line) for line in lines])
+        # Not `asdict`, which copies every value: there are many lines.
+        rows = Jsonb(
+            [{"number": each.number, "step": each.step, "values": each.values} for each in lines]
+        )
         kept = max((line.number + 1 for line in lines), default=0)
         return self._add("add_metrics", fence, lines=rows, kept=kept, progress=share(progress))
 

@@ -24,6 +24,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+}
 # O_PATH, where it exists, opens a folder even without permission to read it.
 CLOSED_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
@@ -45,6 +51,14 @@ def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
             yield stream
     finally:
         os.close(file)
+
+
+def odd_kind(path: Path) -> str:
+    """Return what is at a path instead of a regular file, such as `a link`; "" if nothing is."""
+    with suppress(OSError):
+        mode = os.lstat(path).st_mode
+        return "" if stat.S_ISREG(mode) else KINDS.get(stat.S_IFMT(mode), "no regular file")
+    return ""
 
 
 def touch(root: Path, name: str) -> None:

@@ -8,7 +8,7 @@ from forge_schema.model.attempt_records import ALL
 from forge_schema.model.fields import LARGEST
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import opened, status_in
+from forge_worker.files.safe_files import odd_kind, opened, status_in
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
@@ -85,6 +85,9 @@ class Commits:
             self._stored, self.begun = commit, True
 
     def _read(self) -> Commit | None:
+        if not self._said and (odd := odd_kind(self._file)):
+            self._said = True
+            self._attempt.note(f"$FORGE_CHECKPOINT_FILE is {odd}, so it requests no checkpoint")
         with suppress(OSError), opened(self._file.parent, self._file.name) as file:
             said, inode = file.read(MOST_BYTES).strip(), status_in(file)[2]
             if said.isdigit() and int(said) <= LARGEST:

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
-from forge_worker.files.safe_files import opened
+from forge_worker.files.safe_files import odd_kind, opened
 from forge_worker.job_io.junit import read_report
 from forge_worker.queue.gateway import Gateway
 
@@ -68,7 +68,11 @@ class Findings:
             self._attempt.note("the queue refused the job's results")
 
     def _look_for_result(self) -> dict[str, Any] | None:
-        with suppress(OSError), opened(self._attempt.folders.control, RESULT_FILE) as file:
+        control = self._attempt.folders.control
+        if odd := odd_kind(control / RESULT_FILE):
+            why = f"$FORGE_RESULT_FILE is {odd}, which Forge does not read"
+            self._attempt.note(f"the result was not stored: {why}")
+        with suppress(OSError), opened(control, RESULT_FILE) as file:
             said = file.read(DOCUMENT_BYTES + 1)
             try:
                 found: dict[str, Any] = self._covered(parse_result(said))
@@ -87,7 +91,9 @@ class Findings:
                 tests, fault = read_report(file)
         except OSError:
             tests, fault = [], ""
-            if named or spec.get("kind") == JobKind.TEST:
+            if odd := odd_kind(where[0] / where[1]):
+                fault = f"{named or '$FORGE_JUNIT_FILE'} is {odd}, which Forge does not read"
+            elif named or spec.get("kind") == JobKind.TEST:
                 fault = f"there is no file {named or '$FORGE_JUNIT_FILE'}"
         if fault:
             stored = f"{counted(len(tests), 'test')} {'was' if len(tests) == 1 else 'were'} stored"

@@ -5,7 +5,6 @@ stopped job is retried from its last checkpoint.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -18,12 +17,12 @@ from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
 from forge_worker.attempt.attempt import Attempt, Stop
-from forge_worker.files.safe_files import opened
-from forge_worker.job_io.metrics import LINE_BYTES, parse, progress_of, step_of
+from forge_worker.job_io.metrics import MetricsFile, parse, progress_of, step_of
 from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.loop import Loop
 
-READ_BYTES = 1 << 20
+# A file that was replaced, and the one in its place.
+LOOKS = 2
 LONGEST_S = 5.0
 LOOKS_PER_LIMIT = 10
 IDLE = "--stall-idle-gpu"
@@ -52,30 +51,23 @@ class ProgressSign:
     """
 
     def __init__(self, metrics: Path) -> None:
-        self._metrics = metrics
-        self._place: int | None = None
+        self._file = MetricsFile(metrics, remembers=False)
+        self._looked = False
         self._last: dict[str, float] = {}
 
     def __call__(self) -> bool:
-        # Every line is processed, also after one that rises.
-        return sum(self._rises(line) for line in self._lines()) > 0
-
-    def _lines(self) -> list[bytes]:
-        with suppress(OSError), opened(self._metrics.parent, self._metrics.name) as file:
-            size = file.seek(0, 2)
+        if not self._looked:
             # Earlier lines were seen by an earlier agent.
-            place = size if self._place is None else self._place
-            # For a large or truncated file, reading the end is enough.
-            file.seek(max(place if place <= size else 0, size - READ_BYTES))
-            lines = file.read(READ_BYTES).splitlines(keepends=True)
-            half = len(lines[-1]) if lines and not lines[-1].endswith(b"\n") else 0
-            self._place = size - (half if half < LINE_BYTES else 0)
-            return lines
-        self._place = self._place or 0
-        return []
+            self._looked = True
+            self._file.skip()
+            return False
+        # For a large file, the end is enough. Every line counts, also after one that rises.
+        looks = (self._file.look(leap=True) for _ in range(LOOKS))
+        lines = [line.data for block in looks if block is not None for line in block.lines]
+        return sum(map(self._rises, lines)) > 0
 
     def _rises(self, line: bytes) -> bool:
-        if not line.endswith(b"\n") or (values := parse(line)) is None:
+        if (values := parse(line)) is None:
             return False
         told = {"step": step_of(values), "progress": progress_of(values)}
         known = {name: value for name, value in told.items() if value is not None}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Usage
 from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.states import Phase, Reason
@@ -51,6 +52,7 @@ def end_failed(parts: Parts, reason: Reason, detail: str, code: int | None = Non
         return None
     with suppress(Exception):
         parts.attempt.note(detail)
+        parts.last_metrics.give_up("the attempt failed")
         parts.logs.end()
         parts.logs.step()
     return _end(parts, reason, code, detail)
@@ -83,6 +85,7 @@ def _store_success(parts: Parts) -> None:
 
     parts.patiently(store)
     parts.checkpoints.finish()
+    parts.last_metrics.settle()
     parts.patiently(parts.logs.step)
 
 
@@ -105,12 +108,17 @@ def _store_in_time(parts: Parts) -> None:
         if stop is None or stop.reason is not Reason.PREEMPTED:
             raise
         log.warning("output_incomplete", job=parts.attempt.fence.job_id, error=str(error))
+    parts.last_metrics.settle()
+    with suppress(ForgeError, OSError):
+        parts.logs.step()
 
 
 def _store_small(parts: Parts) -> None:
     parts.attempt.while_held()
     parts.findings.store()
-    parts.metrics.finish()
+    # What is left of many lines comes last.
+    with suppress(ForgeError):
+        parts.metrics.finish()
     parts.logs.step()
     # Reported meanwhile, by the phases' own loop. A job with nothing left to store does not wait
     # for the queue: its end goes to the spool.

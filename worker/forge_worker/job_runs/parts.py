@@ -14,7 +14,7 @@ from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_io.disk import DiskWatch
 from forge_worker.job_io.logs import LogShipper
-from forge_worker.job_io.metrics import MetricsTail
+from forge_worker.job_io.metrics import MetricsTail, Settling
 from forge_worker.job_io.occasions import CheckpointRequest
 from forge_worker.job_io.results import Findings
 from forge_worker.job_runs.phases import PhaseReporter
@@ -42,6 +42,7 @@ class Parts:
         self.phases = PhaseReporter(attempt, gateway, slot.gpu_uuids)
         self.logs = LogShipper(attempt, objects, gateway, period_s=services.log_flush_s)
         self.metrics = MetricsTail(attempt, gateway)
+        self.last_metrics = Settling(attempt, gateway, self.metrics)
         self.checkpoints = CheckpointSync(attempt, objects, gateway, slot.disk_mb)
         self.checkpoint_request = CheckpointRequest(attempt, self.checkpoints)
         self.artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)

@@ -44,8 +44,8 @@ class EventFiles:
                 self._found[number] = (root, parts)
         return sorted(self._found)
 
-    def read(self, number: int, place: int) -> tuple[list[bytes], int]:
-        """Return a file's lines from a place on, and where they end; no further than was read."""
+    def read(self, number: int, place: int, most: int = BATCH) -> tuple[list[bytes], int]:
+        """Return a file's next lines from a place on, and where they end."""
         root, parts = self._found[number]
         lines: list[bytes] = []
         with suppress(OSError, BrokenFile), opened(root, "/".join(parts)) as file:
@@ -55,9 +55,18 @@ class EventFiles:
                 if found and record.intact():
                     lines.append(self._line(number, step, found))
                 place = record.end
-                if len(lines) >= BATCH:
+                if len(lines) >= most:
                     break
         return lines, place
+
+    def left(self, number: int, place: int) -> int:
+        """Return how many events with scalars follow a place."""
+        root, parts = self._found[number]
+        count = 0
+        with suppress(OSError, BrokenFile), opened(root, "/".join(parts)) as file:
+            for record in records(file, place, file.seek(0, 2)):
+                count += bool(scalars(record.data or b"")[1])
+        return count
 
     def _number(self, inode: int) -> int | None:
         for number in range(MOST_FILES):

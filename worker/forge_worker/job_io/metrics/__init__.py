@@ -1,0 +1,16 @@
+"""Metrics: the lines in a job's metrics file, or the scalars in its event files."""
+
+from forge_worker.job_io.metrics.lines import LINE_BYTES, parse, progress_of, step_of
+from forge_worker.job_io.metrics.metrics_file import MetricsFile
+from forge_worker.job_io.metrics.settling import Settling
+from forge_worker.job_io.metrics.tail import MetricsTail
+
+__all__ = [
+    "LINE_BYTES",
+    "MetricsFile",
+    "MetricsTail",
+    "Settling",
+    "parse",
+    "progress_of",
+    "step_of",
+]

@@ -1,0 +1,94 @@
+"""Sending lines of metrics to the queue, so many at a time as it takes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from forge_schema.database.pool import DatabaseUnreachable
+from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.errors import ForgeError
+from forge_schema.protocol.messages import ROWS
+
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.circuit_breaker import CircuitOpen
+from forge_worker.job_io.metrics.complaints import Complaints
+from forge_worker.job_io.metrics.lines import measured, parse, progress_of, step_of
+from forge_worker.job_io.metrics.metrics_file import Line
+from forge_worker.queue.gateway import Gateway
+
+# After a call that took too long, or that was refused, the next one has fewer lines.
+FEWER, MORE = 10, 2
+# What is not answered will not be with fewer lines than these either.
+FEW = 50
+# A server, or a proxy before it, refuses these lines each time.
+REFUSALS = frozenset({"server_refused", "object_too_large"})
+
+log = structlog.get_logger(__name__)
+
+
+class Sender:
+    """Sends lines in their order, each with the next number.
+
+    A call repeats the numbers of one that failed, and the queue skips lines that it has. `most` is
+    how many lines the next call may have.
+    """
+
+    def __init__(self, attempt: Attempt, gateway: Gateway, complaints: Complaints) -> None:
+        self._attempt = attempt
+        self._gateway = gateway
+        self._complaints = complaints
+        self.number = attempt.cursors["metrics_number"]
+        self.most = ROWS
+        # Whether the last call had metrics in the sense of lists and tables.
+        self.measured = False
+
+    def send(self, lines: Sequence[Line]) -> int:
+        """Send the first lines; return with how many it is done, 0 if they are to be sent again.
+
+        Lines that are no objects, and a line that the queue refuses, are left out.
+
+        Raises:
+            DatabaseUnreachable: the queue did not answer, or not in time.
+        """
+        piece = lines[: self.most]
+        parsed = [(line, parse(line.data)) for line in piece]
+        good = [values for _, values in parsed if values is not None]
+        if good and not self._keep(good, refused=lambda why: self._refused(piece, why)):
+            return 1 if len(piece) == 1 else 0
+        self.measured = any(map(measured, good))
+        self._complaints.names(good)
+        for line, values in parsed:
+            if values is None:
+                self._complaints.unusable(line)
+        return len(piece)
+
+    def _keep(self, good: list[dict[str, Any]], *, refused: Callable[[str], None]) -> bool:
+        """Store objects as lines; False if the queue refuses them."""
+        rows = [MetricLine(self.number + n, step_of(line), line) for n, line in enumerate(good)]
+        progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
+        try:
+            kept = self._gateway.add_metrics(self._attempt.fence, rows, progress=progress)
+        except DatabaseUnreachable as error:
+            if not isinstance(error, CircuitOpen):
+                self.most = max(min(self.most, FEW), self.most // FEWER)
+            raise
+        except ForgeError as error:
+            if error.code not in REFUSALS:
+                raise
+            refused(error.message)
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, these lines are not taken
+            refused(f"{error}".partition("\n")[0])
+            return False
+        if not kept:
+            self._attempt.lose()
+        self.number += len(rows)
+        self.most = min(ROWS, self.most * MORE)
+        return True
+
+    def _refused(self, piece: Sequence[Line], why: str) -> None:
+        """Try fewer lines: one may spoil all. A single one is given up."""
+        log.warning("metrics_refused", job=self._attempt.fence.job_id, lines=len(piece), error=why)
+        if len(piece) == 1:
+            self._complaints.refused(piece[0], why)
+        self.most = max(1, len(piece) // FEWER)

@@ -1,0 +1,192 @@
+"""The metrics tail: turn what a job writes into metrics and progress.
+
+That is JSON lines, or if it reports no metrics in them, TensorBoard's event files.
+"""
+
+from threading import Lock
+from time import monotonic
+
+import structlog
+
+from forge_worker.attempt.attempt import Attempt
+from forge_worker.files.safe_files import odd_kind
+from forge_worker.job_io.metrics.complaints import Complaints
+from forge_worker.job_io.metrics.metrics_file import Block, Line, MetricsFile, Position
+from forge_worker.job_io.metrics.sender import Sender
+from forge_worker.job_io.tensorboard.event_files import BATCH, EventFiles
+from forge_worker.loop import Loop
+from forge_worker.queue.gateway import Gateway
+
+PERIOD_S = 1.0
+# How long one step may last, since others wait for its thread and for its end.
+STEP_S = 5.0
+# How long the last lines may keep more important output of an ended job waiting.
+LAST_S = 2.0
+# Finding event files means walking through the job's folders.
+EVENTS_S = 10.0
+# The job's own lines; an event file is its number plus one.
+OWN = 0
+
+log = structlog.get_logger(__name__)
+
+
+class MetricsTail(Loop):
+    """Reads whole lines; a line that is not a JSON object, or is too long, is counted and skipped.
+
+    Once the job has ended, what it wrote after the last line feed is a line too.
+    """
+
+    name = "metrics"
+
+    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+        super().__init__(PERIOD_S)
+        self._attempt = attempt
+        self._cursors = attempt.cursors
+        self._complaints = Complaints(attempt)
+        self._sender = Sender(attempt, gateway, self._complaints)
+        self._file = MetricsFile(attempt.folders.metrics, self._position(), remembers=True)
+        # What was read last, and of that what is not stored yet.
+        self._block: Block | None = None
+        self._unsent: list[Line] = []
+        self._events = EventFiles(attempt)
+        self._looked_at = monotonic()
+        # Lines sent, but not yet recorded here as sent, get the same numbers again: their source is
+        # the first to be read.
+        self._source = self._cursors["metrics_source"]
+        self._places: dict[int, int] = {}
+        self._measures = bool(self._cursors["metrics_own"])
+        self._ended = False
+        # The last lines may be sent while the loop's last step hangs.
+        self._turn = Lock()
+
+    @property
+    def skipped(self) -> int:
+        """How many lines could not be used."""
+        return self._complaints.lines
+
+    @property
+    def stored(self) -> int:
+        """How many lines were stored, by earlier agents too."""
+        return self._sender.number
+
+    def idle(self) -> bool:
+        if not self._measures and monotonic() - self._looked_at >= EVENTS_S:
+            return False
+        return not self._unsent and not self._file.changed()
+
+    def step(self) -> None:
+        """Send what was written since the last step, or some of it."""
+        if not self.work(monotonic() + STEP_S):
+            self.wake()
+
+    def finish(self, limit_s: float = LAST_S) -> bool:
+        """Send the last lines of a job that has ended, for a while; return whether none is left."""
+        self._ended = True
+        self._looked_at = -EVENTS_S
+        return self.work(monotonic() + limit_s)
+
+    def work(self, until: float) -> bool:
+        """Send lines until there are no more, or until a time; return whether there are no more."""
+        if not self._turn.acquire(timeout=max(0.0, until - monotonic())):
+            return False
+        try:
+            # Each has a turn, also after one that is not exhausted.
+            return all([self._exhausted(source, until) for source in self._sources()])  # noqa: C419 - it would stop
+        finally:
+            self._turn.release()
+
+    def _exhausted(self, source: int, until: float) -> bool:
+        while not self._attempt.lost and self._forward(source):
+            if monotonic() >= until or (self.ending and not self._ended):
+                return False
+        return True
+
+    def left(self) -> int:
+        """Return how many lines are not stored yet."""
+        own = len(self._unsent) + self._file.left()
+        if self._measures:
+            return own
+        found = self._events.look()
+        return own + sum(self._events.left(number, self._place(number + 1)) for number in found)
+
+    def close(self) -> None:
+        """Close the file, and log what could not be used."""
+        self._file.close()
+        if self.skipped:
+            log.warning("metric_lines_skipped", job=self._attempt.fence.job_id, lines=self.skipped)
+
+    def _sources(self) -> list[int]:
+        now, found = monotonic(), []
+        if not self._measures and (self._source or now - self._looked_at >= EVENTS_S):
+            self._looked_at = now
+            found = [number + 1 for number in self._events.look()]
+        return sorted([OWN, *found], key=lambda source: source != self._source)
+
+    def _forward(self, source: int) -> bool:
+        """Send the next lines of a source, and return whether it may have more."""
+        if source == OWN:
+            return self._forward_own()
+        return not self._measures and self._forward_events(source)
+
+    def _forward_own(self) -> bool:
+        if not self._unsent:
+            block = self._file.look(last=self._ended)
+            if odd := odd_kind(self._attempt.folders.metrics):
+                self._complaints.odd(odd)
+            if block is None:
+                return False
+            self._block, self._unsent = block, block.lines
+        assert self._block is not None  # noqa: S101 - what is not sent comes from it
+        end = self._block.end
+        if self._unsent:
+            self._begin(OWN)
+            done = self._sender.send(self._unsent)
+            if done < len(self._unsent):
+                if not done:
+                    return True
+                end = self._block.position(self._unsent[done - 1])
+            self._unsent = self._unsent[done:]
+            self._measures |= self._sender.measured
+        self._keep(end)
+        return True
+
+    def _forward_events(self, source: int) -> bool:
+        begin = self._place(source)
+        most = min(BATCH, self._sender.most)
+        lines, end = self._events.read(source - 1, begin, most)
+        if end == begin:
+            return False
+        if lines:
+            self._begin(source)
+            if not self._sender.send([Line(line, 0, 0) for line in lines]):
+                return True
+        self._places[source] = end
+        self._cursors.keep(metrics_number=self._sender.number, **{f"events{source - 1}_place": end})
+        return True
+
+    def _begin(self, source: int) -> None:
+        if source != self._source:
+            self._cursors.keep(metrics_source=source)
+            self._source = source
+
+    def _place(self, source: int) -> int:
+        return self._places.get(source, self._cursors[f"events{source - 1}_place"])
+
+    def _position(self) -> Position:
+        kept = self._cursors
+        return Position(
+            kept["metrics_place"],
+            kept["metrics_lines"],
+            kept["metrics_inode"],
+            kept["metrics_mark"],
+        )
+
+    def _keep(self, end: Position) -> None:
+        self._cursors.keep(
+            metrics_number=self._sender.number,
+            metrics_own=int(self._measures),
+            metrics_place=end.place,
+            metrics_lines=end.lines,
+            metrics_inode=end.inode,
+            metrics_mark=end.mark,
+        )
