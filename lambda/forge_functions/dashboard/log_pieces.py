@@ -11,7 +11,8 @@ import zstandard
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, LARGEST
 from forge_schema.read.jobs import Jobs
-from forge_schema.storage import ObjectMissing, Store
+from forge_schema.storage import ObjectMissing, ObjectTooLarge, Store
+from forge_schema.storage.small import small
 
 from forge_functions.errors import Refused
 
@@ -200,9 +201,9 @@ class LogPieces:
         if row["bytes"] > LARGEST_CHUNK:
             return None
         try:
-            packed = self._store.get(row["key"])
+            packed = small(self._store, row["key"], 2 * LARGEST_CHUNK)
             data = _unpacked(packed, row["bytes"])
-        except (ObjectMissing, zstandard.ZstdError):
+        except (ObjectMissing, ObjectTooLarge, zstandard.ZstdError):
             return None
         sound = len(data) == row["bytes"] and hashlib.sha256(data).hexdigest() == row["sha256"]
         return data if sound else None

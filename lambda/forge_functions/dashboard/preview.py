@@ -6,8 +6,8 @@ JSON and Parquet, each below a limit.
 """
 
 import csv
-import json
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import StringIO
@@ -20,7 +20,7 @@ from forge_schema.model.stored import in_chunks
 from forge_schema.storage import Store
 from forge_schema.storage.manifest import chunk_list
 
-from forge_functions.dashboard.parquet_head import parquet_head
+from forge_functions.dashboard.rendering import indented, parquet_head
 
 # How much is read of a text; and of an image or a Parquet file, which is shown whole or not at all.
 TEXT_BYTES, WHOLE_BYTES = 256 << 10, 16 << 20
@@ -54,36 +54,47 @@ def previewed(store: Store, file: Row) -> Preview:
 
     Raises:
         ObjectMissing: the file is gone.
+        Busy: others are being rendered.
     """
     size = file["bytes"]
     data = head(store, file, TEXT_BYTES)
     if image_type(data):
         return Preview("image") if size <= WHOLE_BYTES else Preview()
     if data.startswith(PARQUET):
-        return _parquet(head(store, file, size)) if size <= WHOLE_BYTES else Preview()
+        return _parquet(content(store, file)) if size <= WHOLE_BYTES else Preview()
     text = _text(data, whole=len(data) == size)
     if text is None:
         return Preview()
     cut, suffix = len(data) < size, PurePosixPath(file["path"]).suffix.lower()
     if suffix in SEPARATORS:
         return _table(csv.reader(StringIO(text), delimiter=SEPARATORS[suffix]), cut=cut)
-    return Preview("text", _indented(text) if suffix == ".json" and not cut else text, cut=cut)
+    if suffix == ".json" and not cut:
+        text = indented(data, TEXT_BYTES) or text
+    return Preview("text", text, cut=cut)
 
 
 def head(store: Store, file: Row, most: int) -> bytes:
     """Return the first bytes of an artifact, also of one in chunks."""
-    keys = chunk_list(store, file["key"]).objects if in_chunks(file["key"]) else (file["key"],)
     data = bytearray()
+    with closing(content(store, file)) as pieces:
+        for piece in pieces:
+            data += piece
+            if len(data) >= most:
+                break
+    return bytes(data[:most])
+
+
+def content(store: Store, file: Row) -> Generator[bytes, None, None]:
+    """Yield the content of an artifact in pieces, also of one in chunks, up to its size."""
+    keys = chunk_list(store, file["key"]).objects if in_chunks(file["key"]) else (file["key"],)
+    left = file["bytes"]
     for key in keys:
-        stream = store.stream(key)
-        try:
-            for piece in stream:
-                data += piece
-                if len(data) >= most:
-                    return bytes(data[:most])
-        finally:
-            stream.close()
-    return bytes(data)
+        with closing(store.stream(key)) as pieces:
+            for piece in pieces:
+                yield piece[:left]
+                left -= len(piece)
+                if left <= 0:
+                    return
 
 
 def image_type(data: bytes) -> str | None:
@@ -102,13 +113,6 @@ def _text(data: bytes, *, whole: bool) -> str | None:
         # The last character may be cut.
         cut = not whole and error.start > len(data) - 4
         return data[: error.start].decode("utf-8-sig") if cut else None
-
-
-def _indented(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _table(rows: Iterable[list[Any]], *, cut: bool) -> Preview:
@@ -133,7 +137,7 @@ def _cell(value: object) -> str:
     return text if len(text) <= CELL else f"{text[:CELL]}…"
 
 
-def _parquet(data: bytes) -> Preview:
+def _parquet(data: Iterable[bytes]) -> Preview:
     told = parquet_head(data, ROWS, COLUMNS) if find_spec("pyarrow") else None
     if told is None:
         return Preview()

@@ -1,7 +1,8 @@
 """Send an object in pieces, and never as a page of this site."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import closing
 from typing import BinaryIO
 
 from fastapi.concurrency import run_in_threadpool
@@ -10,7 +11,8 @@ from forge_schema.storage import Store
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Extent
 from starlette.types import Receive, Scope, Send
 
-PIECE = 1 << 20
+# Many clients may read slowly, and a few pieces are in memory for each.
+PIECE = 128 << 10
 HEADERS = {
     # A job wrote it: a browser must not run it with the dashboard's origin.
     "Content-Disposition": "attachment",
@@ -38,7 +40,7 @@ class ObjectResponse(StreamingResponse):
 
 
 class AssembledResponse(StreamingResponse):
-    """Sends a file from its chunks, each verified before any of it is sent."""
+    """Sends a file from its chunks, each verified before the last of it is sent."""
 
     def __init__(self, store: Store, entry: Entry) -> None:
         super().__init__(
@@ -50,19 +52,33 @@ class AssembledResponse(StreamingResponse):
 
 async def _chunks(store: Store, extents: list[Extent]) -> AsyncIterator[bytes]:
     for extent in extents:
-        data = await run_in_threadpool(_verified, store, extent)
-        for start in range(0, len(data), PIECE):
-            yield data[start : start + PIECE]
+        with closing(_verified(store, extent)) as pieces:
+            while piece := await run_in_threadpool(next, pieces, b""):
+                yield piece
 
 
-def _verified(store: Store, extent: Extent) -> bytes:
-    # Its size first, since all of it is read into memory.
-    sound = store.size(extent.key) == extent.size
-    data = store.get(extent.key) if sound else b""
-    if not sound or hashlib.sha256(data).hexdigest() != extent.sha256:
-        # The answer has begun: all that is left is to break it off.
-        raise CheckpointUnsound(f"the stored chunk {extent.key} is damaged")
-    return data
+def _verified(store: Store, extent: Extent) -> Generator[bytes, None, None]:
+    """Yield a chunk in pieces, the last one only if the whole is what it should be.
+
+    The answer has begun: all that is left for a damaged chunk is to break it off.
+    """
+    digest, held, came = hashlib.sha256(), b"", 0
+    with closing(store.stream(extent.key)) as pieces:
+        for piece in pieces:
+            digest.update(piece)
+            came += len(piece)
+            if came > extent.size:
+                raise _damaged(extent)
+            if held:
+                yield held
+            held = piece
+    if came != extent.size or digest.hexdigest() != extent.sha256:
+        raise _damaged(extent)
+    yield held
+
+
+def _damaged(extent: Extent) -> CheckpointUnsound:
+    return CheckpointUnsound(f"the stored chunk {extent.key} is damaged")
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:

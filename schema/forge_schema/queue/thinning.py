@@ -11,12 +11,15 @@ import structlog
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.lease import Fence, fence_params
-from forge_schema.storage import ObjectMissing, StoredObject
+from forge_schema.storage import ObjectMissing, ObjectTooLarge, StoredObject
 from forge_schema.storage.keys import AttemptKeys
 from forge_schema.storage.manifest import CheckpointUnsound, Manifest
+from forge_schema.storage.small import small
 
 # Maximum number of deletions per call, and seconds to search and to delete.
 MOST = 500
+# The bytes of a manifest. That of a million files has more, and nothing of its job is thinned.
+MOST_MANIFEST = 64 << 20
 LOOK_S = 5.0
 DELETE_S = 5.0
 # How many checkpoints of each rank may wait for the other ranks' parts. A rank that is further
@@ -37,6 +40,7 @@ class Erasable(Protocol):
     """The part of a store that thinning needs."""
 
     def get(self, key: str) -> bytes: ...
+    def size(self, key: str) -> int | None: ...
     def list(self, prefix: str) -> Iterator[StoredObject]: ...
     def delete(self, key: str) -> None: ...
 
@@ -109,10 +113,12 @@ class Thinning:
                 return None
             keys.add(row["key"])
             try:
-                manifest = Manifest.loaded(self._store.get(row["key"]), job_id=job_id)
+                manifest = Manifest.loaded(
+                    small(self._store, row["key"], MOST_MANIFEST), job_id=job_id
+                )
             except ObjectMissing:
                 continue  # nobody can restore it, whatever stays
-            except CheckpointUnsound as error:
+            except (CheckpointUnsound, ObjectTooLarge) as error:
                 # Written by a newer version, or misread: the objects that it lists must stay.
                 log.warning("nothing_thinned", manifest=row["key"], error=error.message)
                 return None

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterable
 
 CHUNK_BYTES = 32 << 20
-# A chunk is held in memory, so nobody may name a larger one.
-MOST_CHUNK_BYTES = 256 << 20
+# Clients hold a chunk in memory, so nobody may name a larger one than workers make.
+MOST_CHUNK_BYTES = CHUNK_BYTES
 
 
 def tree_digest(chunks: Iterable[str]) -> str:

@@ -22,6 +22,8 @@ from forge_schema.storage.store import (
 )
 
 CHUNK = 1 << 20
+# Of a stream, of which a server may have many.
+PIECE = 128 << 10
 PLACING_TRIES = 20
 # Other file systems, and kernels before it worked between all of them.
 NO_COPY = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
@@ -94,7 +96,7 @@ class FileStore:
 
     def stream(self, key: str) -> Generator[bytes, None, None]:
         with self.open(key) as file:
-            yield from iter(lambda: file.read(CHUNK), b"")
+            yield from iter(lambda: file.read(PIECE), b"")
 
     def get_file(self, key: str, path: Path, *, progress: Progress | None = None) -> None:
         with self.open(key) as source, landing(path) as file:

@@ -5,11 +5,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage.chunks import MOST_CHUNK_BYTES, tree_digest
 from forge_schema.storage.links import below_a_link, stays_inside
+from forge_schema.storage.small import Readable, small
+from forge_schema.storage.store import ObjectTooLarge
 
 # The versions: each file is one object; large files are in chunks.
 WHOLE_FILES, IN_CHUNKS = 1, 2
@@ -21,12 +23,6 @@ class CheckpointUnsound(ForgeError):
     """A stored checkpoint does not match its manifest, or the manifest is invalid."""
 
     code = "checkpoint_unsound"
-
-
-class Readable(Protocol):
-    """The part of a store that reads small objects."""
-
-    def get(self, key: str) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +159,8 @@ def chunk_list(store: Readable, key: str) -> Entry:
         CheckpointUnsound: it is damaged, or names objects of another job.
     """
     try:
-        (entry,) = Manifest.loaded(store.get(key), job_id=int(key.split("/")[1])).files
-    except (CheckpointUnsound, ValueError) as error:
+        (entry,) = Manifest.loaded(small(store, key), job_id=int(key.split("/")[1])).files
+    except (CheckpointUnsound, ObjectTooLarge, ValueError) as error:
         raise CheckpointUnsound(f"the list of chunks {key} is damaged") from error
     if entry.target:
         raise CheckpointUnsound(f"the list of chunks {key} is damaged")

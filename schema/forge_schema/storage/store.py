@@ -109,7 +109,7 @@ class Store(Protocol):
         """
 
     def stream(self, key: str) -> Generator[bytes, None, None]:
-        """Yield an object's content in pieces of at most 1 MiB.
+        """Yield an object's content in pieces of at most 128 KiB.
 
         Raises:
             ObjectMissing: it does not exist.

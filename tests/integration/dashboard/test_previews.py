@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from functools import cache
 from io import BytesIO
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_functions.dashboard import preview
-from forge_functions.dashboard.parquet_head import parquet_head
+from forge_functions.dashboard import preview, rendering
+from forge_functions.dashboard.rendering import Busy, indented, parquet_head
 from forge_schema.model.attempt_records import Artifact, Checkpoint
 from forge_schema.model.states import Role
 from forge_schema.storage.keys import AttemptKeys
@@ -121,8 +123,44 @@ def test_what_is_read_is_bounded(ann: Guest, job: int, monkeypatch: pytest.Monke
 
 
 def test_a_table_that_cannot_be_read_in_time_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forge_functions.dashboard.parquet_head.SECONDS", 0.01)
-    assert parquet_head(parquet(), 10, 2) is None
+    monkeypatch.setattr(rendering, "SECONDS", 0.01)
+    assert parquet_head([parquet()], 10, 2) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 900 + ",".join(["1"] * 100_000) + "]" * 900,
+        "[" * 100_000,
+        '{"a":' * 400 + "1" + "}" * 400 + " " * 200_000,
+        "[" + ",".join(["[]"] * 80_000) + "]",
+    ],
+    ids=["deep", "endless", "objects", "wide"],
+)
+def test_a_json_text_that_grows_when_it_is_indented_is_shown_as_it_is(text: str) -> None:
+    told = indented(text.encode(), preview.TEXT_BYTES)
+    assert told is None or len(told) <= preview.TEXT_BYTES
+    assert indented(b'{"a": [1]}', preview.TEXT_BYTES) == '{\n  "a": [\n    1\n  ]\n}'
+
+
+def test_two_files_are_rendered_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "PATIENCE_S", 0.01)
+    turns = BoundedSemaphore(2)
+    monkeypatch.setattr(rendering, "_turns", turns)
+    for _ in range(2):
+        turns.acquire()
+    with pytest.raises(Busy):
+        indented(b"1", 10)
+    turns.release()
+    assert indented(b"1", 10) == "1"
+
+
+def test_whoever_renders_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGE_SERVER_SECRET", "secret")
+    seen = rendering._output(
+        [sys.executable, "-I", "-c", "import os; print(sorted(os.environ))"], []
+    )
+    assert b"FORGE" not in seen
 
 
 def test_the_files_of_a_checkpoint_are_listed(ann: Guest, job: int) -> None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PART_BYTES = 8 << 20
 MOST_PARTS = 10_000  # the limit of S3
 PARTS_AT_ONCE = 4
-CHUNK = 1 << 20
+# A server may have many streams.
+PIECE = 128 << 10
 READ_TRIES = 8
 
 # boto3 retries requests, but not the rest of a body that has begun.
@@ -166,7 +167,7 @@ def _open(
 def _body(answer: "GetObjectOutputTypeDef") -> Iterator[bytes]:
     body = answer["Body"]
     try:
-        yield from body.iter_chunks(CHUNK)
+        yield from body.iter_chunks(PIECE)
     except BROKEN as error:
         raise _BodyBroken from error
     finally:

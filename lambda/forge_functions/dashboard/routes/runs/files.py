@@ -4,15 +4,18 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, SMALLINT, Text
 from forge_schema.model.stored import in_chunks
 from forge_schema.read.job_story import JobStory
 from forge_schema.storage.manifest import Manifest
+from forge_schema.storage.small import small
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.preview import WHOLE_BYTES, head, image_type, previewed
+from forge_functions.dashboard.preview import WHOLE_BYTES, content, head, image_type, previewed
+from forge_functions.dashboard.rendering import Busy
 from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.errors import Refused
@@ -29,6 +32,8 @@ IMAGE_HEADERS = {
     "Cache-Control": "private, max-age=3600",
 }
 MOST_FILES = 1000
+# What tells the kind of an image.
+TYPE_BYTES = 64
 
 
 @router.get("/file")
@@ -37,7 +42,13 @@ def file(
 ) -> Response:
     """Show the beginning of an output file."""
     found = _found(shared, job.job_id, path)
-    shown = previewed(shared.store, found)
+    try:
+        shown = previewed(shared.store, found)
+    except Busy as error:
+        raise Refused(
+            HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other files are being shown",
+            hint="reload the page in a moment, or save the file", headers={"Retry-After": "5"},
+        ) from error  # fmt: skip
     return page(request, who, "file.html", job=job, file=found, shown=shown)
 
 
@@ -54,13 +65,15 @@ def artifact(
 def image(_who: SeesPages, job: PageJob, shared: Shared, path: FilePath) -> Response:
     """Return an output file that is an image, with the media type that its bytes say."""
     found = _found(shared, job.job_id, path)
-    data = head(shared.store, found, WHOLE_BYTES) if found["bytes"] <= WHOLE_BYTES else b""
-    kind = image_type(data)
+    fits = found["bytes"] <= WHOLE_BYTES
+    kind = image_type(head(shared.store, found, TYPE_BYTES)) if fits else None
     if kind is None:
         raise Refused(
             HTTPStatus.NOT_FOUND, "not_found", "this is no image that can be shown", hint="save it"
         )
-    return Response(data, media_type=kind, headers=IMAGE_HEADERS)
+    length = {"Content-Length": str(found["bytes"])}
+    pieces = content(shared.store, found)
+    return StreamingResponse(pieces, media_type=kind, headers={**IMAGE_HEADERS, **length})
 
 
 @router.get("/checkpoint")
@@ -80,7 +93,7 @@ def checkpoint(  # noqa: PLR0917 - the page's parameters
             hint="its page lists the newest; older ones are thinned out",
         )  # fmt: skip
     parts = [
-        (row["rank"], Manifest.loaded(shared.store.get(row["key"]), job_id=job.job_id).files)
+        (row["rank"], Manifest.loaded(small(shared.store, row["key"]), job_id=job.job_id).files)
         for row in keys
     ]
     files = [
