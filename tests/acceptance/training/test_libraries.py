@@ -224,12 +224,15 @@ def test_a_job_struck_five_times_ends_as_an_undisturbed_one(
             assert job.state == "succeeded", training.log[-5000:]
             row["differs"] = {key: found[key] for key in found if found[key] != expected[key]}
             assert found.keys() == expected.keys()
-            same = [key for key in expected if key not in library.but]
-            assert [found[key] for key in same] == [
-                pytest.approx(expected[key], rel=1e-6) for key in same
-            ]
+            for key in expected.keys() - library.but.keys():
+                assert found[key] == alike(expected[key])
     finally:
         record_property("library", json.dumps(row))
+
+
+def alike(value: object) -> object:
+    """Return what equals the value, up to the rounding of sums in another order."""
+    return value if isinstance(value, str) else pytest.approx(value, rel=1e-6)
 
 
 def shown(training: Training) -> dict[str, Any]:

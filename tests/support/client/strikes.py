@@ -45,8 +45,8 @@ def lose_machine(forge: Command, _job: int) -> None:
     with _no_replacement(forge):
         doomed = _on_the_worker(forge)
         with suppress(psutil.NoSuchProcess):
-            doomed += psutil.Process(_agent(forge)).children(recursive=True)
-        kill_agent(forge, _job)
+            agent = psutil.Process(_agent(forge))
+            doomed += [agent, *agent.children(recursive=True)]
         for process in doomed:
             with suppress(psutil.NoSuchProcess):
                 process.kill()

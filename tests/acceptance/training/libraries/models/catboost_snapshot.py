@@ -6,7 +6,7 @@ import threading
 import numpy as np
 from catboost import CatBoostRegressor
 
-ROUNDS = 110
+ROUNDS = 160
 pause = threading.Event()
 
 

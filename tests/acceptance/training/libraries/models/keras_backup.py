@@ -10,7 +10,7 @@ import threading
 import keras
 import numpy as np
 
-EPOCHS = 110
+EPOCHS = 160
 pause = threading.Event()
 
 

@@ -8,7 +8,7 @@ import joblib
 import numpy as np
 from sklearn.neural_network import MLPRegressor
 
-EPOCHS = 110
+EPOCHS = 160
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)
@@ -17,7 +17,7 @@ random = np.random.default_rng(1)
 x = random.normal(size=(256, 8))
 y = x @ np.arange(8)
 saved = joblib.load(file) if file.exists() else {"epoch": 0}
-model = saved.get("model") or MLPRegressor(hidden_layer_sizes=(400, 400), random_state=1)
+model = saved.get("model") or MLPRegressor(hidden_layer_sizes=(700, 700), random_state=1)
 print("starts at", saved["epoch"], flush=True)
 for epoch in range(saved["epoch"] + 1, EPOCHS + 1):
     model.partial_fit(x, y)

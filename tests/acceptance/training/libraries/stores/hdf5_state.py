@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-STEPS = 110
+STEPS = 160
 WAY = sys.argv[1]
 pause = threading.Event()
 folder = Path("ck")
@@ -29,7 +29,7 @@ def appended(step, weights):
 
 
 one = h5py.File(file, "a") if WAY == "appended" else None
-done, weights = 0, np.zeros(500_000)
+done, weights = 0, np.zeros(2_000_000)
 if WAY == "appended" and "step" in one.attrs:
     done = int(one.attrs["step"])
     weights = one[f"step-{done:05d}"][:]

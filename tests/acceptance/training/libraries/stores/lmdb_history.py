@@ -5,7 +5,7 @@ import threading
 
 import lmdb
 
-STEPS = 110
+STEPS = 160
 pause = threading.Event()
 environment = lmdb.open("ck", map_size=1 << 26)
 with environment.begin() as reading:

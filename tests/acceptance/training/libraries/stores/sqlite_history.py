@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-STEPS = 110
+STEPS = 160
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)
