@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import jwt
 from forge_schema.access.api_keys import Keys
+from forge_schema.access.nonces import Nonces
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PURPOSE = b"forge shell ticket"
 BEARER = "Bearer "
+# Whose nonces tickets are: no key and no worker has this name.
+HOLDER = "shell ticket"
 
 
 def issue(shared: Services, caller: Caller, job_id: int, worker_id: int, order: str) -> str:
@@ -43,6 +46,11 @@ def read(shared: Services, header: str) -> Ticket | None:
         return None
     names = ("owner", "actor", "worker_id", "order", "session")
     return Ticket(id=said["jti"], **{name: said[name] for name in names if name in said})
+
+
+def use(shared: Services, ticket: Ticket) -> bool:
+    """Use a ticket up, for all servers; False if it was used before."""
+    return Nonces(shared.database).use(HOLDER, ticket.id)
 
 
 def holds(shared: Services, ticket: Ticket, job_id: int) -> bool:

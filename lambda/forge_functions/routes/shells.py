@@ -42,8 +42,9 @@ async def enter(caller: WebSocket) -> None:
         await caller.close()
         return
     await caller.accept()
+    use = partial(shell_ticket.use, shared, ticket)
     call = partial(_call, shared, ticket.worker_id, ticket.id)
-    await shared.relay.serve(caller, ticket, call)
+    await shared.relay.serve(caller, ticket, use, call)
 
 
 @router.websocket(WORKER_PATH + "/{shell_id}")

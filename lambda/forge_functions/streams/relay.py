@@ -86,26 +86,34 @@ class Relay:
 
     def __init__(self) -> None:
         self._open: dict[str, Shell] = {}
-        # When the tickets that were used run out.
-        self._used: dict[str, float] = {}
 
     def waiting(self, shell_id: str) -> Shell | None:
         """Return a shell whose worker has not come yet."""
         shell = self._open.get(shell_id)
         return None if shell is None or shell.worker.done() else shell
 
-    async def serve(self, caller: WebSocket, ticket: Ticket, call: Callable[[], object]) -> None:
+    async def serve(
+        self,
+        caller: WebSocket,
+        ticket: Ticket,
+        use: Callable[[], bool],
+        call: Callable[[], object],
+    ) -> None:
         """Connect an accepted caller with its worker until one of them leaves.
 
         Args:
             caller: the caller's side.
             ticket: what it may do.
+            use: uses the ticket up, at all servers; False if it was used before. It blocks.
             call: calls the worker; it blocks.
         """
         try:
             async with asyncio.timeout(ORDER_S):
                 order = await caller.receive_text()
-            with self._opened(ticket, order) as shell:
+            if digest(order) != ticket.order or not await run_in_threadpool(use):
+                unfit = "the ticket is not for this"
+                raise _refused(HTTPStatus.UNAUTHORIZED, "ticket_invalid", unfit)
+            with self._opened(ticket) as shell:
                 worker = await self._worker_of(shell, call)
                 if worker is None:
                     await caller.send_text(NOBODY.text)
@@ -124,12 +132,7 @@ class Relay:
             await close(caller)
 
     @contextmanager
-    def _opened(self, ticket: Ticket, order: str) -> Iterator[Shell]:
-        now = monotonic()
-        self._used = {used: until for used, until in self._used.items() if until > now}
-        if ticket.id in self._used or digest(order) != ticket.order:
-            raise _refused(HTTPStatus.UNAUTHORIZED, "ticket_invalid", "the ticket is not for this")
-        self._used[ticket.id] = now + 2 * LASTS_S
+    def _opened(self, ticket: Ticket) -> Iterator[Shell]:
         owners = Counter(one.ticket.owner for one in self._open.values())
         if len(self._open) >= MOST or owners[ticket.owner] >= MOST_OF_OWNER:
             raise _refused(

@@ -13,6 +13,7 @@ from ipaddress import (
 from typing import TypeAlias
 
 Network: TypeAlias = IPv4Network | IPv6Network
+Address: TypeAlias = IPv4Address | IPv6Address
 # Link-local ones, where clouds give credentials to anyone on a machine, and the others where they
 # do: Azure, Oracle, Alibaba, AWS and Google. And those that are no single machine's.
 NEVER: tuple[Network, ...] = (
@@ -21,8 +22,16 @@ NEVER: tuple[Network, ...] = (
     *map(IPv4Network, ("0.0.0.0/8", "224.0.0.0/4")),
     *map(IPv6Network, ("::", "ff00::/8")),
 )
-# Addresses of IPv6 that lead to one of IPv4.
-NAT64 = IPv6Network("64:ff9b::/96")
+# Python takes the site-local ones, which were given up, for global.
+OWN: tuple[Network, ...] = (IPv6Network("fec0::/10"),)
+# Addresses of IPv6 that lead to one of IPv4, their last 32 bits: NAT64, mapped, translated (SIIT),
+# and the compatible ones, which were given up.
+BEFORE_THE_LAST_32 = tuple(
+    map(IPv6Network, ("64:ff9b::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "::/96"))
+)
+LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+# The upper half of an interface's identifier that contains an address of IPv4.
+ISATAP = (0x5EFE, 0x0200_5EFE)
 LAST_32 = 0xFFFF_FFFF
 
 
@@ -44,10 +53,16 @@ def networks(texts: Iterable[str]) -> list[Network]:
 
 def may_reach(address: str, allow: Iterable[Network]) -> bool:
     """Tell whether an address is one of the public internet, or of a network that is allowed."""
-    found = _inner(ip_address(address.partition("%")[0]))
-    if any(found in network for network in NEVER):
+    places = _places(ip_address(address.partition("%")[0]))
+    own = list(allow)
+    return all(_may_reach(place, own) for place in places)
+
+
+def _may_reach(place: Address, allow: Iterable[Network]) -> bool:
+    if any(place in network for network in NEVER):
         return False
-    return found.is_global or any(found in network for network in allow)
+    public = place.is_global and not any(place in network for network in OWN)
+    return public or any(place in network for network in allow)
 
 
 def connect(host: str, port: int, timeout_s: float, *, allow: Iterable[str]) -> socket.socket:
@@ -96,10 +111,19 @@ def _connected(sock: socket.socket, address: object, timeout_s: float) -> socket
     return sock
 
 
-def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the address of IPv4 that one of IPv6 stands for, or the address itself."""
-    if isinstance(address, IPv4Address):
-        return address
-    if address in NAT64:
-        return IPv4Address(int(address) & LAST_32)
-    return address.ipv4_mapped or address.sixtofour or address
+def _places(address: Address) -> tuple[Address, ...]:
+    """Return the addresses that one may stand for: those of IPv4 in one of IPv6, or itself."""
+    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
+        return (address,)
+    number = int(address)
+    if any(address in network for network in BEFORE_THE_LAST_32):
+        return (IPv4Address(number & LAST_32),)
+    if address in LOCAL_NAT64:
+        # With a prefix of 48 bits, or of 96: see RFC 6052, section 2.2.
+        parted = (number >> 64 & 0xFFFF) << 16 | number >> 40 & 0xFFFF
+        return IPv4Address(parted), IPv4Address(number & LAST_32)
+    if number >> 32 & 0xFFFF_FFFF in ISATAP:
+        return address, IPv4Address(number & LAST_32)
+    if address.teredo:
+        return address.teredo
+    return (address.sixtofour or address,)

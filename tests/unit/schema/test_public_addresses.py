@@ -13,6 +13,9 @@ PRIVATE = [
     "100.100.100.200", "192.0.0.192", "168.63.129.16", "224.0.0.1", "255.255.255.255", "198.18.0.1",
     "::1", "::", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "fc00::1", "ff02::1",
     "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
+    "::7f00:1", "::a00:5", "::ffff:0:a00:5", "64:ff9b:1::a00:5", "64:ff9b:1:a00:0:500:808:808",
+    "64:ff9b:1:808:8:800:a00:5", "fec0::1", "2606:4700::5efe:a00:5", "2606:4700::200:5efe:a00:5",
+    "2001:0:7f00:1::f7f7:f7f7", "2001:0:808:808::80ff:fffe",
 ]  # fmt: skip
 
 
@@ -21,7 +24,9 @@ def test_an_address_of_our_own_networks_is_none_of_the_public(address: str) -> N
     assert not may_reach(address, [])
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8", "::808:808"]
+)
 def test_an_address_of_the_internet_is_public(address: str) -> None:
     assert may_reach(address, [])
 

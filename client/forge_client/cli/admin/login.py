@@ -47,8 +47,9 @@ def login(
 ) -> None:
     """Log in to the server through your browser, with single sign-on if the server has it.
 
-    The key is kept on this machine for this server, and ends with your browser's session. An API
-    key that is set is used instead.
+    The key is kept on this machine for this server until your browser's session would expire;
+    `forge logout` ends it, and logging out in the browser does not. An API key that is set is used
+    instead.
     """
     server = _server(context, url)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
