@@ -6,11 +6,19 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
+from forge_schema.model.stored import (
+    Artifact,
+    ArtifactChunk,
+    LogChunk,
+    below_a_link,
+    in_chunks,
+    stays_inside,
+)
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
@@ -19,6 +27,8 @@ from forge_client.errors import ClientError
 LARGEST_CHUNK = 16 << 20
 # How many files, or chunks of a file, are fetched at once.
 AT_ONCE = 8
+
+BEGINNING, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 T = TypeVar("T")
 Page = Callable[[int], list[ArtifactChunk]]
@@ -180,11 +190,13 @@ def download_all(
     """Write artifacts to a folder; identical existing files are left alone.
 
     A folder that does not exist appears once it is complete. If that is interrupted, another call
-    goes on with what is there.
+    goes on with what is there. Links are made last, and no file is written through one.
 
     Raises:
-        ClientError: a path leads out of the folder, a file cannot be written, or is corrupt.
+        ClientError: a path or a link leads out of the folder, a file cannot be written, or is
+            corrupt.
     """
+    _check(artifacts, folder)
     place = folder if folder.exists() else _partial(folder, artifacts)
     _download_all(backend, artifacts, place, progress)
     if place != folder and place.exists():
@@ -205,40 +217,91 @@ def _download_all(
     def download(artifact: Artifact) -> Path:
         return _download(backend, artifact, folder, progress)
 
-    at_once(download, [artifact for artifact in artifacts if not in_chunks(artifact.key)])
+    files = [artifact for artifact in artifacts if artifact.target is None]
+    at_once(download, [artifact for artifact in files if not in_chunks(artifact.key)])
     # The chunks of one file are fetched at once.
-    for artifact in artifacts:
+    for artifact in files:
         if in_chunks(artifact.key):
             download(artifact)
+    for artifact in artifacts:
+        if artifact.target is not None:
+            _link(artifact, folder)
 
 
-def _download(
-    backend: Backend, artifact: Artifact, folder: Path, progress: Progress | None
-) -> Path:
-    path = folder / artifact.path
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise ClientError(
-            f"the artifact {artifact.path} would be written outside {folder}",
-            hint="name another folder",
-            code="artifact_path_refused",
-        )
+def _check(artifacts: Sequence[Artifact], folder: Path) -> None:
+    """Refuse names and links of a worker that could lead out of the folder."""
+    for artifact in artifacts:
+        if artifact.target is not None and not stays_inside(artifact.path, artifact.target):
+            raise _refused(artifact, folder, f"is a link to {artifact.target!r}, outside")
+    links = [artifact.path for artifact in artifacts if artifact.target is not None]
+    below = below_a_link((artifact.path for artifact in artifacts), links)
+    for artifact in artifacts:
+        if artifact.path == below:
+            raise _refused(artifact, folder, "would be written through a link in")
+
+
+def _refused(artifact: Artifact, folder: Path, why: str) -> ClientError:
+    return ClientError(
+        f"the artifact {artifact.path} {why} {folder}",
+        hint="name another folder",
+        code="artifact_path_refused",
+    )
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        if _same(path, artifact):
-            if progress:
-                progress(artifact.bytes)
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        backend.download(artifact, path, progress)
+        yield
     except OSError as error:
         raise ClientError(
             f"{path} cannot be written: {error.strerror or error}",
             hint="name another folder, or make room in it",
             code="download_failed",
         ) from error
+
+
+def _link(artifact: Artifact, folder: Path) -> None:
+    path = _made_place(artifact, folder)
+    assert artifact.target is not None  # noqa: S101 - the caller has checked it
+    with _writing(path), _renamed(path) as new:
+        new.symlink_to(artifact.target)
+
+
+def _made_place(artifact: Artifact, folder: Path) -> Path:
+    """Return an artifact's path, with the folders above it.
+
+    Raises:
+        ClientError: it leads out of the folder, or through a link.
+    """
+    path = folder / artifact.path
+    if not path.parent.resolve().is_relative_to(folder.resolve()) or ".." in path.parts[-1:]:
+        raise _refused(artifact, folder, "would be written outside")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    above = [one for one in path.parents if one != folder and one.is_relative_to(folder)]
+    if any(one.is_symlink() for one in above):
+        raise _refused(artifact, folder, "would be written through a link in")
+    return path
+
+
+def _download(
+    backend: Backend, artifact: Artifact, folder: Path, progress: Progress | None
+) -> Path:
+    path = _made_place(artifact, folder)
+    with _writing(path):
+        if _same(path, artifact):
+            if progress:
+                progress(artifact.bytes)
+            return path
+        backend.download(artifact, path, progress)
+        if artifact.modified_at is not None:
+            # Not a float, which has too few digits.
+            at = (artifact.modified_at - BEGINNING) // MICROSECOND * 1000
+            os.utime(path, ns=(at, at), follow_symlinks=False)
     return path
 
 
 def _same(path: Path, artifact: Artifact) -> bool:
-    if not path.is_file() or path.stat().st_size != artifact.bytes:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != artifact.bytes:
         return False
     return _sha256(path) == artifact.sha256

@@ -14,6 +14,7 @@ from forge_schema.model.fields import (
     Document,
     Key,
     MessagePart,
+    Moment,
     Number,
     Path,
     Size,
@@ -59,12 +60,18 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Artifact(MessagePart):
-    """A stored output file; `path` is relative to the output folder, with forward slashes."""
+    """A stored output file; `path` is relative to the output folder, with forward slashes.
+
+    A link has a `target`, which is its content too. `modified_at` is when a file was last changed.
+    """
 
     path: Path
     key: Key
     bytes: Size
     sha256: Digest
+    # Left out if they are None, as above.
+    target: Annotated[Path | None, Field(exclude_if=lambda said: said is None)] = None
+    modified_at: Annotated[Moment | None, Field(exclude_if=lambda said: said is None)] = None
 
 
 @dataclass(frozen=True, slots=True)

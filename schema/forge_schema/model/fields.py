@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
@@ -67,9 +68,9 @@ def _numeric(said: object) -> object:
     return said
 
 
-def _not_a_number(said: str) -> str:
+def _not_a_number(said: str | datetime) -> str | datetime:
     # Pydantic would read a number as seconds since 1970; it is usually a mistake.
-    if "-" not in said[1:]:
+    if not isinstance(said, datetime) and "-" not in said[1:]:
         raise ValueError("write it as 2026-11-21T09:30:00Z")
     return said
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
@@ -34,7 +35,8 @@ class Records:
         return self._add("add_checkpoint", fence, **asdict(checkpoint))
 
     def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
-        return self._add("add_artifacts", fence, files=Jsonb([asdict(a) for a in artifacts]))
+        files = [{**asdict(a), "modified_at": _text(a.modified_at)} for a in artifacts]
+        return self._add("add_artifacts", fence, files=Jsonb(files))
 
     def add_metrics(
         self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
@@ -93,3 +95,7 @@ class Records:
     def _add(self, name: str, fence: Fence, **params: object) -> bool:
         held = self._database.one(name, again=True, **fence_params(fence), **params)
         return held is not None
+
+
+def _text(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

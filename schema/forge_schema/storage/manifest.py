@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.stored import below_a_link, stays_inside
 from forge_schema.storage.chunks import MOST_CHUNK_BYTES, tree_digest
-from forge_schema.storage.links import below_a_link, stays_inside
 from forge_schema.storage.small import Readable, small
 from forge_schema.storage.store import ObjectTooLarge
 

@@ -110,13 +110,13 @@ def test_only_changed_chunks_are_sent_and_the_whole_is_restored(here: Desk) -> N
     assert restored(here, attempt) == {"model": bytes(content), "small": b"small"}
 
 
-def test_a_small_checkpoint_can_be_read_by_the_version_before(here: Desk) -> None:
+def test_a_small_checkpoint_has_no_chunks(here: Desk) -> None:
     attempt = here.attempt()
     (attempt.folders.checkpoint / "small").write_bytes(b"x" * CHUNK)
     sync_of(here, attempt).step()
     told = newest(here, attempt)
     assert told["version"] == 1
-    assert sorted(told["files"][0]) == ["key", "path", "sha256", "size"]
+    assert sorted(told["files"][0]) == ["key", "mtime_ns", "path", "sha256", "size"]
 
 
 def test_what_the_version_before_stored_is_restored(

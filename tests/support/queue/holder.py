@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 from forge_schema.model.attempt_records import Artifact, LogChunk
@@ -37,10 +37,10 @@ class Holder:
         self._number, self._start = self._number + 1, self._start + len(data)
         return key
 
-    def leave(self, path: str, data: bytes) -> str:
-        key = self._keys.artifact(path)
+    def leave(self, path: str, data: bytes, *, stored_as: str = "", **more: Any) -> str:  # noqa: ANN401  an artifact's
+        key = self._keys.artifact(stored_as or path)
         self._store.put(key, data)
-        file = Artifact(path, key, len(data), hashlib.sha256(data).hexdigest())
+        file = Artifact(path, key, len(data), hashlib.sha256(data).hexdigest(), **more)
         assert self._rig.records.add_artifacts(self.grant.fence, [file])
         return key
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from time import time
@@ -22,6 +23,7 @@ from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds
 from forge_worker.files.locks import held
 from forge_worker.files.safe_files import weight
+from forge_worker.files.saved_files import SavedFiles, saved_files
 from forge_worker.loop import Alarm
 
 
@@ -81,6 +83,12 @@ class Attempt:
     def __post_init__(self) -> None:
         self.cursors = Cursors(self.folders.places)
         self.fence = self.grant.fence
+
+    @cached_property
+    def saved(self) -> SavedFiles:
+        """The files that make its checkpoints."""
+        folder = self.grant.spec.get("checkpoint_dir")
+        return saved_files(self.folders.root, folder, self.grant.spec.get("checkpoint", ()))
 
     @property
     def keys(self) -> keys.AttemptKeys:

@@ -3,7 +3,7 @@
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -104,7 +104,7 @@ def _given(place: int, uid: int, gid: int) -> Iterator[str]:
 def listing(root: Path) -> Listing:
     """Return the regular files below a folder, without links and special files."""
     return {
-        "/".join(parts): _status(status)
+        "/".join(parts): status_from(status)
         for parts, status in walk(root)
         if stat.S_ISREG(status.st_mode)
     }
@@ -112,7 +112,7 @@ def listing(root: Path) -> Listing:
 
 def status_in(file: BinaryIO) -> Status:
     """Return the status of an open file."""
-    return _status(os.fstat(file.fileno()))
+    return status_from(os.fstat(file.fileno()))
 
 
 def weight(root: Path) -> int:
@@ -121,14 +121,20 @@ def weight(root: Path) -> int:
     return sum(found.values()) * BLOCK
 
 
-def walk(root: Path, start: Parts = ()) -> Iterator[tuple[Parts, os.stat_result]]:
-    """Walk everything below the root, or below `start` in it, skipping entries that vanish."""
+def walk(
+    root: Path, start: Parts = (), enters: Callable[[Parts], bool] = lambda _: True
+) -> Iterator[tuple[Parts, os.stat_result]]:
+    """Walk everything below the root, or below `start` in it, skipping entries that vanish.
+
+    `enters` tells whether to walk a folder too, by its path from the root.
+    """
     pending = [start]
     while pending:
         parts = pending.pop()
         for name, status in entries(root, parts):
             yield (*parts, name), status
-            if stat.S_ISDIR(status.st_mode) and len(parts) < DEPTH:
+            deep = len(parts) - len(start) >= DEPTH
+            if stat.S_ISDIR(status.st_mode) and not deep and enters((*parts, name)):
                 pending.append((*parts, name))
 
 
@@ -146,6 +152,13 @@ def status_of(root: Path, parts: Parts) -> os.stat_result | None:
     """Return the status of one entry below the root, links included; None if there is none."""
     with suppress(OSError), entered(root, parts[:-1]) as place:
         return os.stat(parts[-1], dir_fd=place, follow_symlinks=False)
+    return None
+
+
+def target_of(root: Path, parts: Parts) -> str | None:
+    """Return what a link below the root says; None if there is none."""
+    with suppress(OSError), entered(root, parts[:-1]) as place:
+        return os.readlink(parts[-1], dir_fd=place)
     return None
 
 
@@ -167,7 +180,8 @@ def entered(root: Path, parts: Parts) -> Iterator[int]:
         os.close(place)
 
 
-def _status(found: os.stat_result) -> Status:
+def status_from(found: os.stat_result) -> Status:
+    """Return what tells whether a file has changed."""
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 

@@ -3,6 +3,9 @@
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -16,11 +19,15 @@ from forge_schema.storage.manifest import Entry, Manifest, sha256
 
 from forge_worker.attempt.attempt import Attempt, with_advice
 from forge_worker.files.copies import check_size
-from forge_worker.files.safe_files import listing, opened
+from forge_worker.files.safe_files import Listing, opened
+from forge_worker.files.saved_files import output_files
+from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.sending import Sender, Source
 from forge_worker.transfers.stored_chunks import StoredChunks
+
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ArtifactKeeper:
@@ -42,15 +49,19 @@ class ArtifactKeeper:
         self._chunks = StoredChunks(attempt.folders.stored_artifacts)
         # What an earlier agent has stored.
         self._chunks.resume({}, "")
+        self._folder = output_files(attempt.folders.root)
+        self._notes = CheckpointNotes(attempt, "artifacts")
+        self._times: Listing = {}
         self._done: dict[str, Artifact | None] = {}
         # Why the store permanently refuses some of the files.
         self.refused: list[str] = []
 
     def store(self) -> int:
-        """Store every regular file in the output folder, then index them; return their number.
+        """Store every file and link in the output folder, then index them; return their number.
 
-        A file that cannot be opened, or is too large for the store, is named in the job's log, and
-        the others are stored. Those of a gang's other ranks are listed below `rank-1/` and so on.
+        A file that cannot be opened, or is too large for the store, and a link that leads out of
+        the folder, are named in the job's log, and the others are stored. Those of a gang's other
+        ranks are listed below `rank-1/` and so on.
 
         Raises:
             DiskFull: they exceed the job's disk request; none is stored.
@@ -58,9 +69,12 @@ class ArtifactKeeper:
             OSError: this machine's disk is full or faulty.
             Stopped: the lease is lost.
         """
-        found = listing(self._attempt.folders.output)
+        look = self._folder.look()
+        self._notes.left_out(look.refused)
+        found = self._times = look.files
         check_size(found, "the output", self._limit_mb)
         left = {path: status[0] for path, status in sorted(found.items()) if path not in self._done}
+        self._send_links({p: to for p, to in look.links.items() if p not in self._done})
         most = inf if self._gateway.takes_chunks else self._chunk_bytes
         self._send({path: size for path, size in left.items() if size <= most})
         for path in left.keys() - self._done.keys():
@@ -86,6 +100,18 @@ class ArtifactKeeper:
             if source.chunked:
                 self._done[source.path] = self._artifact(source)
 
+    def _send_links(self, targets: Mapping[str, str]) -> None:
+        """Store what links say, several at once."""
+        said = {path: os.fsencode(target) for path, target in targets.items()}
+        sources = [self._source(path, len(text), text) for path, text in said.items()]
+        Sender(self._store, self._chunks, self._attempt.keys.chunk, self._attempt.while_held).send(
+            sources
+        )
+        for source in sources:
+            made = self._artifact(source)
+            target = readable(targets[source.path])
+            self._done[source.path] = None if made is None else replace(made, target=target)
+
     def _opens(self, path: str) -> bool:
         """Return whether a file can be opened; if not, say so in the job's log."""
         try:
@@ -95,8 +121,11 @@ class ArtifactKeeper:
             self._attempt.note(f"the artifact {path!r} could not be read: {error}")
             return False
 
-    def _source(self, path: str, size: int) -> Source:
-        read = partial(self._read, path)
+    def _source(self, path: str, size: int, text: bytes | None = None) -> Source:
+        def said(offset: int, size: int) -> bytes:
+            return (text or b"")[offset : offset + size]
+
+        read = partial(self._read, path) if text is None else said
         return Source(path, size, read, self._chunk_bytes, key=self._key(self._listed(path)))
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
@@ -111,10 +140,19 @@ class ArtifactKeeper:
             self._refuse(source.path, error)
             return None
         listed = readable(self._listed(source.path))
+        at = self._modified_at(source.path)
         if not source.chunked:
-            return Artifact(listed, source.keys[0], source.size, source.digests[0])
+            key, digest = source.keys[0], source.digests[0]
+            return Artifact(listed, key, source.size, digest, modified_at=at)
         key = self._chunk_list(source)
-        return Artifact(listed, key, source.size, source.sha256)
+        return Artifact(listed, key, source.size, source.sha256, modified_at=at)
+
+    def _modified_at(self, path: str) -> datetime | None:
+        if path not in self._times:
+            return None
+        with suppress(OverflowError, ValueError):
+            return BEGINNING + timedelta(microseconds=self._times[path][1] // 1000)
+        return None
 
     def _chunk_list(self, source: Source) -> str:
         """Store the list of a file's chunks, and return its key."""
@@ -137,7 +175,8 @@ class ArtifactKeeper:
             except ObjectTooLarge as error:
                 self._refuse(path, error)
                 return None
-            return Artifact(readable(listed), key, file.stat().st_size, sha256(file))
+            size, at = file.stat().st_size, self._modified_at(path)
+            return Artifact(readable(listed), key, size, sha256(file), modified_at=at)
 
     def _refuse(self, path: str, error: ObjectTooLarge) -> None:
         self.refused.append(f"the artifact {path!r} was not stored: {with_advice(error)}")

@@ -1,6 +1,6 @@
 """Messages in a job's log about checkpoints that were not stored, once per cause."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from forge_schema.model.errors import ForgeError
@@ -10,15 +10,19 @@ from forge_worker.attempt.attempt import Attempt, with_advice
 # Failures in a row before a message: a single one that a retry repairs is not reported.
 FAILURES = 2
 NAMED = 3
+# Paths that are named because they cannot be stored; a program may make any number of these.
+LEFT_OUT = 20
 
 
 class CheckpointNotes:
     """Reports a cause again only after a checkpoint has been stored in between."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, what: str = "checkpoints") -> None:
         self._attempt = attempt
+        self._what = what
         self._said: set[str] = set()
         self._named: set[str] = set()
+        self._left_out: set[str] = set()
         self._failures = 0
 
     def say(self, cause: str, words: str) -> None:
@@ -27,6 +31,24 @@ class CheckpointNotes:
             self._said.add(cause)
             with suppress(OSError):
                 self._attempt.note(words)
+
+    def left_out(self, refused: Mapping[str, str]) -> None:
+        """Report what cannot be stored, each path once.
+
+        Args:
+            refused: why not, by path; that of the folder itself is empty.
+        """
+        for path in sorted(refused.keys() - self._left_out):
+            if len(self._left_out) > LEFT_OUT:
+                return
+            self._left_out.add(path)
+            words = f"not stored in {self._what}: {path!r} {refused[path]}"
+            if not path:
+                folder = "output" if self._what == "artifacts" else "checkpoint"
+                words = f"the {folder} folder {refused[path]}, so nothing in it is stored"
+            elif len(self._left_out) > LEFT_OUT:
+                words = f"not stored in {self._what}: more links and special files, not named here"
+            self.say(f"left out {path}", words)
 
     def failed(self, error: ForgeError | OSError, *, last: bool) -> None:
         """Report why a checkpoint could not be stored; it is retried unless it was the last."""

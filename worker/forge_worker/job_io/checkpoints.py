@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from functools import partial
 from math import inf
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Thread
 from time import monotonic, time_ns
 
@@ -15,6 +15,7 @@ from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
+from forge_schema.model.stored import WORK
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.manifest import Entry, Manifest
@@ -23,11 +24,15 @@ from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import DiskFull, FileChanged, check_size
 from forge_worker.files.formats import YOUNG_NS, whole
-from forge_worker.files.safe_files import Listing, listing, weight
+from forge_worker.files.links import kept as links_with
+from forge_worker.files.placing import place_checkpoint
+from forge_worker.files.safe_files import Listing, entries, weight
+from forge_worker.files.saved_files import Look, Targets
+from forge_worker.files.times import set_times
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
 from forge_worker.job_io.occasions import Commit, Commits, Following, Occasion
-from forge_worker.job_io.restore import ForeignFiles, Restore
+from forge_worker.job_io.restore import ForeignFiles, Restore, Restored
 from forge_worker.job_io.snapshots import Copies, Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
@@ -79,9 +84,9 @@ class CheckpointSync(Loop):
         self._gateway = gateway
         self._limit_mb = limit_mb
         self._chunk_bytes = chunk_bytes
-        self._folder = attempt.folders.checkpoint
+        self._saved = attempt.saved
         self._foreign = ForeignFiles(attempt.folders.foreign)
-        self._restore = Restore(attempt, store, gateway, self._foreign)
+        self._restore = Restore(attempt, store, gateway)
         self._commits = Commits(attempt)
         self._following = Following(attempt, gateway, self._commits)
         self._longest_s = period_s
@@ -89,6 +94,10 @@ class CheckpointSync(Loop):
         self.thinner = Thinner(attempt, gateway)
         self._number = attempt.cursors["checkpoint_number"]
         self._stored: Listing = {}
+        # The links that were there then, and those seen at the last look.
+        self._stored_links: Targets = {}
+        self._links: Targets = {}
+        self._project: Look | None = None
         self._files: tuple[Entry, ...] = ()
         self._chunks = StoredChunks(attempt.folders.stored)
         self._known: dict[str, Entry] = {}
@@ -99,7 +108,7 @@ class CheckpointSync(Loop):
         self.killed = False
         self._in_time = False
         self._snapshots = Snapshots(
-            self._folder, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
+            self._saved, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
         )
         # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
@@ -114,24 +123,43 @@ class CheckpointSync(Loop):
         self._snapshots.ended = ended
 
     def restore(self) -> None:
-        """Restore the newest sound checkpoint to the folder, if there is one.
+        """Restore the newest sound checkpoint to where the job expects it, if there is one.
 
-        Raises as `Restore.run`.
+        Raises as `Restore.run` and `place_checkpoint`.
         """
+        if self._project is None:
+            # What the job's patterns name in the project itself is not stored until it changes.
+            self._project = self._saved.named() if self._saved.patterns else Look()
         restored = self._restore.run()
+        with self._restore.begun_anew_after_failure():
+            place_checkpoint(self._saved, self._attempt.folders.checkpoint)
+        self._placed(restored or Restored((), own=True), self._project)
         if restored is None:
             return
         if restored.own:
             # Another job's objects are not referenced, since that job decides how long they are
             # kept.
             self._remember(restored.files)
-            self._known = {entry.path: entry for entry in restored.files}
-        self._stored = self._own()
+            self._known = {entry.path: entry for entry in restored.files if not entry.target}
+        self._stored, self._stored_links = self._own(), self._links
+
+    def _placed(self, restored: Restored, project: Look) -> None:
+        """Give restored files their times, and remember what is not this rank's to store."""
+        entries = (*restored.files, *restored.others)
+        times = {e.path: e.mtime_ns for e in entries if e.mtime_ns is not None}
+        placed = {self._saved.place(path): at for path, at in times.items()}
+        set_times(self._saved.root, placed, folders_below=self._saved.folder)
+        look, others = self._saved.look(), {entry.path for entry in restored.others}
+        files = project.files | {path: look.files[path] for path in look.files.keys() & others}
+        links = project.links | {path: look.links[path] for path in look.links.keys() & others}
+        self._foreign.keep(Look(files, links))
 
     def recall(self) -> None:
         """Resume after an earlier agent, without uploading again what it has stored."""
         found = self._restore.recalled()
         self._files, number = found.files, found.number
+        paths = (PurePosixPath(entry.path).parts for entry in found.files)
+        self._saved.patterns.add(parts[1:] for parts in paths if parts[0] == WORK)
         # Whatever belongs to an older checkpoint may have been removed.
         last = self._attempt.keys.checkpoint_file(number, "f" * 64) if number is not None else ""
         self._chunks.resume(_keys_in(self._files), last)
@@ -142,8 +170,10 @@ class CheckpointSync(Loop):
         """Tell whether there is nothing to store, and no other rank to follow."""
         if self._attempt.grant.rank > 0 or os.path.lexists(self._attempt.folders.save):
             return False
-        with os.scandir(self._folder) as found:
-            return next(found, None) is None
+        # A folder that the program removed is empty; of one that it replaced, a step tells.
+        saved = self._saved
+        there = saved.patterns or saved.replaced() or entries(saved.root, saved.folder)
+        return not there
 
     def step(self) -> None:
         """Store the folder if it has changed, waiting one more step for a file being written.
@@ -234,17 +264,18 @@ class CheckpointSync(Loop):
         for turn in range(TRIES):
             if turn:
                 self._ending.wait(PAUSE_S)
-            found = self._own()
-            if self._attempt.lost or not (occasion.due or (found and found != self._stored)):
+            found, links = self._own(), self._links
+            moved = (found, links) != (self._stored, self._stored_links)
+            if self._attempt.lost or not (occasion.due or ((found or links) and moved)):
                 return
             changed = self._changed(found)
             if not self._take(found, changed, copies, staging, files):
                 return
-            if self._snapshots.still(found, copies):
+            if self._snapshots.still(found, copies) and self._links == links:
                 break
         else:
             # It never stood still. What a copied file names, such as a step, is there by now.
-            found = self._own()
+            found, links = self._own(), self._links
             changed = self._changed(found)
             kept = {path: copies[path].status for path in copies.keys() & found.keys()}
             if not self._take(found, {**changed, **kept}, copies, staging, files):
@@ -252,7 +283,7 @@ class CheckpointSync(Loop):
         if self._commits.pending() != occasion.commit:
             raise FileChanged("the program committed a step while the folder was copied")
         if not self._waits(copies, gone=changed.keys() - copies.keys()):
-            self._store_found(found, copies, began_ns, occasion)
+            self._store_found(found, links, copies, began_ns, occasion)
 
     def _take(
         self, found: Listing, changed: Listing, copies: Copies, staging: Path, files: ExitStack
@@ -277,7 +308,10 @@ class CheckpointSync(Loop):
         return Occasion(commit, due=new_step or self._following.due, records=records)
 
     def _own(self) -> Listing:
-        return self._whole(self._foreign.without(listing(self._folder)))
+        look = self._foreign.without(self._saved.look())
+        self._links = look.links
+        self._notes.left_out(look.refused)
+        return self._whole(look.files)
 
     def _whole(self, found: Listing) -> Listing:
         # Other ranks have parts of a step's folder, and rank 0 has what makes it whole.
@@ -304,7 +338,7 @@ class CheckpointSync(Loop):
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
 
     def _store_found(
-        self, found: Listing, copies: Copies, began_ns: int, occasion: Occasion
+        self, found: Listing, links: Targets, copies: Copies, began_ns: int, occasion: Occasion
     ) -> None:
         torn = self._snapshots.torn
         old = {entry.path: entry for entry in self._files if entry.path in torn}
@@ -318,11 +352,16 @@ class CheckpointSync(Loop):
         sound = {path: copy for path, copy in sound.items() if path in stored}
         kept = [self._known[path] for path in same]
         kept += [entry for path, entry in old.items() if path in stored]
-        files = tuple(sorted((*kept, *self._sent(sound)), key=lambda entry: entry.path))
+        kept += self._sent(sound)
+        before = {entry.path: entry.target for entry in self._files if entry.target}
+        linked = links_with(links, found, {entry.path for entry in kept}, before)
+        kept += [Entry.link(path, target) for path, target in linked.items()]
+        files = tuple(sorted(kept, key=lambda entry: entry.path))
         if occasion.due or (occasion.records and files and files != self._files):
             self._store_manifest(Manifest(files), occasion.commit)
         complete = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
         self._stored = {path: found[path] for path in same} | complete
+        self._stored_links = links
         self._known = {
             entry.path: entry
             for entry in files
@@ -338,7 +377,7 @@ class CheckpointSync(Loop):
         row = Checkpoint(
             number,
             key,
-            len(manifest.files),
+            manifest.count,
             manifest.size,
             follows=self._following.number,
             step=None if commit is None else commit.step,
@@ -375,17 +414,19 @@ class CheckpointSync(Loop):
             self._snapshots.rewritten |= changed
         if changed:
             raise FileChanged(f"{min(changed)!r} was rewritten while it was stored")
-        return [self._entry(source) for source in sources]
+        return [self._entry(source, copies[source.path].status[1]) for source in sources]
 
-    def _entry(self, source: Source) -> Entry:
+    def _entry(self, source: Source, mtime_ns: int) -> Entry:
         if source.refused is not None:
             # The file is not read again until it is smaller.
             self._too_large = min(self._too_large, source.size)
             said = f"{source.path!r}: {source.refused.message}"
             raise ObjectTooLarge(said, hint=source.refused.hint)
         if source.chunked:
-            return Entry.in_chunks(source.path, source.size, source.keys, self._chunk_bytes)
-        return Entry(source.path, source.size, source.digests[0], source.keys[0])
+            return Entry.in_chunks(
+                source.path, source.size, source.keys, self._chunk_bytes, mtime_ns
+            )
+        return Entry(source.path, source.size, source.digests[0], source.keys[0], mtime_ns=mtime_ns)
 
 
 def _keys_in(files: tuple[Entry, ...]) -> dict[str, str]:

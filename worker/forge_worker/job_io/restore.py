@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -12,7 +12,8 @@ from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.safe_files import Listing, entered, listing, remove_tree
+from forge_worker.files.safe_files import Listing, entered, remove_tree
+from forge_worker.files.saved_files import Look, Targets
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.fetching import Fetcher
@@ -25,11 +26,13 @@ Part = tuple[int, Entry]
 class Restored:
     """A restored checkpoint: the files that this rank stores from now on.
 
-    `own` is False if it is another job's, from which this one starts.
+    `own` is False if it is another job's, from which this one starts. `others` are the files of
+    other ranks.
     """
 
     files: tuple[Entry, ...]
     own: bool
+    others: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +49,33 @@ class Recalled:
 
 
 class ForeignFiles:
-    """The files that a restore fetched for other ranks, and that are as it left them.
+    """Files that are as they were before the job began, and not this rank's to store.
 
-    They are not this rank's to store. Their statuses are kept for a later agent.
+    They were restored for other ranks, or are the project's own. Their statuses, and what the links
+    say, are kept for a later agent.
     """
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._left: Listing = {}
+        self._files: Listing = {}
+        self._links: Targets = {}
         if place.exists():
             kept = json.loads(place.read_text(encoding="utf-8"))
-            self._left = {path: (size, at, inode) for path, (size, at, inode) in kept.items()}
+            files, self._links = kept["files"], kept["links"]
+            self._files = {path: (size, at, inode) for path, (size, at, inode) in files.items()}
 
-    def keep(self, files: Listing) -> None:
+    def keep(self, look: Look) -> None:
         """Record these, and forget all others."""
-        if files or self._left:
-            self._left = files
-            self._place.write_text(json.dumps(files), encoding="utf-8")
+        self._files, self._links = look.files, look.links
+        if look.files or look.links or self._place.exists():
+            kept = json.dumps({"files": look.files, "links": look.links})
+            self._place.write_text(kept, encoding="utf-8")
 
-    def without(self, found: Listing) -> Listing:
-        """Return the files that are this rank's."""
-        if not self._left:
-            return found
-        return {path: status for path, status in found.items() if self._left.get(path) != status}
+    def without(self, look: Look) -> Look:
+        """Return what is this rank's."""
+        files = {path: s for path, s in look.files.items() if self._files.get(path) != s}
+        links = {path: to for path, to in look.links.items() if self._links.get(path) != to}
+        return Look(files, links, look.refused)
 
 
 class Restore:
@@ -77,13 +84,10 @@ class Restore:
     A checkpoint of several ranks is restored with the files of all of them.
     """
 
-    def __init__(
-        self, attempt: Attempt, store: Objects, gateway: Gateway, foreign: ForeignFiles
-    ) -> None:
+    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
-        self._foreign = foreign
         self._folder = attempt.folders.checkpoint
         self._damaged: set[str] = set()
         # The manifest that is being restored.
@@ -107,7 +111,8 @@ class Restore:
             own = row["job_id"] == job_id
             parts = self._sound(row) if own else self._fetched(row)
             if parts is not None:
-                return Restored(self._own(parts), own)
+                mine = self._own(parts)
+                return Restored(mine, own, tuple({entry for _, entry in parts}.difference(mine)))
         self._empty()
         if rows:
             self._attempt.note("no checkpoint is complete: the job starts from the beginning")
@@ -130,6 +135,15 @@ class Restore:
         mine = own[0]["key"].startswith(self._attempt.keys.prefix)
         return Recalled(self._own(self._parts(own[0])), own[0]["number"] if mine else None)
 
+    @contextmanager
+    def begun_anew_after_failure(self) -> Iterator[None]:
+        """Have the next try fetch everything, if the block fails: its files may be elsewhere."""
+        try:
+            yield
+        except BaseException:
+            self._begun = None
+            raise
+
     def _sound(self, row: Row) -> list[Part] | None:
         if row["key"] in self._damaged:
             return None
@@ -150,9 +164,17 @@ class Restore:
             self._empty()
             self._begun, self._fetcher = row["key"], self._new_fetcher()
         self._fetcher.fetch(entry for _, entry in parts)
-        found, own = listing(self._folder), {entry.path for entry in self._own(parts)}
-        self._foreign.keep({path: found[path] for path in found.keys() - own})
+        for _, entry in parts:
+            if entry.target:
+                self._link(entry)
         return parts
+
+    def _link(self, entry: Entry) -> None:
+        """Make a link, after all files: none is ever written through it."""
+        *above, last = PurePosixPath(entry.path).parts
+        self._folder.joinpath(*above).mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), entered(self._folder, tuple(above)) as place:
+            os.symlink(entry.target, last, dir_fd=place)
 
     def _parts(self, row: Row) -> list[Part]:
         # A server of the version before knows only rank 0's.

@@ -11,6 +11,7 @@ from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import Copy, Part, Shape, held_open, steady_copy
 from forge_worker.files.safe_files import Listing
+from forge_worker.files.saved_files import SavedFiles
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 
 # How many files are held open at once, the largest; others are copied.
@@ -26,7 +27,7 @@ Copies = dict[str, Copy]
 
 
 class Snapshots:
-    """Copies of a folder's files, taken again and again.
+    """Copies of a job's files, taken again and again.
 
     `torn` has the digests of files that were being written, `rewritten` the files that were
     rewritten in place while they were sent: they are copied from then on. `ended` means that no
@@ -36,7 +37,7 @@ class Snapshots:
 
     def __init__(
         self,
-        folder: Path,
+        saved: SavedFiles,
         look: Callable[[], Listing],
         notes: CheckpointNotes,
         go_on: Callable[[], None],
@@ -44,7 +45,7 @@ class Snapshots:
         *,
         left: Callable[[Path], int],
     ) -> None:
-        self._folder = folder
+        self._saved = saved
         self._left = left
         self._look = look
         self._notes = notes
@@ -112,13 +113,14 @@ class Snapshots:
     def _opened(self, path: str, copies: Copies, files: ExitStack) -> Copy | None:
         if sum(copy.held is not None for copy in copies.values()) >= MOST_HELD:
             return None
-        return held_open(self._folder, path, files, ended=self.ended)
+        return held_open(*self._saved.located(path), files, ended=self.ended)
 
     def _copied(self, path: str, into: Path, stored: Entry | None) -> Copy:
         known = self.torn.get(path)
         if stored is not None:
             known = Part(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
-        return steady_copy(self._folder, path, into, known, self._go_on, ended=self.ended)
+        place = self._saved.located(path)
+        return steady_copy(*place, into, known, self._go_on, ended=self.ended)
 
 
 class _Room:

@@ -30,7 +30,7 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         env={},
         work_dir=folders.work,
         output_dir=folders.output,
-        checkpoint_dir=folders.checkpoint,
+        checkpoint_dir=attempt.saved.path,
         control_dir=folders.control,
         log_path=folders.log,
         image=grant.spec.get("image") or host.default_image or None,

@@ -10,6 +10,7 @@ from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt.attempt import Attempt, Stopped, with_advice
 from forge_worker.files.copies import DiskFull
+from forge_worker.files.placing import PlaceTaken
 from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.job_runs.finishing import end_as_asked, end_failed, finish
 from forge_worker.job_runs.parts import Parts
@@ -28,6 +29,7 @@ REASONS: dict[type[Exception], Reason] = {
     ImageMissing: Reason.IMAGE_MISSING,
     StartFailed: Reason.START_FAILED,
     ProvisionFailed: Reason.EXIT_CODE,
+    PlaceTaken: Reason.EXIT_CODE,
     DiskFull: Reason.DISK_FULL,
     CheckpointUnsound: Reason.STORAGE_FAILED,
     StoreError: Reason.STORAGE_FAILED,

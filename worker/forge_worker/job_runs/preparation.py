@@ -13,7 +13,6 @@ from forge_worker.gang.launch import launched
 from forge_worker.job_runs.job_environment import container_name, run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
-from forge_worker.job_runs.project_checkpoint import link_checkpoint
 from forge_worker.job_runs.services import JobServices
 from forge_worker.prepare.bundle import BundleCache, archive
 from forge_worker.prepare.python_env import ENV
@@ -82,9 +81,6 @@ def _prepare(parts: Parts) -> RunSpec:
     for provision in services.provisions:
         spec = parts.patiently(partial(provision.provide, spec, attempt, runner))
     parts.patiently(parts.checkpoints.restore)
-    if name := attempt.grant.spec.get("checkpoint_dir"):
-        inside = runner.paths(spec).checkpoint_dir
-        link_checkpoint(attempt.folders.work, name, attempt.folders.checkpoint, inside)
     return spec
 
 

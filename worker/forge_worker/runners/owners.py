@@ -10,6 +10,7 @@ from pathlib import Path
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.files import safe_files
+from forge_worker.files.times import give_in_order
 from forge_worker.runners.runner import Mount, RunSpec
 
 ENTERED_BY_ALL = stat.S_IXGRP | stat.S_IXOTH
@@ -36,7 +37,7 @@ class JobUser:
         Raises:
             OSError: a folder is missing.
         """
-        give(spec.folders, self.uid, self.gid)
+        give(spec, self.uid, self.gid)
         give_mounted(spec.mounts, self.uid, self.gid)
         read = (*spec.bin_dirs, *spec.python_dirs, *(mount.source for mount in spec.mounts))
         for place in map(Path, (*spec.folders, *read)):
@@ -100,13 +101,14 @@ def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
                 safe_files.give_alone(mount.source, uid, gid)
 
 
-def give(folders: Iterable[Path], uid: int, gid: int) -> None:
-    """Make `uid` the owner of folders and their contents; does nothing unless root.
+def give(spec: RunSpec, uid: int, gid: int) -> None:
+    """Make `uid` the owner of a job's folders and their contents; does nothing unless root.
 
     Raises:
         OSError: a folder does not exist.
     """
     if os.geteuid() != 0:
         return
-    for folder in folders:
+    for folder in spec.folders:
         safe_files.give(folder, uid, gid)
+    give_in_order(spec.checkpoint_dir, uid, gid)

@@ -1,10 +1,12 @@
 """`forge artifacts`: the files in a job's output folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.stored import Artifact
 
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
@@ -13,10 +15,17 @@ from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.downloads import download_all
 
 COLUMNS: list[Column] = [
-    ("PATH", lambda a: a.path),
-    ("SIZE", lambda a: size_text(a.bytes)),
+    ("PATH", lambda a: a.path if a.target is None else f"{a.path} -> {a.target}"),
+    ("SIZE", lambda a: size_text(a.bytes) if a.target is None else "link"),
     ("SHA256", lambda a: a.sha256),
 ]
+
+
+def files_and_links(found: Sequence[Artifact]) -> str:
+    """Return how many files and links there are, in words."""
+    links = sum(one.target is not None for one in found)
+    files = counted(len(found) - links, "file")
+    return f"{files} and {counted(links, 'link')}" if links else files
 
 
 def artifacts(
@@ -34,9 +43,9 @@ def artifacts(
         if not files:
             narration.say(f"job {job} has no artifacts; a job writes them to $FORGE_OUTPUT_DIR")
         elif to is not None:
-            total = sum(file.bytes for file in files)
+            total = sum(file.bytes for file in files if file.target is None)
             with narration.transfer("downloading", total) as progress:
                 download_all(backend, files, to, progress)
-            narration.say(f"{counted(len(files), 'file')}, {size_text(total)}, in {to}")
+            narration.say(f"{files_and_links(files)}, {size_text(total)}, in {to}")
     if files or form is not Format.TABLE:
         output.show(files, COLUMNS, form, ("SHA256",))

@@ -10,6 +10,7 @@ from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.results import link_of
 from forge_schema.model.stored import Artifact
 
+from forge_client.cli.jobs.artifacts import files_and_links
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import output
@@ -91,8 +92,8 @@ def _next(job: JobDetail, attempts: Sequence[Attempt]) -> str:
 def _artifacts(job: int, files: Sequence[Artifact]) -> str:
     if not files:
         return ""
-    size = size_text(sum(file.bytes for file in files))
-    return f"{counted(len(files), 'file')}, {size}: `forge artifacts {job}`"
+    size = size_text(sum(file.bytes for file in files if file.target is None))
+    return f"{files_and_links(files)}, {size}: `forge artifacts {job}`"
 
 
 def _packages(job: JobDetail) -> str:

@@ -48,7 +48,7 @@ class Checkpoint(SQLModel, table=True):
 
 
 class Artifact(SQLModel, table=True):
-    """One file that an attempt left in its output folder."""
+    """One file that an attempt left in its output folder, or a link, with what it says."""
 
     __table_args__ = (
         CheckConstraint("bytes >= 0", name="bytes_not_negative"),
@@ -63,6 +63,8 @@ class Artifact(SQLModel, table=True):
     bytes: int = c.big()
     sha256: str = c.string()
     created_at: datetime = c.moment()
+    target: str | None = c.string(null=True)
+    modified_at: datetime | None = c.moment(null=True)
 
 
 class LogChunk(SQLModel, table=True):

@@ -1,6 +1,6 @@
 -- The artifacts of a job's accepted attempt, or of its last one while there is no outcome, of all its
 -- ranks.
-SELECT path, key, bytes, sha256, attempt
+SELECT path, key, bytes, sha256, attempt, target, modified_at
 FROM artifact
 WHERE job_id = %(job_id)s AND token = ANY(forge_tokens_shown(%(job_id)s))
 ORDER BY path

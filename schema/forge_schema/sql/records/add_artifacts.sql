@@ -5,12 +5,16 @@ WITH held AS (
     FOR KEY SHARE
 ),
 added AS (
-    INSERT INTO artifact (job_id, token, path, attempt, key, bytes, sha256, created_at)
+    INSERT INTO artifact (
+        job_id, token, path, attempt, key, bytes, sha256, created_at, target, modified_at
+    )
     SELECT
         held.job_id, held.token, file.path, held.attempt, file.key, file.bytes, file.sha256,
-        forge_now()
+        forge_now(), file.target, file.modified_at
     FROM held, jsonb_to_recordset(%(files)s)
-        AS file (path text, key text, bytes bigint, sha256 text)
+        AS file (
+            path text, key text, bytes bigint, sha256 text, target text, modified_at timestamptz
+        )
     ON CONFLICT DO NOTHING
 )
 SELECT job_id FROM held

@@ -237,11 +237,19 @@ def _paths(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:
     return paths
 
 
+def places(spec: RunSpec) -> tuple[str, str, str, str]:
+    """Return the job's four folders as paths in the container."""
+    inner = spec.checkpoint_dir.is_relative_to(spec.work_dir)
+    below = spec.checkpoint_dir.relative_to(spec.work_dir) if inner else None
+    return WORK, OUTPUT, f"{WORK}/{below}" if below else CHECKPOINT, CONTROL
+
+
 def _mounts(spec: RunSpec, policy: DockerPolicy, pipe: Path) -> list[Mount]:
-    places = dict(zip((WORK, OUTPUT, CHECKPOINT, CONTROL), spec.folders, strict=True))
     own = [
         Mount(target=target, source=str(source.absolute()), type="bind")
-        for target, source in {**places, PIPE: pipe}.items()
+        for target, source in zip((*places(spec), PIPE), (*spec.folders, pipe), strict=True)
+        # It is in the work folder then. A mount point could not be removed or replaced.
+        if source != spec.checkpoint_dir or target == CHECKPOINT
     ]
     more = [
         Mount(str(m.target), str(m.source.absolute()), type="bind", read_only=not m.writable)

@@ -94,10 +94,9 @@ class DockerRunner:
         self._images: dict[str, dict[str, Any]] = {}
         self.exposed = ""
 
-    def paths(self, spec: RunSpec) -> JobPaths:  # noqa: ARG002  the same for every job
+    def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: where they are mounted."""
-        places = (hardening.WORK, hardening.OUTPUT, hardening.CHECKPOINT, hardening.CONTROL)
-        return JobPaths(*map(PurePosixPath, places))
+        return JobPaths(*map(PurePosixPath, hardening.places(spec)))
 
     def place(self, mount: Mount) -> PurePosixPath:
         """Return where the job finds a mounted folder."""
@@ -128,7 +127,7 @@ class DockerRunner:
             self._prepare_network(spec)
             devices = self._devices(spec)
             uid, gid = self._owner()
-            give(spec.folders, uid, gid)
+            give(spec, uid, gid)
             give_mounted(spec.mounts, uid, gid)
             pipe = Pipe.made(_pipe_path(spec.log_path), spec.log_path, uid=uid, gid=gid)
         except (*FAILED, OSError) as error:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, SMALLINT, Text
-from forge_schema.model.stored import in_chunks
+from forge_schema.model.stored import destination, in_chunks, stays_inside
 from forge_schema.read.job_story import JobStory
 from forge_schema.storage.manifest import Manifest
 from forge_schema.storage.small import small
@@ -34,6 +34,7 @@ IMAGE_HEADERS = {
 MOST_FILES = 1000
 # What tells the kind of an image.
 TYPE_BYTES = 64
+MOST_LINKS = 8
 
 
 @router.get("/file")
@@ -106,9 +107,20 @@ def checkpoint(  # noqa: PLR0917 - the page's parameters
     )  # fmt: skip
 
 
+def _destination(link: Row) -> str:
+    """Return the path of the artifact that a link leads to; "" if it leads out of the output."""
+    inside = stays_inside(link["path"], link["target"])
+    return destination(link["path"], link["target"]) if inside else ""
+
+
 def _found(shared: Services, job_id: int, path: str) -> Row:
-    found = JobStory(shared.database, job_id).artifact(path)
-    if found is None:
+    story = JobStory(shared.database, job_id)
+    found = story.artifact(path)
+    for _ in range(MOST_LINKS):
+        if found is None or found["target"] is None:
+            break
+        found = story.artifact(_destination(found))
+    if found is None or found["target"] is not None:
         raise Refused(
             HTTPStatus.NOT_FOUND, "not_found", "this job has no such file",
             hint="its page lists them",

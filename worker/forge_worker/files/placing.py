@@ -1,0 +1,102 @@
+"""Put a restored checkpoint in its place: a folder of the project, and files beside its code."""
+
+import os
+import stat
+from pathlib import Path, PurePosixPath
+
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.stored import WORK
+
+from forge_worker.files.safe_files import Parts, entered, remove_tree, status_of, walk
+from forge_worker.files.saved_files import SavedFiles
+
+
+class PlaceTaken(ForgeError):
+    """The project has something else where its checkpoint folder should be."""
+
+    code = "place_taken"
+
+
+def place_checkpoint(saved: SavedFiles, restored: Path) -> None:
+    """Move what was restored to where the job expects it, before the job starts.
+
+    The files that the project has in its checkpoint folder are what the job starts from, unless a
+    checkpoint was restored. Files that the job's patterns name replace those of the project.
+
+    Args:
+        saved: the places.
+        restored: the folder with what was restored; empty if that is nothing.
+
+    Raises:
+        PlaceTaken: a file or a link is in the way of the checkpoint folder.
+        OSError: the disk is full or faulty.
+    """
+    saved.patterns.add(_named(restored))
+    anything = any(restored.iterdir())
+    _place_named(saved, restored)
+    if saved.path != restored:
+        _place_folder(saved, restored, anything=anything)
+
+
+def _named(restored: Path) -> list[Parts]:
+    """Return the paths of restored files in the work folder."""
+    found = walk(restored, (WORK,))
+    return [parts[1:] for parts, status in found if not stat.S_ISDIR(status.st_mode)]
+
+
+def _place_named(saved: SavedFiles, restored: Path) -> None:
+    for inner in _named(restored):
+        with entered(restored, (WORK, *inner[:-1])) as source:
+            *above, last = (*saved.work, *inner)
+            _make(saved.root, tuple(above), replacing=True)
+            _clear(saved.root, (*above, last))
+            with entered(saved.root, tuple(above)) as target:
+                os.rename(last, last, src_dir_fd=source, dst_dir_fd=target)
+    remove_tree(restored / WORK)
+
+
+def _place_folder(saved: SavedFiles, restored: Path, *, anything: bool) -> None:
+    *above, last = saved.folder
+    name = str(PurePosixPath(*saved.folder[len(saved.work) :]))
+    try:
+        _make(saved.root, tuple(above))
+        found = status_of(saved.root, saved.folder)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            if not anything:
+                restored.rmdir()
+                return
+            _clear(saved.root, saved.folder)
+        with entered(saved.root, tuple(above)) as place:
+            # It refuses to take the place of a file or a link.
+            os.rename(restored, last, dst_dir_fd=place)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise PlaceTaken(
+            f"{name!r} cannot be the checkpoint folder, because the project has a file or a link"
+            " there",
+            hint="name another folder with --checkpoint-dir, or leave the file out of the project",
+        ) from error
+
+
+def _make(root: Path, parts: Parts, *, replacing: bool = False) -> None:
+    """Make folders below the root; if `replacing`, in place of files and links as well."""
+    for depth, part in enumerate(parts, 1):
+        found = status_of(root, parts[:depth])
+        if found is not None and replacing and not stat.S_ISDIR(found.st_mode):
+            _clear(root, parts[:depth])
+            found = None
+        if found is None:
+            with entered(root, parts[: depth - 1]) as place:
+                os.mkdir(part, dir_fd=place)
+
+
+def _clear(root: Path, parts: Parts) -> None:
+    """Remove what is at a place, if anything is; no link is followed."""
+    found = status_of(root, parts)
+    if found is None:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        # The folders above are the agent's own: no program of the job runs yet.
+        remove_tree(root.joinpath(*parts))
+        return
+    with entered(root, parts[:-1]) as place:
+        os.unlink(parts[-1], dir_fd=place)

@@ -1,0 +1,178 @@
+"""The files that make a job's checkpoints: its checkpoint folder, and what its patterns name."""
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from forge_schema.model.quantities import counted
+from forge_schema.model.stored import WORK, destination
+
+from forge_worker.files import links
+from forge_worker.files.patterns import Patterns
+from forge_worker.files.safe_files import (
+    DEPTH,
+    Listing,
+    Parts,
+    status_from,
+    status_of,
+    target_of,
+    walk,
+)
+
+IN_CONTAINER = Path("/forge")
+
+Targets = dict[str, str]
+"""The path of each link to what it says."""
+
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at once: files, links that stay inside, and why others cannot be stored."""
+
+    files: Listing = field(default_factory=dict)
+    links: Targets = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def saved_files(root: Path, folder: str | None, patterns: Iterable[str]) -> "SavedFiles":
+    """Return the places of an attempt's files: in a folder of the project, or in its own."""
+    work = ("work",)
+    place = (*work, *PurePosixPath(folder).parts) if folder else ("checkpoint",)
+    tops = (root.absolute(), root.resolve(), IN_CONTAINER)
+    seen = {one: tuple(str(top.joinpath(*one)) for top in tops) for one in (place, work)}
+    return SavedFiles(root, place, work, Patterns(patterns), seen)
+
+
+def output_files(root: Path) -> "SavedFiles":
+    """Return the places of an attempt's output files."""
+    place: Parts = ("output",)
+    tops = (root.absolute(), root.resolve(), IN_CONTAINER)
+    seen = {place: tuple(str(top.joinpath(*place)) for top in tops)}
+    return SavedFiles(root, place, ("work",), Patterns(()), seen)
+
+
+class SavedFiles:
+    """The places of an attempt's files below `root`, none of which is reached through a link.
+
+    A path is relative to the checkpoint folder, or begins with `WORK` and is relative to the work
+    folder. `folder` and `work` are these folders' places; `seen` are their absolute paths as the
+    job sees them.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        folder: Parts,
+        work: Parts,
+        patterns: Patterns,
+        seen: Mapping[Parts, tuple[str, ...]],
+    ) -> None:
+        self.root = root
+        self.folder = folder
+        self.work = work
+        self.patterns = patterns
+        self._seen = seen
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint folder."""
+        return self.root.joinpath(*self.folder)
+
+    def place(self, path: str) -> Parts:
+        """Return where a file is, below the root."""
+        parts = PurePosixPath(path).parts
+        return (*self.work, *parts[1:]) if parts[0] == WORK else (*self.folder, *parts)
+
+    def located(self, path: str) -> tuple[Path, str]:
+        """Return one of the job's folders, and where a file is in it."""
+        top, *rest = self.place(path)
+        return self.root / top, "/".join(rest)
+
+    def look(self) -> Look:
+        """Return all files and links, at this moment."""
+        if replaced := self.replaced():
+            found = Look(refused={"": replaced})
+        else:
+            found = self._found("", self.folder)
+        if self.patterns:
+            named = self.named()
+            found = Look(
+                found.files | named.files,
+                found.links | named.links,
+                found.refused | named.refused,
+            )
+        return found
+
+    def named(self) -> Look:
+        """Return what the patterns name in the work folder."""
+        return self._found(f"{WORK}/", self.work)
+
+    def _found(self, before: str, start: Parts) -> Look:
+        found, raw = Look(), {}
+        folders = {before.rstrip("/")}
+        for parts, status in self._walked(before, start):
+            path = before + "/".join(parts)
+            kind = stat.S_IFMT(status.st_mode)
+            if path == WORK:
+                found.refused[path] = "has a name that Forge uses itself"
+            elif kind == stat.S_IFREG:
+                found.files[path] = status_from(status)
+            elif kind == stat.S_IFLNK:
+                raw[path] = target_of(self.root, (*start, *parts))
+            elif kind != stat.S_IFDIR:
+                found.refused[path] = f"is {KINDS.get(kind, 'a special file')}"
+            elif len(parts) > DEPTH:
+                found.refused[path] = f"lies deeper than {counted(DEPTH, 'folder')}"
+            else:
+                folders.add(path)
+        targets = {path: target for path, target in raw.items() if target is not None}
+        self._sort(targets, before, start, {*found.files, *folders, *targets}, found)
+        return found
+
+    def _walked(self, before: str, start: Parts) -> Iterator[tuple[Parts, os.stat_result]]:
+        def enters(parts: Parts) -> bool:
+            below = parts[len(start) :]
+            if before:
+                return parts != self.folder and self.patterns.reach(below)
+            return below != (WORK,)
+
+        for parts, status in walk(self.root, start, enters):
+            below = parts[len(start) :]
+            folder = stat.S_ISDIR(status.st_mode)
+            if not before or folder or self.patterns.match(below):
+                yield below, status
+
+    def _sort(
+        self, raw: Targets, before: str, start: Parts, there: Collection[str], found: Look
+    ) -> None:
+        """Add which links are stored, and why others are not."""
+        for path, target in raw.items():
+            roots = self._seen.get(start, ())
+            said = links.relative(path, target, raw, before=before, roots=roots)
+            dangling = said is None or destination(path, said) not in there
+            if links.is_lock(path, target, dangling=dangling):
+                continue
+            if said is None:
+                found.refused[path] = f"is a link to {target!r}, which leads out of its folder"
+            else:
+                found.links[path] = said
+
+    def replaced(self) -> str | None:
+        """Return what stands in place of the checkpoint folder, or of one above it."""
+        for depth in range(1, len(self.folder) + 1):
+            status = status_of(self.root, self.folder[:depth])
+            if status is None:
+                return None
+            if not stat.S_ISDIR(status.st_mode):
+                link = stat.S_ISLNK(status.st_mode)
+                return f"was replaced by a {'link' if link else 'file'}"
+        return None
