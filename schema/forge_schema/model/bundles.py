@@ -1,5 +1,6 @@
 """Bundles: the file names allowed in them, the segments of large ones, and locks of packages."""
 
+import codecs
 import hashlib
 import re
 import unicodedata
@@ -25,8 +26,18 @@ PLAIN = ".forge-requirements"
 WRITTEN = (LOCK, PLAIN)
 # The digest of a package in such a list, with the space before it.
 PIP_HASH = re.compile(r"\s+--hash=\S+")
-# Its first line, if the project asks for a version of Python.
+# Its first line, if the project asks for a Python: the versions that will do, the best first, and
+# if there are several, what they are for people in brackets.
 PYTHON = "# python "
+# What a text may begin with; that of UTF-32 begins like that of UTF-16.
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+CODING = re.compile(rb"#.*?coding[:=]\s*([-\w.]+)", re.ASCII)
 # Variables of pip, and those by which uv knows the same. Both separate the values by spaces.
 UV_FOR_PIP = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
@@ -143,6 +154,29 @@ def _part_fault(name: str) -> str | None:
     if len(name.encode()) > NAME_BYTES:
         return f"has a name over {counted(NAME_BYTES, 'byte')}"
     return None
+
+
+def list_text(data: bytes) -> str:
+    """Return the text of a list of packages, in the encoding that it names as pip reads it.
+
+    Raises:
+        UnicodeError: it is not of that encoding, or not UTF-8 if it names none.
+    """
+    for mark, encoding in MARKS:
+        if data.startswith(mark):
+            return _with_line_feeds(data[len(mark) :].decode(encoding))
+    *head, rest = data.split(b"\n", 2)
+    found = next((match[1].decode() for one in head if (match := CODING.match(one))), "utf-8")
+    # Whoever writes the text again writes it as UTF-8.
+    plain = [CODING.sub(b"#", one) for one in head]
+    try:
+        return _with_line_feeds(b"\n".join((*plain, rest)).decode(found))
+    except LookupError as error:
+        raise UnicodeError(f"there is no encoding {found}") from error
+
+
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def uv_variables(variables: Mapping[str, str]) -> dict[str, str]:

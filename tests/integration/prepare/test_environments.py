@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -72,6 +74,39 @@ def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> N
     # It is recognised as an end that a retry would repeat.
     assert (row["state"], row["attempt"]) == ("failed", 1)
     assert b"forge: nosuchmodule is not in uv.lock" in both.log(row["job_id"])
+
+
+def test_the_first_python_of_a_range_that_is_there_is_taken(process: Bed) -> None:
+    process.worker()
+    own = f"3.{sys.version_info.minor}"
+    heads = {
+        "none": "3.98 3.99 (>=3.98)",
+        "own": f"3.98 {own} (any)",
+        "beside": "3.98 3.97 (<3.99)",
+    }
+    beside = process.root / "bin" / "python3.97"
+    beside.parent.mkdir()
+    # It says that it is another, and runs what it is given.
+    beside.write_text(f"""#!/bin/sh
+[ "$1" = -c ] && [ "$3" = 3.97 ] && exit
+echo "taken: $1 $2"; exec {sys.executable} "$@"
+""")
+    beside.chmod(0o755)
+    jobs = {}
+    for name, head in heads.items():
+        folder = process.root / name
+        folder.mkdir()
+        (folder / ".forge-lock.txt").write_text(f"# python {head}\n")
+        env = {"PATH": f"{beside.parent}:{os.environ['PATH']}"}
+        listed: dict[str, Any] = {"folder": folder, "requirements": ".forge-lock.txt", "env": env}
+        jobs[name] = process.submit("true", **listed)
+    for job in jobs.values():
+        process.succeeds(job)
+    logs = {name: process.log(job) for name, job in jobs.items()}
+    assert b"the project requires Python >=3.98, and here is Python 3." in logs["none"]
+    # Without packages, what the machine has is what such a project asks for.
+    assert b"installing" not in logs["own"]
+    assert b"taken: -m venv" in logs["beside"]
 
 
 def test_an_environment_is_its_owners_and_its_contents(process: Bed) -> None:

@@ -95,3 +95,92 @@ def test_secrets_and_tuning_are_added_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", ["runs", "./runs", "runs/"])
 def test_the_checkpoint_folder_is_named_as_a_shell_completes_it(said: str) -> None:
     assert Request().changed({"checkpoint_dir": said}).fields()["checkpoint_dir"] == "runs"
+
+
+POETRY = "[tool.poetry.dependencies]\npython = '^3.11'\n"
+OTHERS = {
+    "poetry": {"pyproject.toml": f"{POETRY}six = '~1.16'\n"},
+    "poetry with a project": {
+        "pyproject.toml": f"[project]\nname = 'p'\ndynamic = ['dependencies']\n{POETRY}six = '*'\n"
+    },
+    "dynamic": {"pyproject.toml": "[project]\nname = 'p'\ndynamic = ['dependencies']\n"},
+    "pixi": {"pyproject.toml": "[tool.pixi.dependencies]\nnumpy = '*'\n"},
+    "pixi.toml": {"pixi.toml": ""},
+    "hatch": {"pyproject.toml": "[tool.hatch.envs.default]\ndependencies = ['six']\n"},
+    "hatch.toml": {"hatch.toml": ""},
+    "setup.py": {"setup.py": "setup(install_requires=['six'])\n"},
+    "setup.cfg": {"setup.cfg": "[options]\ninstall_requires = file: deps.txt\n"},
+    "Pipfile": {"Pipfile": "[packages]\nsix = '*'\n"},
+    "Pipfile.lock": {"Pipfile": "", "Pipfile.lock": "{}"},
+    "pdm.lock": {"pdm.lock": ""},
+    "conda-lock.yml": {"conda-lock.yml": ""},
+    "pylock.toml": {"pylock.toml": ""},
+    "requirements/base.txt": {"requirements/base.txt": "six\n", "requirements/dev.txt": "ruff\n"},
+    "requirements-gpu.txt": {"requirements-gpu.txt": "six\n"},
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_lists_of_other_kinds_are_refused_by_name_and_never_left_to_the_worker(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    write(tmp_path, OTHERS[name])
+    with pytest.raises(ClientError, match="which Forge does not install from") as caught:
+        chosen(tmp_path)
+    file = next(iter(OTHERS[name]))
+    assert file in caught.value.message
+    assert "--no-install" in caught.value.hint
+    # All of these are ways on.
+    assert chosen(tmp_path, requirements="other.txt") is None
+    with_image = Request().changed({"command": ["true"], "image": "busybox"})
+    (said,) = with_packages([with_image], scan(tmp_path)).said
+    assert said.startswith(f"only what the image has: not used: {file}")
+    (tmp_path / "forge.toml").write_text("requirements = false\n")
+    assert chosen(tmp_path) is None
+    (tmp_path / "forge.toml").unlink()
+    (tmp_path / "requirements.txt").write_text("./a\n")
+    assert chosen(tmp_path) == "requirements.txt"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"setup.py": "setup(name='p')\n"},
+        {"setup.cfg": "[flake8]\nmax-line-length = 100\n"},
+        {"pyproject.toml": POETRY},
+        {"pyproject.toml": "[dependency-groups]\ndev = ['ruff']\n"},
+        {"pyproject.toml": "[project.optional-dependencies]\nplot = ['six']\n"},
+        {"requirements/dev.txt": "ruff\n"},
+        {"requirements-dev.txt": "ruff\n"},
+    ],
+)
+def test_what_lists_no_package_of_a_program_stops_nothing(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    write(tmp_path, files)
+    (said,) = with_packages([Request().changed({"command": ["true"]})], scan(tmp_path)).said
+    assert said.startswith("only what the worker's Python has: ")
+    assert (next(iter(files)) in said) == (
+        "ruff" in "".join(files.values()) or "plot" in str(files)
+    )
+
+
+@pytest.mark.parametrize("name", ["Pipfile", "setup.py", "pdm.lock", "sub/Pipfile.lock"])
+def test_a_list_of_another_kind_that_is_named_is_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {name: "install_requires", "forge.toml": f"requirements = '{name}'\n"})
+    with pytest.raises(ClientError, match="does not install from"):
+        chosen(tmp_path)
+
+
+def test_a_pyproject_that_is_named_has_to_list_packages(tmp_path: Path) -> None:
+    write(tmp_path, {"pyproject.toml": WITHOUT, "forge.toml": "requirements = 'pyproject.toml'\n"})
+    with pytest.raises(ClientError, match=r"pyproject\.toml, which Forge does not install from"):
+        chosen(tmp_path)

@@ -294,3 +294,80 @@ def test_the_user_hears_that_a_missing_module_is_in_the_environment(tmp_path: Pa
     there = {"VIRTUAL_ENV": str(tmp_path / "mine")}
     assert active.with_module("numpy", there) == "mine"
     assert active.with_module("scipy", there) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "head"),
+    [
+        (">=3.13", "3.13 3.14 3.15 3.16 3.17 3.18 3.19 3.20 (>=3.13)"),
+        (">=3.9", None),
+        (">=3.8,<4", None),
+        ("", None),
+        (">=3.9,<3.13", "3.11 3.12 (>=3.9,<3.13)"),
+        ("==3.12.*", "3.12"),
+        ("~=3.12.4", "3.12"),
+        ("~=3.18", "3.18 3.19 3.20 (~=3.18)"),
+        (">3.18.2, !=3.19.*", "3.18 3.20 (>3.18.2, !=3.19.*)"),
+        ("<3.11,>=3.9", "3.10 3.9 (<3.11,>=3.9)"),
+        ("3.12", "3.12"),
+    ],
+)
+def test_the_range_of_pythons_that_a_project_asks_for(
+    tmp_path: Path, asked: str, head: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    text = f"[project]\nname = 'p'\nversion = '1'\nrequires-python = '{asked}'\n"
+    folder = project(tmp_path, pyproject_toml=text)
+    whole = sent(folder)
+    if head is None:
+        assert whole.requests[0].requirements is None
+        return
+    assert listed(whole) == [f"# python {head}"]
+    assert whole.said[0].startswith(f"none, and Python {asked} (pyproject.toml)")
+    (folder / "requirements.txt").write_text("\n")
+    assert listed(sent(folder))[0] == f"# python {head}"
+    (folder / ".python-version").write_bytes("3.12.4\r\n".encode("utf-16"))
+    assert listed(sent(folder))[0] == "# python 3.12"
+
+
+@pytest.mark.parametrize("asked", ["^3.13", ">=3.13 || ==3.14.*"])
+def test_the_range_as_poetry_writes_it(tmp_path: Path, asked: str) -> None:
+    text = f"[tool.poetry.dependencies]\npython = '{asked}'\n"
+    folder = project(tmp_path, pyproject_toml=text, requirements_txt="\n")
+    assert listed(sent(folder))[0].startswith("# python 3.13 3.14 ")
+
+
+@pytest.mark.parametrize("asked", ["new", ">=4", "==2.7.*"])
+def test_a_range_that_no_python_is_in_is_refused(tmp_path: Path, asked: str) -> None:
+    text = f"[project]\nname = 'p'\nrequires-python = '{asked}'\n"
+    with pytest.raises(ClientError, match=r"pyproject.toml: .*version"):
+        sent(project(tmp_path, pyproject_toml=text))
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-32", "latin-1"]
+)
+def test_a_list_is_read_in_the_encoding_that_it_begins_with(tmp_path: Path, encoding: str) -> None:
+    wheels = tmp_path / "wheels"
+    wheel(wheels, "inner", "1.0")
+    marks = {"utf-16-le": "\ufeff", "utf-16-be": "\ufeff", "latin-1": "# -*- coding: latin-1 -*-\n"}
+    folder = project(tmp_path)
+    text = f"{marks.get(encoding, '')}# é\r\n-r more.txt\r\n"
+    (folder / "requirements.txt").write_bytes(text.encode(encoding))
+    more = f"--no-index\n--find-links {wheels}\ninner\n"
+    (folder / "more.txt").write_bytes(f"{marks.get(encoding, '')}{more}".encode(encoding))
+    whole = sent(folder)
+    if encoding in {"latin-1", "utf-32"}:  # which uv does not read, and pip does
+        assert whole.requests[0].requirements == "requirements.txt"
+    else:
+        assert "inner==1.0" in listed(whole)[3]
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml", "environment.yml"])
+def test_a_list_that_is_not_text_is_refused_where_it_is_submitted(
+    tmp_path: Path, name: str
+) -> None:
+    folder = project(tmp_path)
+    (folder / name).write_bytes(b"six\n\xff\n")
+    with pytest.raises(ClientError, match=name):
+        sent(folder)

@@ -34,16 +34,23 @@ LIST = "requirements.txt"
 # Written behind the output of the installation, which is not the job's own.
 INSTALLED = "the requirements are installed"
 RUNNER = "__pip-runner__.py"
-# Its words: Python, the environment, pip, the list, the version of Python that it requires, uv, and
+# Its words: Python, the environment, pip, the list, the versions of Python that will do, uv, and
 # options for venv and for the installation.
 SCRIPT = """
 is() {
-  "$1" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$2" 2>/dev/null
+  program=$1; shift
+  "$program" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv[1:])' \
+    "$@" 2>/dev/null
 }
 python=$1 env=$2 pip=$3 list=$4 asked=$5 uv=$6 seen=$7 only=$8
-if [ -n "$asked" ] && ! is "$python" "$asked"; then
-  if is "python$asked" "$asked"; then python=python$asked
-  else echo "forge: the project requires Python $asked, and here is $("$python" -V)"; fi
+versions=${asked%% (*} said=${asked##*(}
+if [ -n "$asked" ] && ! is "$python" $versions; then
+  found=
+  for one in $versions; do
+    if [ -z "$found" ] && is "python$one" "$one"; then found=python$one; fi
+  done
+  if [ -n "$found" ]; then python=$found
+  else echo "forge: the project requires Python ${said%)}, and here is $("$python" -V)"; fi
 fi
 "$python" -m venv --without-pip $seen "$env" || exit
 if [ -n "$uv" ]; then

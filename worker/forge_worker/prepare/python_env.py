@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -103,6 +104,9 @@ class EnvironmentProvision:
                 hint="submit with --no-install and an image that has them, or allow installations",
             )
         wanted = read(attempt.folders.work, path, attempt.while_wanted)
+        if runner.kind == "process" and wanted.names_no_package and _here(wanted):
+            # What the machine has is what such a project asks for.
+            return spec
         # In a container, the packages outside the environment belong to the job's own image.
         open_to_host = runner.kind != "process" or self._host_packages
         fill = partial(
@@ -136,6 +140,12 @@ class EnvironmentProvision:
                 self._folders.make_room()
             return env
         raise AssertionError("unreachable")
+
+
+def _here(wanted: Requirements) -> bool:
+    """Tell whether the worker's own Python is one that a list asks for."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return own in wanted.python.partition(" (")[0].split()
 
 
 def _wrong(folder: Path, env: Mount, attempt: Attempt) -> bool:

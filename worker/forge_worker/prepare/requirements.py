@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forge_schema.model.bundles import LOCK, PYTHON
+from forge_schema.model.bundles import LOCK, PYTHON, list_text
 from forge_schema.model.quantities import size_text
 
 from forge_worker.prepare.provisions import ProvisionFailed
@@ -44,9 +44,15 @@ class Requirements:
 
     @property
     def python(self) -> str:
-        """The version of Python that it asks for; "" for any."""
+        """The versions of Python that it asks for, and what they are for people; "" for any."""
         first = self.files[self.path].partition("\n")[0]
         return first.removeprefix(PYTHON) if first.startswith(PYTHON) else ""
+
+    @property
+    def names_no_package(self) -> bool:
+        """Whether it asks for a Python only."""
+        lines = self.files[self.path].splitlines()
+        return self.locked and not any(line.strip() and line[0] != "#" for line in lines)
 
 
 def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
@@ -105,13 +111,20 @@ def _dependencies(root: Path, path: str) -> str:
 
 def _text(root: Path, path: str, most: int) -> str:
     try:
-        with (root / path).open(encoding="utf-8") as file:
-            text = file.read(max(0, most) + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        with (root / path).open("rb") as file:
+            # UTF-32 has four bytes for a letter, and one more for its mark.
+            data = file.read(4 * max(0, most) + 5)
+        text = list_text(data) if len(data) <= 4 * max(0, most) + 4 else " " * (most + 1)
+    except OSError as error:
         raise ProvisionFailed(
-            f"the project's {path} cannot be read: {why}",
+            f"the project's {path} cannot be read: {error.strerror}",
             hint="check whether .gitignore or .forgeignore excludes it from the bundle",
+        ) from error
+    except UnicodeError as error:
+        raise ProvisionFailed(
+            f"the project's {path} cannot be read: it is not UTF-8 text, nor of the encoding"
+            " that it begins with",
+            hint="save it as UTF-8",
         ) from error
     if len(text) > most:
         raise ProvisionFailed(

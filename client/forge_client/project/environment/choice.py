@@ -3,35 +3,34 @@
 A lock in the project comes before a list, and a list before the submitter's active environment.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forge_schema.model.job import Environment
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, names_text
 
-from forge_client.project.environment import notebook
+from forge_client.project.environment import notebook, pythons, unused
 from forge_client.project.environment.active import active_environment
-from forge_client.project.environment.locks import Lock, resolved
+from forge_client.project.environment.locks import Lock, lock, resolved
+from forge_client.project.environment.pythons import SETUP, Python, setup_option
 from forge_client.project.environment.sources import (
+    INPUT,
+    INSTALLED,
     LISTED,
     POETRY,
-    PROJECT,
     UV,
     ActiveSource,
     Source,
-    dependencies,
     lines,
     source_of,
-    wrong,
 )
+from forge_client.project.environment.tables import PROJECT, dependencies, wrong
 from forge_client.project.environment.uv import ABSENT, NotLocked
 from forge_client.project.listing import Listing
 
 ACTIVE = "active"
-ORDER = (UV, POETRY, PROJECT, "environment.yml", "environment.yaml", LISTED)
-PYTHON_FILE = ".python-version"
+ORDER = (UV, POETRY, PROJECT, "environment.yml", "environment.yaml", LISTED, INPUT, SETUP)
 NO_LIST = "the folder has no list of packages"
 
 
@@ -71,9 +70,9 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
     """
     files = {entry.name: entry.path for entry in listing.files}
     source, why = _source(files, wanted)
+    python = (source.python if source else None) or pythons.asked_for(files)
     if source is None and not wanted.is_notebook:
-        return Chosen(why)
-    python = (source.python if source else None) or _python(files)
+        return _without_list(why, None if wanted.has_image else python)
     called = source.called if source else "what runs a notebook"
     more = lines(notebook.PACKAGES) if wanted.is_notebook else ""
     try:
@@ -82,7 +81,11 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
         chosen = _unlocked(source, called, f"{why}; not locked: {error}", more, python)
         return replace(chosen, absent=tuple(dict.fromkeys(ABSENT.findall(str(error)))))
     environment = Environment(
-        source=called, reason=why, packages=made.packages, lock=made.digest, python=python
+        source=called,
+        reason=why,
+        packages=made.packages,
+        lock=made.digest,
+        python=python.lowest if python else None,
     )
     locked = f"{counted(made.packages, 'package')} locked{made.note}"
     return Chosen(f"{called} ({why}), {locked}{_left(source)}", "", made.text, environment)
@@ -94,18 +97,23 @@ def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, s
         return _asked(files, wanted.asked), "as requested"
     if not wanted.asked and (present := [name for name in ORDER if _is_list(files, name)]):
         others = f" before {', '.join(present[1:])}" if present[1:] else ""
+        if ignored := [one.name for one in unused.unused(files) if one.exact]:
+            others += f", not used: {names_text(ignored)}"
         return source_of(present[0], files[present[0]]), f"found in the folder{others}"
+    seen = [] if wanted.asked else unused.unused(files)
+    why = f"not used: {names_text([one.name for one in seen])}" if seen else NO_LIST
     if wanted.has_image and not wanted.asked:
-        return None, f"only what the image has: {NO_LIST}"
+        return None, f"only what the image has: {why}"
     if found := active_environment():
-        why = "as requested" if wanted.asked else NO_LIST
-        return ActiveSource(found), why
+        return ActiveSource(found), "as requested" if wanted.asked else why
+    if stopping := [one for one in seen if one.stops]:
+        raise unused.refuse(stopping)
     if wanted.asked:
         raise wrong(
             "no environment with packages of its own is active",
             "activate it first: `source .venv/bin/activate` or `conda activate NAME`",
         )
-    return None, f"only what the worker's Python has: {NO_LIST}"
+    return None, f"only what the worker's Python has: {why}"
 
 
 def _asked(files: Mapping[str, Path], name: str) -> Source:
@@ -114,24 +122,34 @@ def _asked(files: Mapping[str, Path], name: str) -> Source:
             f"requirements: {name} is not in the bundle",
             "give the file's path in the project, and check that it is not ignored",
         )
+    unused.check(name, files[name])
     return source_of(name, files[name])
 
 
 def _is_list(files: Mapping[str, Path], name: str) -> bool:
     if name == UV:
         return {UV, PROJECT} <= files.keys()
+    if name == SETUP and name in files:
+        listed = setup_option(files[name], INSTALLED)
+        return bool(listed) and not listed.startswith("file:")
     return name in files and (name != PROJECT or bool(dependencies(files[name])))
 
 
-def _python(files: Mapping[str, Path]) -> str | None:
-    """Return the version of Python that a project asks for, whatever its packages."""
-    path = files.get(PYTHON_FILE)
-    text = path.read_text(encoding="utf-8", errors="replace") if path else ""
-    match = re.match(r"\s*(?:cpython-?)?(\d+\.\d+)", text)
-    return match[1] if match else None
+def _without_list(why: str, python: Python | None) -> Chosen:
+    """Return no packages; if the project asks for a Python, it is one without any."""
+    if python is None:
+        return Chosen(why)
+    made = lock("", python)
+    said = f"none, and Python {python.said} ({python.where}): {NO_LIST}"
+    environment = Environment(
+        source=python.where, reason=NO_LIST, packages=0, lock=made.digest, python=python.lowest
+    )
+    return Chosen(said, "", made.text, environment)
 
 
-def _lock(root: Path, source: Source | None, wanted: Wanted, more: str, python: str | None) -> Lock:
+def _lock(
+    root: Path, source: Source | None, wanted: Wanted, more: str, python: Python | None
+) -> Lock:
     if source is None:
         return resolved(root, None, more, python)
     if wanted.has_image and not source.exact:
@@ -141,11 +159,11 @@ def _lock(root: Path, source: Source | None, wanted: Wanted, more: str, python: 
 
 
 def _unlocked(
-    source: Source | None, called: str, why: str, more: str, python: str | None
+    source: Source | None, called: str, why: str, more: str, python: Python | None
 ) -> Chosen:
     """Return a list that the worker resolves."""
     file, text = source.plain() if source else ("", "")
-    environment = Environment(source=called, reason=why, python=python)
+    environment = Environment(source=called, reason=why, python=python.lowest if python else None)
     said = f"{called} ({why}){_left(source)}"
     if file and not more:
         return Chosen(said, file, "", environment)

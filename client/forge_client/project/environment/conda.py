@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forge_schema.model.bundles import list_text
+
 from forge_client.errors import ClientError
 from forge_client.project.environment.names import canonical
 
@@ -62,8 +64,8 @@ def read(path: Path) -> Conda:
     import yaml  # noqa: PLC0415
 
     try:
-        said = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        said = yaml.safe_load(list_text(path.read_bytes()))
+    except (yaml.YAMLError, UnicodeError) as error:
         raise _wrong(f"{path}: it is not valid YAML: {error}") from error
     lines, pip = _listed(said, path)
     found = [_parsed(line, path) for line in lines]

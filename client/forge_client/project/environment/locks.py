@@ -16,18 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.model.bundles import PIP_HASH, PYTHON
+from forge_schema.model.bundles import PIP_HASH, PYTHON, list_text
 from forge_schema.model.quantities import duration_text
 
 from forge_client.default_paths import locks
 from forge_client.errors import ClientError
 from forge_client.project.environment.poetry import PUBLIC
+from forge_client.project.environment.pythons import OLDEST, Python
+from forge_client.project.environment.tables import wrong
 from forge_client.project.environment.uv import STALE, NotLocked, compiled, exported
 
 # Increment this if locks are made differently.
 RECIPE = 1
-# The oldest Python of a worker without containers.
-OLDEST = (3, 11)
 OLD_S = 3600
 ANY_PYTHON = "# any python"
 NESTED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
@@ -77,18 +77,18 @@ def stored(text: str) -> Path:
     return path
 
 
-def lock(lines: str, python: str | None) -> Lock:
+def lock(lines: str, python: Python | None) -> Lock:
     """Return the lock of packages that are complete and have versions."""
     words = CONTINUED.sub(" ", lines).splitlines()
     kept = [line.strip() for line in words if line.strip() and not line.strip().startswith("#")]
     # pip wants the digests of all packages or of none.
     if not all("--hash=" in line for line in kept if _is_package(line)):
         kept = [PIP_HASH.sub("", line) for line in kept]
-    head = f"{PYTHON}{python}" if python else ANY_PYTHON
+    head = f"{PYTHON}{python.head}" if python else ANY_PYTHON
     return Lock("".join(f"{line}\n" for line in (head, *kept)))
 
 
-def resolved(folder: Path, file: str | None, text: str, python: str | None) -> Lock:
+def resolved(folder: Path, file: str | None, text: str, python: Python | None) -> Lock:
     """Resolve a requirements file of a project, or a pyproject.toml, and more requirements.
 
     Raises:
@@ -97,7 +97,9 @@ def resolved(folder: Path, file: str | None, text: str, python: str | None) -> L
     texts = [*(_texts(folder, file) if file else []), text]
     if any(LOCAL.search(one) for one in texts):
         raise NotLocked("it names files of the project")
-    key = hashlib.sha256(json.dumps([RECIPE, texts, python]).encode()).hexdigest()
+    key = hashlib.sha256(
+        json.dumps([RECIPE, texts, python.head if python else None]).encode()
+    ).hexdigest()
     path = locks() / f"{key}.txt"
     with suppress(OSError):
         known = path.read_text(encoding="utf-8")
@@ -112,11 +114,11 @@ def resolved(folder: Path, file: str | None, text: str, python: str | None) -> L
     return made
 
 
-def _compiled(folder: Path, file: str | None, text: str, python: str | None) -> str:
+def _compiled(folder: Path, file: str | None, text: str, python: Python | None) -> str:
     """Resolve for all Pythons from the oldest that a worker has, or else from the one here."""
     if python:
-        return compiled(folder, file, text, python)
-    oldest, here = (f"{major}.{minor}" for major, minor in (OLDEST, sys.version_info[:2]))
+        return compiled(folder, file, text, python.lowest)
+    oldest, here = (f"3.{minor}" for minor in (OLDEST, sys.version_info.minor))
     try:
         return compiled(folder, file, text, oldest)
     except NotLocked:
@@ -125,7 +127,7 @@ def _compiled(folder: Path, file: str | None, text: str, python: str | None) -> 
         return compiled(folder, file, text, here)
 
 
-def of_uv(folder: Path, python: str | None, *, whole: bool) -> Lock:
+def of_uv(folder: Path, python: Python | None, *, whole: bool) -> Lock:
     """Return the lock that uv.lock is; `whole` with its development groups.
 
     Raises:
@@ -158,9 +160,14 @@ def _texts(folder: Path, file: str) -> list[str]:
         if path in texts:
             continue
         try:
-            texts[path] = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            texts[path] = list_text(path.read_bytes())
+        except OSError as error:
             raise NotLocked(f"{path} cannot be read") from error
+        except UnicodeError as error:
+            raise wrong(
+                f"{path}: it is not UTF-8 text, nor of the encoding that it begins with",
+                "save it as UTF-8",
+            ) from error
         if not file.endswith(".toml"):
             rest += [path.parent / match[1] for match in NESTED.finditer(texts[path])]
     return list(texts.values())

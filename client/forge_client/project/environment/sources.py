@@ -1,19 +1,20 @@
 """The kinds of list from which a project's packages can be taken."""
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
-from forge_client.errors import ClientError
 from forge_client.project.environment import conda, poetry
 from forge_client.project.environment.active import Active
 from forge_client.project.environment.locks import Lock, lock, of_uv, resolved
+from forge_client.project.environment.pythons import SETUP, Python, exactly, setup_option
+from forge_client.project.environment.tables import PROJECT, dependencies
 from forge_client.project.environment.uv import ABSENT, NotLocked
 
-UV, POETRY, PROJECT, LISTED = "uv.lock", "poetry.lock", "pyproject.toml", "requirements.txt"
+UV, POETRY, LISTED, INPUT = "uv.lock", "poetry.lock", "requirements.txt", "requirements.in"
 YAML = (".yml", ".yaml")
+INSTALLED = "install_requires"
 
 
 class Source(Protocol):
@@ -26,10 +27,10 @@ class Source(Protocol):
         """Its name, for people."""
 
     @property
-    def python(self) -> str | None:
+    def python(self) -> Python | None:
         """The version of Python that it asks for itself."""
 
-    def lock(self, python: str | None, *, whole: bool) -> Lock:
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:
         """Return its packages with their versions; `whole` with those for development.
 
         Raises:
@@ -50,7 +51,7 @@ class UvLock:
     exact: ClassVar = True
     python: ClassVar = None
 
-    def lock(self, python: str | None, *, whole: bool) -> Lock:
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:
         """Return the packages as uv exports them."""
         return of_uv(self.path.parent, python, whole=whole)
 
@@ -69,7 +70,7 @@ class PoetryLock:
     exact: ClassVar = True
     python: ClassVar = None
 
-    def lock(self, python: str | None, *, whole: bool) -> Lock:
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:
         """Return the packages of the main group, or of all."""
         return lock(poetry.read(self.path, whole=whole), python)
 
@@ -87,11 +88,12 @@ class CondaFile:
     exact: ClassVar = False
 
     @property
-    def python(self) -> str | None:
+    def python(self) -> Python | None:
         """The version of its package `python`."""
-        return conda.read(self.path).python
+        asked = conda.read(self.path).python
+        return exactly(asked, self.called) if asked else None
 
-    def lock(self, python: str | None, *, whole: bool) -> Lock:  # noqa: ARG002 - it has no groups
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:  # noqa: ARG002 - it has no groups
         """Resolve its packages in the index of Python packages."""
         try:
             return resolved(self.path.parent, None, self.plain()[1], python)
@@ -114,7 +116,7 @@ class ListFile:
     exact: ClassVar = False
     python: ClassVar = None
 
-    def lock(self, python: str | None, *, whole: bool) -> Lock:  # noqa: ARG002 - as above
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:  # noqa: ARG002 - as above
         """Resolve it."""
         return resolved(self.path.parent, self.path.name, "", python)
 
@@ -122,6 +124,24 @@ class ListFile:
         """Return it."""
         toml = self.called.endswith(".toml")
         return self.called, lines(dependencies(self.path)) if toml else f"-r {self.called}\n"
+
+
+@dataclass(frozen=True)
+class SetupFile:
+    """A setup.cfg that lists the project's packages itself."""
+
+    called: str
+    path: Path
+    exact: ClassVar = False
+    python: ClassVar = None
+
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:  # noqa: ARG002 - as above
+        """Resolve them."""
+        return resolved(self.path.parent, None, self.plain()[1], python)
+
+    def plain(self) -> tuple[str, str]:
+        """Return them."""
+        return "", lines(setup_option(self.path, INSTALLED).split("\n"))
 
 
 @dataclass(frozen=True)
@@ -137,11 +157,11 @@ class ActiveSource:
         return f"the active environment {self.found.name}"
 
     @property
-    def python(self) -> str:
+    def python(self) -> Python:
         """Its own."""
-        return self.found.python
+        return exactly(self.found.python)
 
-    def lock(self, python: str | None, *, whole: bool) -> Lock:  # noqa: ARG002 - as above
+    def lock(self, python: Python | None, *, whole: bool) -> Lock:  # noqa: ARG002 - as above
         """Return its packages."""
         return lock(self.found.text(), python)
 
@@ -152,31 +172,16 @@ class ActiveSource:
 
 def source_of(name: str, path: Path) -> Source:
     """Return a list of a project, by the name of its file."""
-    kinds: dict[str, Callable[[str, Path], Source]] = {UV: UvLock, POETRY: PoetryLock}
+    kinds: dict[str, Callable[[str, Path], Source]] = {
+        UV: UvLock,
+        POETRY: PoetryLock,
+        SETUP: SetupFile,
+    }
     if name.endswith(YAML):
         return CondaFile(name, path)
     return kinds.get(PurePosixPath(name).name, ListFile)(name, path)
 
 
-def dependencies(path: Path) -> list[str]:
-    """Return the dependencies in a pyproject.toml; none if it does not list them itself.
-
-    Raises:
-        ClientError: it is malformed.
-    """
-    try:
-        project: Any = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise wrong(f"{path}: {error}", "correct it, or submit with --no-install") from error
-    found = project.get("dependencies") if isinstance(project, dict) else None
-    return found if isinstance(found, list) else []
-
-
 def lines(words: Sequence[str]) -> str:
     """Return words as lines."""
     return "".join(f"{word}\n" for word in words)
-
-
-def wrong(message: str, hint: str) -> ClientError:
-    """Return the error for a list that cannot be used."""
-    return ClientError(message, hint=hint, code="requirements_invalid")

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from forge_schema.model.quantities import duration_text
+
 PROGRAM = "git"
 # Neither the programs that a repository's configuration names nor locks in it, and no folder that
 # only looks like a repository.
@@ -61,7 +63,7 @@ def git(root: Path, *words: str, seconds: float = SECONDS) -> bytes:
     except OSError as error:
         raise GitFailed(f"git cannot be started: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(f"git took longer than {seconds:g} s") from error
+        raise GitFailed(f"git took longer than {duration_text(seconds)}") from error
     if done.returncode != 0:
         raise _failed(done.stderr.decode(errors="replace"))
     return done.stdout

@@ -1,0 +1,149 @@
+"""The versions of Python that a project asks for."""
+
+import configparser
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from forge_schema.model.bundles import list_text
+
+from forge_client.errors import ClientError
+from forge_client.project.environment.tables import PROJECT, table
+
+PYTHON_FILE, SETUP = ".python-version", "setup.cfg"
+# The oldest Python of a worker without containers, and the newest that anybody may have meanwhile.
+OLDEST, NEWEST = 11, 20
+# No version has so many corrections.
+MICROS = range(64)
+PINNED = re.compile(r"\s*(?:cpython-?)?(\d+\.\d+)")
+CLAUSE = re.compile(r"\s*(===|~=|==|!=|>=|<=|>|<|\^|~|)\s*v?(\d+(?:\.\d+)*)(\.\*)?[\w.+-]*\s*")
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Python:
+    """Versions such as `3.12`, any of which will do, the best first; `said` is for people."""
+
+    versions: tuple[str, ...]
+    said: str
+    where: str = ""
+
+    @property
+    def lowest(self) -> str:
+        """The lowest of them."""
+        return min(self.versions, key=lambda one: [int(part) for part in one.split(".")])
+
+    @property
+    def head(self) -> str:
+        """Them all, as the first line of a lock names them."""
+        return " ".join(self.versions) + (f" ({self.said})" if len(self.versions) > 1 else "")
+
+
+def exactly(version: str, where: str = "") -> Python:
+    """Return one version."""
+    return Python((version,), version, where)
+
+
+def asked_for(files: Mapping[str, Path]) -> Python | None:
+    """Return the Python that a project asks for, whatever its packages; None if any will do.
+
+    Raises:
+        ClientError: its pyproject.toml is malformed.
+    """
+    if (path := files.get(PYTHON_FILE)) and (found := PINNED.match(_text(path))):
+        return exactly(found[1], PYTHON_FILE)
+    for where, said in _ranges(files):
+        if said.strip():
+            return within(said.strip(), where)
+    return None
+
+
+def within(said: str, where: str) -> Python | None:
+    """Return the versions in a range such as `>=3.12,<3.14`; None if every worker has one.
+
+    Raises:
+        ClientError: it is no range, or no version of Python 3 is in it.
+    """
+    try:
+        fits = [minor for minor in range(NEWEST + 1) if _fits(said, minor)]
+    except ValueError as error:
+        raise _wrong(f"{where}: {said!r} is no range of versions of Python") from error
+    if not fits:
+        raise _wrong(f"{where}: no version of Python 3 is in {said!r}")
+    ours = [minor for minor in fits if minor >= OLDEST]
+    if len(ours) > NEWEST - OLDEST:
+        return None
+    # Of those that are too old for a worker itself, the newest is the likeliest to be there.
+    return Python(tuple(f"3.{minor}" for minor in ours or fits[::-1]), said, where)
+
+
+def _ranges(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+    if path := files.get(PROJECT):
+        yield PROJECT, str(table(path, "project").get("requires-python") or "")
+        poetry = table(path, "tool", "poetry", "dependencies").get("python") or ""
+        yield PROJECT, str(poetry.get("version", "") if isinstance(poetry, dict) else poetry)
+    if path := files.get(SETUP):
+        yield SETUP, setup_option(path, "python_requires")
+
+
+def setup_option(path: Path, name: str) -> str:
+    """Return an option of a setup.cfg; "" without it, or if the file is malformed."""
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(_text(path))
+    except configparser.Error:
+        return ""
+    return parser.get("options", name, fallback="").strip()
+
+
+def _fits(said: str, minor: int) -> bool:
+    """Tell whether a range has a 3.`minor`; as Poetry writes it, `||` may be in it, and `^`."""
+    tests = [[_clause(one) for one in part.split(",") if one.strip()] for part in said.split("||")]
+    return any(
+        all(test((3, minor, micro)) for test in every) for every in tests for micro in MICROS
+    )
+
+
+def _clause(text: str) -> Callable[[Version], bool]:
+    if text.strip() == "*":
+        return lambda _: True
+    found = CLAUSE.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    number = tuple(int(part) for part in found[2].split("."))
+    return partial(_holds, found[1] or "==", number, bool(found[3]))
+
+
+def _holds(sign: str, number: Version, any_below: bool, version: Version) -> bool:  # noqa: FBT001 - bound by position
+    least = (*number, 0, 0)[: len(version)]
+    begins = version[: len(number)] == number
+    match sign:
+        case "==" | "===":
+            return begins if any_below or len(number) < len(version) else version == least
+        case "!=":
+            return not begins if any_below else version != least
+        case "~=":
+            return version >= least and version[: len(number) - 1] == number[:-1]
+        case "~":
+            return version >= least and version[: len(number[:2])] == number[:2]
+        case "^":
+            return version >= least and version[0] == number[0]
+    compared = {">=": version >= least, "<=": version <= least, ">": version > least}
+    return compared.get(sign, version < least)
+
+
+def _text(path: Path) -> str:
+    try:
+        return list_text(path.read_bytes())
+    except UnicodeError:
+        return ""
+
+
+def _wrong(message: str) -> ClientError:
+    return ClientError(
+        message,
+        hint="correct it there, or name a version in .python-version, which comes before it",
+        code="requirements_invalid",
+    )
