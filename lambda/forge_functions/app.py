@@ -3,7 +3,7 @@
 from fastapi import APIRouter, FastAPI
 
 from forge_functions import errors
-from forge_functions.auth.door import owner_of
+from forge_functions.auth.door import caller_of, note_refusal
 from forge_functions.middleware.bulkheads import Bulkheads
 from forge_functions.middleware.earlier_paths import EarlierPaths
 from forge_functions.middleware.requests import RequestLog
@@ -26,7 +26,9 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
     errors.install(app)
     for router in routers:
         app.include_router(router)
-    app.add_middleware(Bulkheads, settings=services.settings, owner_of=owner_of)
+    app.add_middleware(
+        Bulkheads, settings=services.settings, caller_of=caller_of, note_refusal=note_refusal
+    )
     app.add_middleware(RequestLog, body_limit=services.settings.body_limit_bytes)
     app.add_middleware(EarlierPaths)
     return app

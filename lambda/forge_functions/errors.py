@@ -47,6 +47,7 @@ STATUS = {
     "filter_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "notification_invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "too_many_jobs": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "too_many_kept": HTTPStatus.UNPROCESSABLE_ENTITY,
     "column_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
     "report_column_unknown": HTTPStatus.UNPROCESSABLE_ENTITY,
     "report_too_slow": HTTPStatus.UNPROCESSABLE_ENTITY,

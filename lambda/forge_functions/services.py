@@ -20,6 +20,7 @@ from forge_schema.storage.signed import ServerSigner, Signer, open_signer
 
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
+from forge_functions.middleware.admission import Rate
 from forge_functions.middleware.parts import Part, part
 from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # There are usually tens to hundreds; new shapes with every job must not fill the memory.
 MOST_LANES = 10_000
+# Of one worker: it registers when it starts, and after the server lost sight of it.
+REGISTRATIONS_PER_S, REGISTRATIONS_AT_ONCE = 0.1, 10
 
 
 class Services:
@@ -46,6 +49,8 @@ class Services:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.failures = Failures()
+        # Each one is a row of the trail, and takes a while.
+        self.registrations = Rate(REGISTRATIONS_PER_S, at_once=REGISTRATIONS_AT_ONCE)
         self.stopping = Event()
         self.matching = Matching()
         self.hub = Hub(

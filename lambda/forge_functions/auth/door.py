@@ -1,17 +1,24 @@
 """Whose a request is, by its head alone: an API key, a token, or a browser's session."""
 
+from contextlib import suppress
 from http import HTTPStatus
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
+from forge_schema.model.errors import ForgeError
+from forge_schema.read.audit import Audit
+from forge_schema.service.caller import Caller
 
 from forge_functions.auth import authentication
 from forge_functions.errors import Refused
 from forge_functions.services import Services
 
+READING = ("GET", "HEAD", "OPTIONS")
+REFUSALS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
-async def owner_of(request: Request) -> str | None:
-    """Return the owner on whose behalf a request is sent; None for a stranger.
+
+async def caller_of(request: Request) -> Caller | None:
+    """Return on whose behalf a request is sent; None for a stranger.
 
     Nothing is permitted by this: it says whom a request is counted for.
 
@@ -20,12 +27,27 @@ async def owner_of(request: Request) -> str | None:
     """
     if "authorization" in request.headers:
         try:
-            return (await authentication.holder(request))[0].owner
+            return (await authentication.holder(request))[0]
         except Refused as error:
             if error.status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
                 raise
     if "cookie" in request.headers:
         shared: Services = request.app.state.services
-        visitor = await run_in_threadpool(shared.visitor_of, request, shared)
-        return visitor.owner if visitor else None
+        return await run_in_threadpool(shared.visitor_of, request, shared)
     return None
+
+
+async def note_refusal(request: Request, who: Caller, status: int) -> None:
+    """Record that a caller was refused an act, within a limit, since the trail is kept."""
+    if request.method not in READING and status in REFUSALS:
+        await run_in_threadpool(_note, request, who, status)
+
+
+def _note(request: Request, who: Caller, status: int) -> None:
+    shared: Services = request.app.state.services
+    detail = {"method": request.method, "path": request.url.path, "status": status}
+    # The act was refused all the same.
+    with suppress(ForgeError):
+        shared.failures.check(f"refused:{who.actor}")
+        shared.failures.count(f"refused:{who.actor}")
+        Audit(shared.database).note(who.actor, "refused", detail)

@@ -148,8 +148,11 @@ def _again(body: bytes, receive: Receive) -> Receive:
 class Rate:
     """Limits how many requests a caller makes in the long run: a token bucket for each."""
 
-    def __init__(self, per_s: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, per_s: float, at_once: float = 0, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._per_s, self._clock = per_s, clock
+        self._at_once = at_once or per_s * BURST_S
         # By caller: the requests that it may still make, and when that was so.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -159,7 +162,7 @@ class Rate:
         Raises:
             Refused: 429 if there were too many before it.
         """
-        now, most = self._clock(), self._per_s * BURST_S
+        now, most = self._clock(), self._at_once
         left, since = self._left.pop(who, (most, now))
         left = min(most, left + (now - since) * self._per_s)
         self._left[who] = max(left - 1, 0.0) if left >= 1 else left, now

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from math import inf
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.service.caller import Caller
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,16 +29,30 @@ OF_ONE_CALLER = 4
 # The form of a login is small, and comes with its head.
 LOGIN_WITHIN_S = 5.0
 
-OwnerOf = Callable[[Request], Awaitable[str | None]]
-"""Returns the owner whom a request's head shows, or None; see `door`."""
+CallerOf = Callable[[Request], Awaitable[Caller | None]]
+NoteRefusal = Callable[[Request, Caller, int], Awaitable[None]]
 
 
 class Bulkheads:
-    """Plain ASGI middleware."""
+    """Plain ASGI middleware.
 
-    def __init__(self, app: ASGIApp, *, settings: ServerSettings, owner_of: OwnerOf) -> None:
+    Args:
+        app: what it protects.
+        settings: how many connections there are.
+        caller_of: returns who sends a request, by its head, or None.
+        note_refusal: is told of each answer to a known caller.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServerSettings,
+        caller_of: CallerOf,
+        note_refusal: NoteRefusal,
+    ) -> None:
         self._app = app
-        self._owner_of = owner_of
+        self._caller_of, self._note_refusal = caller_of, note_refusal
         changes = max(1, settings.database_connections - KEPT_FREE)
         # With the entries below, they leave twelve of the process's 40 threads to the lease
         # protocol.
@@ -75,41 +90,52 @@ class Bulkheads:
             await response(scope, receive, send)
 
     async def _serve(self, request: Request, chosen: Part, receive: Receive, send: Send) -> None:
-        owner = await self._owner(request, chosen)
+        caller = await self._caller(request, chosen)
         who = f"address:{request.client.host if request.client else ''}"
         admission, bodies = self._strangers, self._strangers_bodies
-        if owner is not None:
-            who, admission, bodies = f"owner:{owner}", self._parts[chosen], self._bodies
+        if caller is not None:
+            who, admission, bodies = f"owner:{caller.owner}", self._parts[chosen], self._bodies
         elif request.url.path.startswith(LOGIN):
             admission = self._logins
         part.set(chosen)
         # Strangers have only the small pools: one address may be that of everybody's proxy.
-        if self._rate is not None and owner is not None:
+        if self._rate is not None and caller is not None:
             self._rate.take(who)
         # The API answers strangers by their heads alone.
-        if has_body(request.scope) and (owner is not None or not _is_api(request)):
+        if has_body(request.scope) and (caller is not None or not _is_api(request)):
             receive = await bodies.whole(who, receive)
-        async with admission.admitted(who) as slot:
-            await self._app(request.scope, receive, _until_it_streams(slot, send))
+        answer = _Answer(send)
+        async with admission.admitted(who) as answer.slot:
+            await self._app(request.scope, receive, answer.send)
+            if caller is not None:
+                await self._note_refusal(request, caller, answer.status)
 
-    async def _owner(self, request: Request, chosen: Part) -> str | None:
+    async def _caller(self, request: Request, chosen: Part) -> Caller | None:
         # A connection for reports may be busy for long.
         looking = Part.CHANGES if chosen is Part.CHANGES else Part.READS
         part.set(looking)
         async with self._entries[looking].admitted(""):
-            return await self._owner_of(request)
+            return await self._caller_of(request)
+
+
+class _Answer:
+    """An answer on its way. With the first piece of many, its slot is given back.
+
+    How fast these are read is the client's.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.slot = AsyncExitStack()
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        if message["type"] == "http.response.body" and message.get("more_body", False):
+            await self.slot.aclose()
+        await self._send(message)
 
 
 def _is_api(request: Request) -> bool:
     return request.url.path.startswith("/api/")
-
-
-def _until_it_streams(slot: AsyncExitStack, send: Send) -> Send:
-    """Give the slot back with the first piece of many: how fast they are read is the client's."""
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.body" and message.get("more_body", False):
-            await slot.aclose()
-        await send(message)
-
-    return sending

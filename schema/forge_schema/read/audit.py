@@ -33,6 +33,7 @@ ACTIONS: Mapping[str, str] = {
     "set aside": "The sweeper left a damaged row alone; `detail` has the error.",
     "sweep parallel set": "The number of jobs of a sweep that run at once was changed.",
     "jobs removed": "Jobs past their age were removed, with everything they stored.",
+    "refused": "A known caller was refused an act; `detail` has its method, path and status.",
     "restored": "The queue was restored from a backup; `detail` has its name.",
     # Workers
     "worker_created": "An admin created a worker and its token.",

@@ -12,6 +12,16 @@ from forge_schema.read.jobs import Jobs
 RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 
 
+# Of each owner. A notification sends to others, and a schedule submits, for each of its events.
+MOST_KEPT = {"notification": 50, "schedule": 100, "template": 500}
+
+
+class TooManyKept(ForgeError):
+    """The owner has as many things of this kind as anybody may."""
+
+    code = "too_many_kept"
+
+
 class Forbidden(ForgeError):
     """The caller's role is too low."""
 
@@ -102,3 +112,17 @@ class Verbs:
         if self.caller.scope not in {None, row["owner"]}:
             raise job_unknown(job_id)
         return row
+
+    def _check_room(self, kind: str, name: str, owner: str | None) -> None:
+        """Let an owner keep one more thing of a kind, or change the one with this name.
+
+        Raises:
+            TooManyKept: the owner has as many as anybody may.
+        """
+        whose = owner or self.caller.owner
+        row = self._database.one("kept_by_owner", again=True, kind=kind, owner=whose, name=name)
+        if row is not None and row["others"] >= MOST_KEPT[kind]:
+            raise TooManyKept(
+                f"{whose} has {MOST_KEPT[kind]} {kind}s, and nobody may have more",
+                hint=f"remove one with `forge {kind} remove NAME`",
+            )

@@ -71,6 +71,7 @@ class Notifying(Verbs):
         whole = own.planned(name, request)
         if whole.everyone or Occasion.WORKER_OFFLINE in (whole.events or ()):
             self.caller.require(Role.ADMIN)
+        self._check_room("notification", name, owner)
         return own.keep(name, request, server=server)
 
     def remove(self, name: str, *, owner: str | None = None) -> None:

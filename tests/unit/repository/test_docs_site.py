@@ -22,7 +22,7 @@ ACTION = re.compile(
 )
 NOTED = re.compile(r'\.note\([\w"]+, "(\w+)"')
 # Those of the attempts, which `audit` adds, and the two commands that a parameter names.
-ELSEWHERE = {"submitted", "dispatched", "ended", "drain", "stop", "restored"}
+ELSEWHERE = {"submitted", "dispatched", "ended", "drain", "stop", "restored", "refused"}
 
 
 @pytest.fixture(scope="module")
