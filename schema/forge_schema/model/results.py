@@ -20,8 +20,8 @@ FIELDS = (
     *("job_id", "name", "state", "experiment", "sweep", "owner", "attempt", "reason"),
     *("seconds", "gpu_seconds", "cost", "revision", "submitted_at", "finished_at"),
 )
-# Those of a job of a sweep: what the attempt that counts took.
-SPENT = ("seconds", "gpu_seconds", "energy_j")
+# Those of a job of a sweep: what it took.
+SPENT = ("seconds", "last_seconds", "gpu_seconds", "energy_j", "cost")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
 # A user name and a password end with the last @ before the path.
@@ -190,8 +190,10 @@ class Measured(Record):
 
 
 class SweepPoint(Record):
-    """One job of a sweep; `seconds` is the run time of the attempt that counts.
+    """One job of a sweep; `seconds` is how long its program ran in all attempts.
 
+    `last_seconds` is that of the last attempt alone; the other amounts are of all. The energy is
+    None if that of an attempt is not known.
     `detail` is why it was cancelled, if a reason was given: a search's pruner gives one.
     """
 
@@ -204,8 +206,10 @@ class SweepPoint(Record):
     metrics: dict[str, Measured] = Field(default_factory=dict)
     result: dict[str, Any] | None = None
     seconds: float | None = None
+    last_seconds: float | None = None
     gpu_seconds: float | None = None
     energy_j: float | None = None
+    cost: float | None = None
 
     def value(self, column: str) -> Any:  # noqa: ANN401 - whatever the job reported
         """Return the value in a column as a run does; a plain name is a key of its result first."""

@@ -78,7 +78,7 @@ REPORTS: dict[str, Report] = {
     "benchmark_results": Report(
         "every ended job of a sweep",
         ("sweep", "owner", "name", "state", "reason", "worker", "day"),
-        {"jobs": ROWS, **sums("seconds", "gpu_seconds", "energy_j", "cost")},
+        {"jobs": ROWS, **sums("seconds", "last_seconds", "gpu_seconds", "energy_j", "cost")},
         time="submitted_at",
         day=day_of("submitted_at"),
     ),

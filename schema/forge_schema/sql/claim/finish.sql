@@ -1,6 +1,7 @@
 -- Ends attempts: deletes each fenced lease, writes its attempt, and gives its job an outcome, lets
 -- it back off or makes it ready again. A success is one row, of `outcome`. The attempt records when
--- its last checkpoint was stored, since the checkpoint may be thinned out. With `expired_only`, only
+-- its last checkpoint was stored, since the checkpoint may be thinned out; and what it cost also if
+-- its worker cannot tell. With `expired_only`, only
 -- expired leases (the sweeper's).
 -- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
 -- attempt before ended the same way, unless the submitter chose the number of retries.
@@ -110,7 +111,9 @@ history AS (
     )
     SELECT
         job_id, attempt, rank, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
-        started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        started_at, checkpoint_at, reason, exit_code, detail, devices,
+        forge_gpu_seconds(gpu_seconds, devices, claimed_at, finished_at), energy_j,
+        coalesce(cost, forge_cost(worker_id, claimed_at, finished_at)),
         cpu_seconds, peak_memory_mb, peak_vram_mb
     FROM verdict WHERE state IS DISTINCT FROM 'succeeded'
     RETURNING job_id
@@ -123,7 +126,9 @@ successes AS (
     )
     SELECT
         job_id, state, attempt, finished_at, token, nonce, worker_id, lane_id, ready_at, claimed_at,
-        started_at, checkpoint_at, reason, exit_code, detail, devices, gpu_seconds, energy_j, cost,
+        started_at, checkpoint_at, reason, exit_code, detail, devices,
+        forge_gpu_seconds(gpu_seconds, devices, claimed_at, finished_at), energy_j,
+        coalesce(cost, forge_cost(worker_id, claimed_at, finished_at)),
         cpu_seconds, peak_memory_mb, peak_vram_mb
     FROM verdict WHERE state = 'succeeded'
 ),

@@ -1,5 +1,6 @@
--- The jobs of an owner's sweep after an id, each with its parameters, its metrics and its result. What
--- it took is that of the attempt that counts. The detail says why a job was cancelled.
+-- The jobs of an owner's sweep after an id, each with its parameters, its metrics and its result, and
+-- what it took in all attempts. `last_seconds` is the running time of the last one. The energy is
+-- null if that of an attempt is not known. The detail says why a job was cancelled.
 SELECT
     runs.job_id,
     runs.name,
@@ -15,9 +16,14 @@ SELECT
     runs.parameters,
     runs.metrics,
     runs.result,
-    extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision AS seconds,
-    attempt.gpu_seconds,
-    attempt.energy_j
+    CASE WHEN runs.seconds > 0 OR runs.finished_at IS NOT NULL THEN runs.seconds END AS seconds,
+    extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision AS last_seconds,
+    runs.gpu_seconds,
+    (
+        SELECT CASE WHEN bool_and(energy_j IS NOT NULL OR gpu_seconds = 0) THEN sum(energy_j) END
+        FROM attempt AS each WHERE each.job_id = runs.job_id
+    ) AS energy_j,
+    runs.cost
 FROM runs
 LEFT JOIN attempt
     ON attempt.job_id = runs.job_id AND attempt.attempt = runs.attempt AND attempt.rank = 0

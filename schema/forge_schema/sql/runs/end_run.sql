@@ -18,8 +18,7 @@ INSERT INTO attempt_row (
     cpu_seconds, peak_memory_mb, peak_vram_mb
 )
 SELECT
-    gone.job_id, gone.attempt, gone.rank,
-    greatest((gone.over ->> 'at')::timestamptz, gone.claimed_at), gone.token, gone.nonce,
+    gone.job_id, gone.attempt, gone.rank, ended.at, gone.token, gone.nonce,
     gone.worker_id, gone.lane_id, gone.ready_at, gone.claimed_at, gone.started_at,
     CASE WHEN %(interrupted)s THEN (
         SELECT max(kept.created_at) FROM forge_complete_checkpoints(gone.job_id) AS kept
@@ -33,9 +32,13 @@ SELECT
         ELSE gone.over ->> 'reason'
     END::reason,
     (gone.over ->> 'exit_code')::integer, gone.over ->> 'detail', gone.devices,
-    used.gpu_seconds, used.energy_j, used.cost, used.cpu_seconds, used.peak_memory_mb,
-    used.peak_vram_mb
+    forge_gpu_seconds(used.gpu_seconds, gone.devices, gone.claimed_at, ended.at), used.energy_j,
+    coalesce(used.cost, forge_cost(gone.worker_id, gone.claimed_at, ended.at)), used.cpu_seconds,
+    used.peak_memory_mb, used.peak_vram_mb
 FROM gone
+CROSS JOIN LATERAL (
+    SELECT greatest((gone.over ->> 'at')::timestamptz, gone.claimed_at) AS at
+) AS ended
 LEFT JOIN forge_unreached(%(job_id)s) AS unreached
     ON %(unreached)s AND unreached.rank = gone.rank
 CROSS JOIN LATERAL jsonb_to_record(gone.over -> 'usage') AS used (
