@@ -63,7 +63,9 @@ class Held:
     @property
     def ran_s(self) -> float | None:
         assert self.finished_at is not None
-        return self.started_at and (self.finished_at - self.started_at).total_seconds()
+        if self.started_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()
 
     @property
     def gpu_seconds(self) -> float:

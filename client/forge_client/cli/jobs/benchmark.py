@@ -196,8 +196,8 @@ def compare(
     metric: Annotated[
         str,
         typer.Option(
-            help="seconds, gpu_seconds, energy_j or cost of all attempts, last_seconds of the last one,"
-            " a key of the result, or a metric: loss.best."
+            help="seconds, gpu_seconds, energy_j or cost of all attempts, last_seconds of the last"
+            " one, a key of the result, or a metric: loss.best."
         ),
     ] = "seconds",
     by: Annotated[
