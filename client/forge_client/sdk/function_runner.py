@@ -126,6 +126,10 @@ def raised(error: Exception, file: str) -> "dict[str, Any]":
         "message": _storable(str(error)[:1000]),
         "traceback": _storable(text[-MOST_IN_A_ROW // 4 :]),
     }
+    args = list(error.args)
+    plain = type(error).__module__ == "builtins" and same_as_json(args)
+    if plain and len(json.dumps(args)) <= MOST_IN_A_ROW // 4:
+        return {RAISED: dict(said, builtin=True, args=args)}
     try:
         import cloudpickle  # noqa: PLC0415 - as above
 

@@ -1,10 +1,12 @@
 """Functions as jobs: `@forge.job` on a function, and what it returns or raises.
 
-A function, its arguments and what it returns travel as pickles. A pickle can run code where it is
-loaded: see docs/python.md for who has to trust whom.
+A function and its arguments travel as pickles, and so does what it returns if it is not plain. A
+pickle can run code where it is loaded: one of a job is loaded only if the function says so. See
+docs/python.md for who has to trust whom.
 """
 
 import base64
+import builtins
 import functools
 import hashlib
 import inspect
@@ -17,6 +19,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from forge_schema.model.job import JobStatus
 
+from forge_client.backend import Backend
 from forge_client.client import Client
 from forge_client.errors import ClientError
 from forge_client.project.arguments import parameters
@@ -37,8 +40,13 @@ T = TypeVar("T")
 class FunctionJob(Job, Generic[T]):
     """A job that calls a function; its result is what the function returned.
 
-    That is loaded from a pickle unless it is plain JSON, which can run code of the job here.
+    If that is not plain JSON, it is a pickle, which can run code of the job here. It is loaded only
+    if the function was made with `pickled=True`.
     """
+
+    def __init__(self, backend: Backend, job_id: int, *, pickled: bool = False) -> None:
+        super().__init__(backend, job_id)
+        self._loads_pickles = pickled
 
     def result(self, timeout: float | None = None) -> T:
         """Wait until the function has returned, and return what it did.
@@ -49,7 +57,8 @@ class FunctionJob(Job, Generic[T]):
         Raises:
             Exception: what the function raised, with a `JobFailed` as its cause that has the
                 traceback of the job.
-            JobFailed: the job failed otherwise, or the exception cannot be loaded here.
+            JobFailed: the job failed otherwise, or the exception cannot be made here.
+            ClientError: what it returned is a pickle, and the function does not say `pickled=True`.
             TimeoutError: it has not ended in time. The job continues.
         """
         value: T = super().result(timeout)
@@ -66,12 +75,23 @@ class FunctionJob(Job, Generic[T]):
         # What a cancelled job raised was of an attempt before.
         if status.state == "cancelled" or not isinstance(said, Mapping):
             raise self._failure(status)
-        failed = JobFailed(status, str(said["traceback"]).rstrip())
+        failed = JobFailed(status, str(said.get("traceback", "")).rstrip())
+        error = self._raised(said)
+        if error is None:
+            raise failed
+        raise error from failed
+
+    def _raised(self, said: Mapping[str, Any]) -> Exception | None:
+        """Return the exception that the function raised; None if it cannot be made here."""
+        if said.get("builtin"):
+            return _builtin(said.get("type"), said.get("args"))
+        if not self._loads_pickles:
+            return None
         try:
             error = pickle.loads(base64.b64decode(said["pickled"]))  # noqa: S301 - see above
         except Exception:  # noqa: BLE001 - its class may be missing here, or it was not pickled
-            raise failed from None
-        raise error from failed
+            return None
+        return error if isinstance(error, Exception) else None
 
     def _returned(self, found: dict[str, Any] | None) -> Any:  # noqa: ANN401 - as above
         match found:
@@ -84,35 +104,53 @@ class FunctionJob(Job, Generic[T]):
             case {runner.RETURNED: value} if len(found) == 1:
                 return value
             case {runner.PICKLED: text} if len(found) == 1:
-                return self._unpickled(base64.b64decode(text))
-            case {runner.STORED: {"artifact": path, "sha256": digest}} if len(found) == 1:
-                return self._unpickled(self._stored(path, digest))
+                return self._unpickled(lambda: base64.b64decode(text))
+            case {runner.STORED: {"sha256": digest}} if len(found) == 1:
+                return self._unpickled(lambda: self._stored(digest))
             case _:
                 return found
 
-    def _stored(self, path: str, digest: str) -> bytes:
-        artifact = next((one for one in self.artifacts() if one.path == path), None)
+    def _stored(self, digest: str) -> bytes:
+        artifact = next((one for one in self.artifacts() if one.path == runner.ARTIFACT), None)
         if artifact is None:
             raise ClientError(
                 f"what job {self.id} returned is not stored any more", code="no_result"
             )
         with tempfile.TemporaryDirectory(prefix="forge-returned-") as folder:
-            place = Path(folder) / path
+            place = Path(folder) / "returned"
             self.backend.download(artifact, place)
             pickled = place.read_bytes()
         if hashlib.sha256(pickled).hexdigest() != digest:
             raise ClientError(f"what job {self.id} returned was changed in the store")
         return pickled
 
-    def _unpickled(self, pickled: bytes) -> Any:  # noqa: ANN401 - as above
+    def _unpickled(self, read: Callable[[], bytes]) -> Any:  # noqa: ANN401 - as above
+        if not self._loads_pickles:
+            raise ClientError(
+                f"what job {self.id} returned is a pickle, and to load one can run code here",
+                hint="if you trust the job, make the function with @job(pickled=True), and read it"
+                f" with `.job({self.id}).result()`; or return numbers, text, lists and dicts",
+                code="result_pickled",
+            )
         try:
-            return pickle.loads(pickled)  # noqa: S301 - see above
+            return pickle.loads(read())  # noqa: S301 - see above
         except ImportError as error:
             raise ClientError(
                 f"what job {self.id} returned cannot be loaded here: {error}",
                 hint="install what it needs, or return numbers, text, lists and dicts",
                 code="result_unreadable",
             ) from error
+
+
+def _builtin(name: object, args: object) -> Exception | None:
+    """Make an exception that Python itself has, from plain arguments."""
+    kind = getattr(builtins, name, None) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, Exception) and isinstance(args, list)):
+        return None
+    try:
+        return kind(*args)
+    except Exception:  # noqa: BLE001 - the arguments may not be its own
+        return None
 
 
 class JobFunction(Generic[P, R]):
@@ -126,6 +164,7 @@ class JobFunction(Generic[P, R]):
         folder: Path | str | None = None,
         packages: Sequence[str] | str = (),
         client: Client | None = None,
+        pickled: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self.__name__ = function.__name__
@@ -134,6 +173,7 @@ class JobFunction(Generic[P, R]):
         self._folder = folder
         self._packages = several(packages)
         self._client = client
+        self._pickled = pickled
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -169,8 +209,14 @@ class JobFunction(Generic[P, R]):
             self._check(*args)
         return self._submit(calls) if calls else []
 
-    def options(self, *, client: Client | None = None, **spec: Unpack[NamedSpec]) -> Self:
-        """Return the function with other fields of a job, or on another Forge."""
+    def options(
+        self,
+        *,
+        client: Client | None = None,
+        pickled: bool | None = None,
+        **spec: Unpack[NamedSpec],
+    ) -> Self:
+        """Return the function with other fields of a job, on another Forge, or another trust."""
         changed: NamedSpec = {**self.spec, **spec}
         return type(self)(
             self.function,
@@ -178,6 +224,7 @@ class JobFunction(Generic[P, R]):
             folder=self._folder,
             packages=self._packages,
             client=client or self._client,
+            pickled=self._pickled if pickled is None else pickled,
         )
 
     def job(self, job_id: int) -> FunctionJob[R]:
@@ -187,7 +234,7 @@ class JobFunction(Generic[P, R]):
             ClientError: there is no such job.
         """
         backend = self._connected().job(job_id).backend
-        return FunctionJob(backend, job_id)
+        return FunctionJob(backend, job_id, pickled=self._pickled)
 
     def _check(self, *args: object, **kwargs: object) -> None:
         """Refuse here what could only fail in the job.
@@ -225,7 +272,7 @@ class JobFunction(Generic[P, R]):
             fields = ({**called, **self._fields(*each)} for each in enumerate(calls))
             jobs = requests(project, fields)
             ids = client.sender.submit(parcel, jobs)
-        return [FunctionJob(client.backend, job_id) for job_id in ids]
+        return [FunctionJob(client.backend, job_id, pickled=self._pickled) for job_id in ids]
 
     def _fields(self, number: int, call: Call) -> dict[str, Any]:
         args, kwargs = call
@@ -256,6 +303,7 @@ def job(
     folder: Path | str | None = None,
     packages: Sequence[str] | str = (),
     client: Client | None = None,
+    pickled: bool = False,
     **spec: Unpack[NamedSpec],
 ) -> Callable[[Callable[P, R]], JobFunction[P, R]]: ...
 def job(
@@ -264,6 +312,7 @@ def job(
     folder: Path | str | None = None,
     packages: Sequence[str] | str = (),
     client: Client | None = None,
+    pickled: bool = False,
     **spec: Unpack[NamedSpec],
 ) -> JobFunction[P, R] | Callable[[Callable[P, R]], JobFunction[P, R]]:
     """Make a function that can be submitted as a job: `@job` or `@job(gpus=1)`.
@@ -274,10 +323,14 @@ def job(
             notebook.
         packages: requirements to install first, such as `["numpy>=2"]`; else the project's.
         client: the Forge to submit to; else a `Client()`, made at the first submit.
+        pickled: whether `result()` loads pickles of the job. That can run its code here, so say so
+            only if you trust all that it runs, and whoever can write to the store.
         **spec: fields of the job, as `Client.submit` takes them.
     """
 
     def made(function: Callable[P, R]) -> JobFunction[P, R]:
-        return JobFunction(function, spec, folder=folder, packages=packages, client=client)
+        return JobFunction(
+            function, spec, folder=folder, packages=packages, client=client, pickled=pickled
+        )
 
     return made if function is None else made(function)

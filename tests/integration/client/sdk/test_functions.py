@@ -49,6 +49,8 @@ def call(name: str, *arguments: Any) -> Any:  # noqa: ANN401  whatever the test 
             return b"x" * arguments[0]
         case "raise":
             raise OutOfDataError(*arguments)
+        case "wrong":
+            raise ValueError(*arguments)
         case _:
             import project_of_a_test  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -75,7 +77,8 @@ def project(tmp_path: Path) -> Path:
 def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     client: forge.Client, process: Bed, project: Path
 ) -> None:
-    there = forge.job(client=client, cpus=0.1, memory="256MiB", folder=project)(call)
+    plain = forge.job(client=client, cpus=0.1, memory="256MiB", folder=project)(call)
+    there = plain.options(pickled=True)
     assert there("sum", 1, 2) == 3
     jobs = {
         name: there.submit(name, *arguments)
@@ -92,6 +95,10 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     model = jobs["model"].result(WAIT_S)
     assert (type(model), model.weights) == (Model, [1.5, 1e300])
     assert client.job(jobs["model"].id).result().keys() == {"pickled"}
+    for name in ("model", "large"):
+        with pytest.raises(forge.ClientError, match="is a pickle") as untrusted:
+            plain.job(jobs[name].id).result()
+        assert "@job(pickled=True)" in untrusted.value.hint
     assert jobs["large"].result(WAIT_S) == b"x" * 100_000
     assert [one.path for one in jobs["large"].artifacts()] == ["forge-returned.pkl"]
     assert len(json.dumps(jobs["large"].found())) < 200
@@ -106,6 +113,11 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     assert isinstance(cause, forge.JobFailed)
     assert "raise OutOfDataError(*arguments)" in cause.tail
     assert cause.status.exit_code == 1
+    with pytest.raises(forge.JobFailed, match="no data"):
+        plain.job(failed.id).result()
+    wrong = plain.options(max_failures=0).submit("wrong", "lr", 7)
+    with pytest.raises(ValueError, match=r"\('lr', 7\)"):
+        wrong.result(WAIT_S)
     with pytest.raises(OutOfDataError):
         asyncio.run(asyncio.wait_for(awaited(failed), WAIT_S))
 
@@ -165,7 +177,7 @@ class Model:
     def __init__(self, size):
         self.size = size
 
-@forge.job(client=client, cpus=0.1)
+@forge.job(client=client, cpus=0.1, pickled=True)
 def train(size):
     print("training")
     return Model(size * SCALE)
