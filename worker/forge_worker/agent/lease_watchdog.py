@@ -73,7 +73,7 @@ class LeaseWatchdog(Loop):
         reserve_s = min(float(attempt.grant.spec["grace_s"]) + MARGIN_S, ttl_s * RESERVE_SHARE)
         if left_s < min(MARGIN_S, reserve_s / 2):
             log.warning("job_killed_lease_ends", job=attempt.fence.job_id)
-            attempt.lose()
+            attempt.lose("it ends before it could be renewed")
         elif left_s < reserve_s:
             self._stop(attempt)
 

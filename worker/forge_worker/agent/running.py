@@ -23,7 +23,7 @@ class Running:
             self._held[fence.token] = attempt
         for other in earlier:
             # A job is granted again only after its lease was lost; this worker may not know yet.
-            other.lose()
+            other.lose("this worker was granted the job again")
 
     def remove(self, token: int) -> None:
         with self._changed:

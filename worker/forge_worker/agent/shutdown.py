@@ -77,7 +77,7 @@ class Shutdown(Loop):
         kept = [end for end in ends if self._outbox.keep(end)]
         for attempt in late:
             log.warning("job_given_back", job=attempt.fence.job_id)
-            attempt.lose()
+            attempt.lose("it was given back, because the worker's time was up")
         self._tell_aside(ends, kept)
 
     def end(self, patience_s: float | None = None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import time
 
+import structlog
 from forge_schema.ending.statement import DETAIL_LENGTH
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
@@ -25,6 +26,10 @@ from forge_worker.files.locks import held
 from forge_worker.files.safe_files import weight
 from forge_worker.files.saved_files import SavedFiles, saved_files
 from forge_worker.loop import Alarm
+
+NOT_OURS = "the queue says that it is over or another worker's"
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +193,12 @@ class Attempt:
         elif standing is not Standing.OK:
             self.request_stop(Stop(Reason(standing.value), f"{standing.value} on request"))
 
-    def lose(self) -> None:
-        """Have the job killed, because its lease is lost."""
+    def lose(self, reason: str = NOT_OURS) -> None:
+        """Have the job killed, because its lease is lost. May be repeated."""
+        if not self.lost:
+            unrenewed_s = round(seconds() - self.renewed_s, 1)
+            job = {"job": self.fence.job_id, "attempt": self.grant.attempt}
+            log.warning("lease_lost", **job, reason=reason, unrenewed_s=unrenewed_s)
         self.request_stop(Stop(Reason.WORKER_LOST, "the lease was lost", lost=True))
 
     def while_wanted(self, _moved: int = 0) -> None:
