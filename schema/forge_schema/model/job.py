@@ -282,7 +282,8 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
     """Return what happened in words: an event's action, and what a reader needs of its detail."""
     said = detail or {}
     if action == "agent replaced":
-        return f"the agent of {said['worker']} was replaced; the job ran on"
+        job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
+        return f"the agent of {said['worker']} was replaced; the job {job}"
     words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
     return " ".join([action, *(["with", *words] if words else [])])
 

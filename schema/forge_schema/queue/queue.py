@@ -264,7 +264,7 @@ class Queue:
         if row is None:
             return Standing.LOST
         if replaced_by is not None:
-            named = {**fence_params(fence), "boot_id": replaced_by}
+            named = {**fence_params(fence), "boot_id": replaced_by, "phase": phase.value}
             self.database.rows("replaced", again=True, **named)
         if phase is Phase.STOPPING and row["nodes"] > 1:
             self.runs.ask(fence)

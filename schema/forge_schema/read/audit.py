@@ -27,7 +27,8 @@ ACTIONS: Mapping[str, str] = {
     "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
     "asked to time out": "A running job reached its time limit.",
     "asked to grow": "A job on several machines was asked to restart on more of them.",
-    "agent replaced": "A worker's agent was restarted; its job ran on. `detail` names the worker.",
+    "agent replaced": "A worker's agent was restarted during a job. `detail` names the worker and"
+    " the job's phase.",
     "cancelled": "A job that was not running was cancelled.",
     "entered": "A user opened a shell, ssh or ports of a running job.",
     "set aside": "The sweeper left a damaged row alone; `detail` has the error.",

@@ -84,14 +84,17 @@ def test_job_that_ignores_sigterm_is_killed_after_its_grace(both: Bed) -> None:
     both.queue.cancel(job)
     row = both.ended(job)
     assert (row["state"], row["exit_code"]) == ("cancelled", 137)
-    assert both.log(job) == b"up\nno\n"
+    said = b"forge: 1 process still ran when the time to stop was up and was killed: python"
+    assert both.log(job).startswith(b"up\nno\n" + said)
 
 
 def test_children_that_a_job_leaves_end_with_it(both: Bed) -> None:
     both.worker()
     job = both.script(LEAVES_CHILDREN)
     both.succeeds(job)
-    assert sorted(both.log(job).split()) == [b"orphan", b"parent"]
+    *printed, said = both.log(job).splitlines()
+    assert sorted(printed) == [b"orphan", b"parent"]
+    assert said.startswith(b"forge: 1 process still ran when the command ended and was killed: ")
 
 
 def test_job_over_its_disk_limit_ends_alone(both: Bed, eventually: Eventually) -> None:

@@ -49,9 +49,20 @@ def test_nothing_of_the_agents_environment_leaks(
         monkeypatch.setenv(name, "hush")
     seen = variables(bench.run("env", "-0"))
     assert "hush" not in seen.values()
-    machine = {"PATH", "HOME", "LANG", "TZ", "HOSTNAME", "PWD"}
+    machine = {"PATH", "HOME", "LANG", "TZ", "HOSTNAME", "PWD", "USER", "LOGNAME"}
     gpus = {f"{vendor}_VISIBLE_DEVICES" for vendor in ("CUDA", "NVIDIA", "HIP", "ROCR")}
     assert set(seen) <= machine | gpus
+
+
+def test_jobs_user_has_a_name_that_the_job_may_change(bench: Bench) -> None:
+    asks = "import getpass, os; print(getpass.getuser(), os.environ['USER'], os.environ['LOGNAME'])"
+    job = bench.python(asks)
+    assert job.result().code == 0
+    first, *others = job.output.split()
+    assert others == [first, first]
+    job = bench.python(asks, env={"USER": "ann"})
+    assert job.result().code == 0
+    assert job.output.split() == [first, b"ann", first]
 
 
 def test_home_is_writable(bench: Bench) -> None:

@@ -18,8 +18,8 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
 from forge_worker.machine.slots import Slot
-from forge_worker.runners.process.door import EXIT
-from forge_worker.runners.runner import Exit
+from forge_worker.runners.process.door import ALONE_S, EXIT
+from forge_worker.runners.runner import Exit, unwatched
 
 # An explicit list, so that other fields of a grant, above all secrets, are never written.
 GRANTED = (
@@ -136,7 +136,12 @@ def kept_exit(root: Path) -> Exit | None:
         ValueError, KeyError, TypeError: the saved end is invalid.
     """
     kept = _kept(root / EXIT)
-    return None if not kept else Exit(**kept)
+    if not kept:
+        return None
+    # Only a shim adds it, and an agent that hears of the end replaces what the shim wrote.
+    alone_s = kept.pop(ALONE_S, None)
+    exited = Exit(**kept)
+    return exited if alone_s is None else unwatched(exited, float(alone_s))
 
 
 def overwrite(path: Path, kept: Mapping[str, Any]) -> None:

@@ -10,10 +10,9 @@ from signal import Signals
 
 from forge_worker.attempt.redact import Redactor
 from forge_worker.prepare.pip_install import INSTALLED
-from forge_worker.runners.runner import Exit
+from forge_worker.runners.runner import SIGNAL_BASE, Exit
 
 LINES, WIDTH, BYTES = 10, 300, 32 << 10
-SIGNAL_BASE = 128
 NOTE = "forge: "
 TRACEBACK = "Traceback (most recent call last):"
 # Colours, cursor moves and other characters that a terminal would not show.

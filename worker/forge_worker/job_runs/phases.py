@@ -37,7 +37,9 @@ class PhaseReporter(Loop):
     def enter(self, phase: Phase) -> None:
         """Schedule a phase to be reported soon."""
         self._attempt.phase = phase
-        if phase is Phase.FINISHING or (phase is Phase.PREPARING and not self._devices):
+        brief = phase is Phase.FINISHING or (phase is Phase.PREPARING and not self._devices)
+        # The queue has not been told yet that another agent has this job.
+        if brief and not self._attempt.adopted:
             self._untold.append((phase, monotonic() + BRIEF_S))
             self.wake_in(BRIEF_S)
         else:

@@ -19,10 +19,9 @@ from forge_worker.clock import seconds
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.stall import stall_watches
 from forge_worker.job_runs.job_state import keep_exit, keep_stop
-from forge_worker.job_runs.last_words import SIGNAL_BASE
 from forge_worker.job_runs.parts import Parts
 from forge_worker.loop import Loop
-from forge_worker.runners.runner import Exit, Handle
+from forge_worker.runners.runner import SIGNAL_BASE, Exit, Handle
 
 LOOK_S = 10.0
 WATCH_S = 0.5
@@ -33,7 +32,8 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
 
     What it leaves in an engine is removed after the report of its end, which need not wait for it.
     """
-    parts.phases.enter(Phase.RUNNING)
+    if not (parts.attempt.adopted and handle.wait(0) is not None):
+        parts.phases.enter(Phase.RUNNING)
     stored = parts.checkpoints
     loops: list[Loop] = [parts.metrics, stored.thinner]
     loops += stall_watches(parts.attempt, parts.usage, len(parts.slot.gpu_uuids))
@@ -126,8 +126,8 @@ def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
     """Tell the job to stop: a preempted job gets its whole window, any other its grace period."""
     if stop.reason is Reason.RUN_ENDED:
         # Another member may be preempted: this one gets the same signal, for the same checkpoint.
-        handle.signal(_preempt_signal(parts))
         parts.grace_ends_s = seconds() + float(parts.attempt.grant.spec["grace_s"])
+        _signal(parts, handle)
         return
     if stop.reason is not Reason.PREEMPTED:
         Thread(target=handle.stop, name="stop", daemon=True).start()
@@ -136,11 +136,12 @@ def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
         # A rehearsal: only this job is preempted, not the machine.
         window = opening(parts.services.term_notice_s)
         parts.attempt.request_stop(replace(stop, window=window))
-    handle.signal(_preempt_signal(parts))
+    _signal(parts, handle)
 
 
-def _preempt_signal(parts: Parts) -> Signals:
-    return Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")]
+def _signal(parts: Parts, handle: Handle) -> None:
+    number = Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")]
+    handle.signal(number, max(0.0, _kill_s(parts) - seconds()))
 
 
 def _kill_s(parts: Parts) -> float:

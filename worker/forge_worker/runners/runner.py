@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from signal import SIGKILL
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from forge_schema.model.errors import ForgeError
@@ -24,6 +25,10 @@ HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_D
 WORKER_LABEL = "forge.worker"
 FOLDER_LABEL = "forge.folder"
 QUEUE_LABEL = "forge.queue"
+# The exit code of a main process that a signal ended is this and the signal's number.
+SIGNAL_BASE = 128
+# What kills everything on a machine needs less than this for it, in seconds.
+TOGETHER_S = 5.0
 OWNERS = (WORKER_LABEL, FOLDER_LABEL, QUEUE_LABEL)
 
 
@@ -100,6 +105,17 @@ class Exit:
     detail: str = ""
 
 
+def unwatched(exited: Exit, alone_s: float) -> Exit:
+    """Return how a job ended that no agent saw end, `alone_s` seconds after its last one was gone.
+
+    What kills a job together with its agent is no fault of the job. A job that is killed later,
+    while its worker has no agent, may have been killed for a reason of its own.
+    """
+    if exited.code == SIGNAL_BASE + SIGKILL and not exited.oom_killed and alone_s <= TOGETHER_S:
+        return Exit(code=None, detail="the job was killed together with the agent of its worker")
+    return exited
+
+
 @dataclass(frozen=True)
 class JobPaths:
     """The folders of a RunSpec as paths in the job."""
@@ -151,11 +167,15 @@ class Handle(Protocol):
         is complete and no process of the job is left.
         """
 
-    def signal(self, signum: int) -> None:
-        """Send a signal to the job's main process, if it still runs."""
+    def signal(self, signum: int, notice_s: float = 0.0) -> None:
+        """Have the job stop: signal its main process, and once that has ended, the rest of it.
+
+        The caller kills with SIGKILL what still runs after `notice_s` seconds. SIGKILL ends the
+        whole job at once.
+        """
 
     def stop(self) -> None:
-        """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
+        """Signal with SIGTERM, and kill what runs after the grace; wait for the end."""
 
     def used(self) -> JobUse | None:
         """Return what the job has used so far, or None if that is no longer known."""

@@ -1,4 +1,4 @@
--- Records that a worker's agent was replaced while a job ran, once for each agent that continues it.
+-- Records that a worker's agent was replaced during a job, once for each agent that continues it.
 WITH held AS (
     SELECT worker.id, worker.name, lease.job_id, lease.token, lease.attempt, lease.claimed_at
     FROM lease
@@ -9,7 +9,9 @@ WITH held AS (
 INSERT INTO event (at, actor, action, job_id, worker_id, token, detail)
 SELECT
     forge_now(), 'worker:' || id, 'agent replaced', job_id, id, token,
-    jsonb_build_object('worker', name, 'attempt', attempt, 'boot_id', %(boot_id)s::uuid)
+    jsonb_build_object(
+        'worker', name, 'attempt', attempt, 'boot_id', %(boot_id)s::uuid, 'phase', %(phase)s::text
+    )
 FROM held
 WHERE NOT EXISTS (
     SELECT FROM event AS told

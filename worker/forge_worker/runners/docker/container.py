@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import weakref
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,17 @@ from forge_worker.runners.docker.engine import (
     EngineRun,
     engine_run,
     is_silence,
+    knock,
     timed_out,
 )
+from forge_worker.runners.docker.first_shell import STOP, Inside, Telling
 from forge_worker.runners.docker.usage import Gauge, names_container
-from forge_worker.runners.runner import EngineUnreachable, Exit
+from forge_worker.runners.process.notice import said_of
+from forge_worker.runners.runner import EngineUnreachable, Exit, unwatched
 
 if TYPE_CHECKING:
     from forge_worker.runners.docker.pipe import Pipe
+    from forge_worker.runners.process.notice import Process
     from forge_worker.runners.use import JobUse
 
 MILLISECONDS = 1000
@@ -52,15 +57,16 @@ log = structlog.get_logger(__name__)
 class MainProcess:
     """A container's main process, held by a descriptor so that its id cannot be reused."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, pid: int) -> None:
         self._descriptor = descriptor
+        self._pid = pid
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
     def of(cls, pid: int, container: str) -> MainProcess | None:
         """Return the container's process with this id; None if it is not visible from here."""
         try:
-            found = cls(os.pidfd_open(pid))
+            found = cls(os.pidfd_open(pid), pid)
         except OSError:
             return None
         # An agent in a container sees other process ids than the engine.
@@ -72,6 +78,10 @@ class MainProcess:
         The wait ends if the descriptor `wake` can be read from.
         """
         return self._descriptor in readable(timeout, self._descriptor, wake)
+
+    def inside(self) -> Inside | None:
+        """Return the processes of the container; None if they have ended or are not this user's."""
+        return None if self.ended() else Inside.of(self._pid)
 
     def signal(self, signum: int) -> None:
         """Send a signal; a process that has ended is no error.
@@ -168,8 +178,9 @@ class ContainerHandle:
     """A job in a container, identified by its name, which contains the job's token.
 
     `since` is the engine's run in which the container started; `watched` is False if a stop of the
-    engine since then could have gone unnoticed. While the engine is unreachable, the main process
-    is watched and signalled through the kernel.
+    engine since then could have gone unnoticed. `alone_s` is for how long a container that was
+    found ended had had no agent. While the engine is unreachable, the main process is watched and
+    signalled through the kernel.
     """
 
     def __init__(
@@ -182,6 +193,7 @@ class ContainerHandle:
         containers: Containers,
         since: EngineRun,
         watched: bool = True,
+        alone_s: float | None = None,
     ) -> None:
         self._engine = engine
         self._name = name
@@ -193,10 +205,15 @@ class ContainerHandle:
         self._killed = False
         self._exit: Exit | None = None
         self._lock = threading.Lock()
+        # What the first shell ran when it was first looked at.
+        self._main = 0
+        # What was killed when the time to stop was up.
+        self._cut_off: list[Process] = []
         self._gauge = Gauge(engine, name)
         self._answered = time.monotonic()
         self._since = since
         self._doubtful = not watched
+        self._alone_s = alone_s
 
     remembers = False
 
@@ -214,8 +231,44 @@ class ContainerHandle:
                 self._look()
         return self._exit
 
-    def signal(self, signum: int) -> None:
-        """Send a signal to the job's main process, if it still runs."""
+    def signal(self, signum: int, notice_s: float = 0.0) -> None:
+        """Have the job stop; as in `Handle`."""
+        done = self._kill() if signum == signal.SIGKILL else self._tell(signum, notice_s)
+        if not done:
+            self._signal_init(signum)
+
+    def _kill(self) -> bool:
+        """Kill each process of the job, so that the container ends with the job's own code."""
+        until = time.monotonic() + KILL_S
+        while (inside := self._inside()) is not None and time.monotonic() < until:
+            self._cut_off = self._cut_off or inside.job(signal.SIGKILL)
+            inside.kill()
+            self._runs(PAUSE_S)
+        return inside is None and self._process is not None
+
+    def _tell(self, signum: int, notice_s: float) -> bool:
+        """Have each process signalled by this machine; return False if they are not seen here."""
+        self.wait(0)
+        inside = self._inside()
+        if inside is None or self._process is None:
+            self._signal_init(STOP)
+            return False
+        try:
+            knock()
+        except OSError:
+            self._killed = True
+        Telling(inside, signum, notice_s, self._process.ended).start()
+        return True
+
+    def _inside(self) -> Inside | None:
+        """Return the container's processes; None if it has ended, or they are not seen here."""
+        found = None if self._process is None else self._process.inside()
+        if found is not None and not self._main:
+            self._main = found.main
+        return None if found is None else replace(found, main=self._main)
+
+    def _signal_init(self, signum: int) -> None:
+        """Signal the container's init, which passes it on to the job's group."""
         try:
             self._engine.client.api.kill(self._name, int(signum))
         except FAILED as error:
@@ -235,9 +288,9 @@ class ContainerHandle:
         log.warning("signal_not_delivered", container=self._name, error=str(error))
 
     def stop(self) -> None:
-        """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
+        """Have the job stop within its grace, and wait for the end; as in `Handle`."""
         if self.wait(0) is None:
-            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM, self._grace_s)
             if self.wait(self._grace_s) is None:
                 self.signal(signal.SIGKILL)
         while self.wait(SLICE_S) is None:
@@ -304,7 +357,8 @@ class ContainerHandle:
             said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
             self._end(Exit(code=None, oom_killed=state["OOMKilled"], detail=said))
         else:
-            self._end(Exit(state["ExitCode"], state["OOMKilled"], state["Error"]))
+            seen = Exit(state["ExitCode"], state["OOMKilled"], state["Error"])
+            self._end(seen if self._alone_s is None else unwatched(seen, self._alone_s))
 
     def _vouched(self) -> bool:
         """Return whether the job certainly ended by itself; False if the engine is unreachable."""
@@ -344,7 +398,10 @@ class ContainerHandle:
         with self._lock:
             if self._exit is not None:
                 return
-            lost = self._pipe.finish(self._unredirected() if seen.code else b"")
+            last = self._unredirected() if seen.code else b""
+            if self._cut_off and not seen.oom_killed:
+                last += said_of(self._cut_off, "when the time to stop was up")
+            lost = self._pipe.finish(last)
             detail = "; ".join(filter(None, (seen.detail, lost)))
             self._exit = Exit(seen.code, seen.oom_killed, detail)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
+from forge_worker.runners.docker.first_shell import GROUP, PIPE, SCRIPT
 from forge_worker.runners.docker.mounts import TAKE
 from forge_worker.runners.docker.network import NETWORK
 from forge_worker.runners.runner import HIDDEN, StartFailed
@@ -36,11 +37,6 @@ WORK = "/forge/work"
 OUTPUT = "/forge/output"
 CHECKPOINT = "/forge/checkpoint"
 CONTROL = "/forge/control"
-PIPE = "/forge/out"
-
-# The shell opens the pipe for reading too, so that a job without an agent blocks instead of dying
-# of SIGPIPE. The shell then execs the job, so that signals reach it.
-REDIRECT = f'exec "$@" 1<>{PIPE} 2>&1'
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1 << 20
 NANO = 1_000_000_000
@@ -130,18 +126,20 @@ def settings(
     host_cpus: float,
     devices: Sequence[DeviceRequest] = (),
     sandbox: str = "",
+    user_name: str = "",
 ) -> dict[str, Any]:
     """Return the arguments for docker-py's `containers.create`, except for the image.
 
     `image` is the image's configuration from the engine; `devices` are the requests for GPUs;
-    `sandbox` is the id of a container whose network the job joins.
+    `sandbox` is the id of a container whose network the job joins, and `user_name` the name that
+    `user` has in the container.
     """
     return {
         "name": spec.name,
         "labels": dict(spec.labels),
-        "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + REDIRECT, "sh"],
+        "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + SCRIPT, "sh"],
         "command": [*(image.get("Entrypoint") or []), *spec.command],
-        "environment": _environment(spec, image, devices),
+        "environment": _environment(spec, image, devices, user_name),
         "working_dir": WORK,
         "mounts": _mounts(spec, policy, pipe),
         "user": user,
@@ -213,16 +211,17 @@ def _resources(spec: RunSpec, policy: DockerPolicy, host_cpus: float) -> dict[st
 
 
 def _environment(
-    spec: RunSpec, image: Mapping[str, Any], devices: Sequence[DeviceRequest]
+    spec: RunSpec, image: Mapping[str, Any], devices: Sequence[DeviceRequest], user_name: str
 ) -> dict[str, str]:
     named = {entry.partition("=")[0] for entry in image.get("Env") or []}
-    base = {"HOME": WORK} | ({} if "LANG" in named else {"LANG": "C.UTF-8"})
+    usual = {"LANG": "C.UTF-8", "USER": user_name, "LOGNAME": user_name}
+    base = {"HOME": WORK} | {name: it for name, it in usual.items() if name not in named}
     # Many images request all GPUs with this variable, and some engines would grant that.
     asked = any(request["Driver"] != CDI for request in devices)
     gpus = {} if asked else {"NVIDIA_VISIBLE_DEVICES": "void"}
     gpus |= {} if spec.gpu_uuids else HIDDEN
     own = {name: said for name, said in spec.env.items() if not name.startswith(REFUSED_ENV)}
-    return {**base, **own, **_paths(spec, image), **gpus}
+    return {**base, **own, **_paths(spec, image), **gpus, **GROUP}
 
 
 def _paths(spec: RunSpec, image: Mapping[str, Any]) -> dict[str, str]:

@@ -3,9 +3,10 @@
 A named pipe loses its content when no process has it open. Output that a job prints just before its
 end, while no agent runs, would be lost. So this program keeps each pipe open for reading; once no
 writer is left, it moves the rest to the log. A new agent may do the same at that moment: the log's
-lock keeps the order. Standard library only, run with `python -I -S`: one process serves all jobs of
-an agent, which writes a line with each pipe and its log to its stdin. It ends after its agent and
-its last pipe.
+lock keeps the order. It also notes in the folder of each log when the agent was gone.
+
+Standard library only, run with `python -I -S`: one process serves all jobs of an agent, which
+writes a line with each pipe and its log to its stdin. It ends after its agent and its last pipe.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import json
 import os
 import select
 import signal
+import time
 from pathlib import Path
 
 from forge_worker.runners.process.output import Output
 
 ORDERS = 0
+# The file with the time, in seconds of the wall clock, which is the engine's.
+GONE = "gone"
 ENDED = 0  # poll reports the end of a pipe for any event mask
 
 
@@ -46,9 +50,16 @@ class PipeKeeper:
         if not (said := os.read(ORDERS, 65536)):
             self._poll.unregister(ORDERS)
             self._listening = False
+            self._note_the_end()
         *lines, self._heard = (self._heard + said).split(b"\n")
         for line in lines:
             self._open(*map(Path, json.loads(line)))
+
+    def _note_the_end(self) -> None:
+        now = str(time.time())
+        for log in self._logs.values():
+            with contextlib.suppress(OSError):  # the disk may be full
+                log.with_name(GONE).write_text(now)
 
     def _open(self, pipe: Path, log: Path) -> None:
         with contextlib.suppress(OSError):  # the job has ended already

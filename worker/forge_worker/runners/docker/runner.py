@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +18,7 @@ import structlog
 from docker.errors import APIError, ImageNotFound
 
 from forge_worker.runners.docker import hardening
+from forge_worker.runners.docker.accounts import Accounts, accounts_of
 from forge_worker.runners.docker.container import (
     FAILED,
     ContainerHandle,
@@ -34,6 +37,7 @@ from forge_worker.runners.docker.hardening import DockerPolicy
 from forge_worker.runners.docker.mounts import handed_over
 from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, Network
 from forge_worker.runners.docker.pipe import Pipe
+from forge_worker.runners.docker.pipe_keeper import GONE
 from forge_worker.runners.docker.sandboxes import (
     FOLDER_OF_SANDBOX,
     SANDBOX_LABEL,
@@ -69,6 +73,8 @@ AGENT_LABEL = "forge.agent"
 PIPE_LABEL = "forge.pipe"
 ENGINE_LABEL = "forge.engine"
 CONFLICT = 409
+# Of a time such as 2026-11-28T17:14:36.123456789Z, up to its seconds.
+SECONDS_LENGTH = 19
 MOST_IMAGES = 100
 
 
@@ -92,6 +98,8 @@ class DockerRunner:
         self._network = Network()
         # By their ids, so that none ever changes.
         self._images: dict[str, dict[str, Any]] = {}
+        # By the ids of images.
+        self._accounts: dict[str, Accounts] = {}
         self.exposed = ""
 
     def paths(self, spec: RunSpec) -> JobPaths:
@@ -160,10 +168,20 @@ class DockerRunner:
         # What runs now was not stopped by any engine before this one.
         running = found["State"]["Running"]
         since = run if running else of_label(leftover.labels.get(ENGINE_LABEL, ""))
-        return self._handle(leftover.name, pipe, grace_s, since, watched=False)
+        alone_s = None if running else _alone_s(log_path, found["State"]["FinishedAt"])
+        if running:
+            log_path.with_name(GONE).unlink(missing_ok=True)
+        return self._handle(leftover.name, pipe, grace_s, since, watched=False, alone_s=alone_s)
 
     def _handle(
-        self, name: str, pipe: Pipe, grace_s: float, since: EngineRun, *, watched: bool = True
+        self,
+        name: str,
+        pipe: Pipe,
+        grace_s: float,
+        since: EngineRun,
+        *,
+        watched: bool = True,
+        alone_s: float | None = None,
     ) -> ContainerHandle:
         return ContainerHandle(
             self._engine,
@@ -173,6 +191,7 @@ class DockerRunner:
             containers=self.containers,
             since=since,
             watched=watched,
+            alone_s=alone_s,
         )
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
@@ -312,7 +331,10 @@ class DockerRunner:
         owner: tuple[int, int],
         devices: list[DeviceRequest],
     ) -> None:
-        with handed_over(spec, *owner) as whole:
+        known = self._accounts.get(image["Id"])
+        accounts = known or Accounts("", {})
+        taken = [mount.target for mount in self._policy.mounts]
+        with handed_over(spec, *owner) as secret, accounts.shown(secret, taken) as whole:
             arguments = hardening.settings(
                 whole,
                 self._policy,
@@ -322,13 +344,28 @@ class DockerRunner:
                 host_cpus=self._host_cpus(),
                 devices=devices,
                 sandbox=sandbox.id if sandbox else "",
+                user_name=accounts.name,
             )
             arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
             arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
             # Set in any case, since an image may have labels too.
             named = sandbox.name if sandbox else ""
             arguments["labels"] |= {SANDBOX_LABEL: named, FOLDER_OF_SANDBOX: ""}
-            self._engine.client.api.start(self._created(image["Id"], arguments))
+            created = self._created(image["Id"], arguments)
+            if known is not None:
+                self._engine.client.api.start(created)
+                return
+        # The first container of an image shows what users it knows, and is made again.
+        self._meet_users(image["Id"], created, owner)
+        same = {"image": image, "pipe": pipe, "owner": owner, "devices": devices}
+        self._create_and_start(spec, sandbox, **same)
+
+    def _meet_users(self, image: str, container: str, owner: tuple[int, int]) -> None:
+        if len(self._accounts) >= MOST_IMAGES:
+            self._accounts.clear()
+        api = self._engine.client.api
+        self._accounts[image] = accounts_of(api, container, *owner, hardening.WORK)
+        remove_container(self._engine, container)
 
     def _created(self, image: str, arguments: dict[str, Any]) -> str:
         """Create a container and return its id."""
@@ -353,6 +390,16 @@ def _leftover(entry: Mapping[str, Any]) -> Leftover:
 
 def _pipe_path(log_path: Path) -> Path:
     return log_path.absolute().with_name(f"{log_path.name}.pipe")
+
+
+def _alone_s(log_path: Path, finished_at: str) -> float:
+    """Return for how long a container that has ended had had no agent; 0 if that is not known."""
+    with suppress(OSError, ValueError):
+        gone = float(log_path.with_name(GONE).read_text(encoding="ascii"))
+        # The engine's time has more digits than Python reads, and is in UTC.
+        ended = datetime.fromisoformat(finished_at[:SECONDS_LENGTH]).replace(tzinfo=UTC)
+        return ended.timestamp() - gone
+    return 0.0
 
 
 def _reopened(log_path: Path, *, running: bool) -> Pipe:

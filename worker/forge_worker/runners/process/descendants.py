@@ -23,7 +23,7 @@ def descendants(root: int) -> list[int]:
     found: list[int] = []
     todo = [root]
     while todo:
-        below = _children(todo.pop())
+        below = children(todo.pop())
         found += below
         todo += below
     return found
@@ -84,7 +84,8 @@ def _kill(pid: int) -> None:
         return
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Return the process ids of the children of `pid`, oldest first; none if it is gone."""
     found: list[int] = []
     threads = f"/proc/{pid}/task"
     try:

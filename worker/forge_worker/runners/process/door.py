@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SOCKET = "agent"
 # How the job ended, for an agent that comes too late to hear it.
 EXIT = "exit.json"
+# In it: for how long no agent had been there. It is left out if the job was killed by its shim.
+ALONE_S = "alone_s"
 
 
 def opened(folder: Path) -> socket.socket:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
+from forge_worker.runners.owners import user_name
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
 from forge_worker.runners.process.door import entered
@@ -76,12 +77,12 @@ class ProcessHandle:
                 self._lock.release()
         return self._exit
 
-    def signal(self, signum: int) -> None:
-        """Send a signal to the job's main process, if it still runs."""
-        self._line.order(f"signal {int(signum)}")
+    def signal(self, signum: int, notice_s: float = 0.0) -> None:
+        """Have the job stop; as in `Handle`."""
+        self._line.order(f"signal {int(signum)} {notice_s:.3f}")
 
     def stop(self) -> None:
-        """Send SIGTERM to the main process, SIGKILL to all after the grace; wait for the end."""
+        """Have the job stop within its grace, and wait for the end; as in `Handle`."""
         self._line.order("stop")
         self._see_end(self._grace_s + END_PATIENCE_S)
 
@@ -246,10 +247,9 @@ def kill_session(leader: int) -> None:
 
 def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUser | None) -> bytes:
     gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
-    home = {"HOME": str(spec.work_dir.absolute())} if user else {}
     order = Order(
         command=list(spec.command),
-        env=_environment(spec, home) | gpus,
+        env=_environment(spec, _own(spec, user)) | gpus,
         cwd=str(spec.work_dir.absolute()),
         log=str(spec.log_path.absolute()),
         memory_bytes=spec.memory_mb << 20,
@@ -264,8 +264,15 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUse
     return LENGTH.pack(len(packed)) + packed
 
 
-def _environment(spec: RunSpec, home: dict[str, str]) -> dict[str, str]:
-    env = {**base_environment(), **home, **spec.env, **spec.secrets}
+def _own(spec: RunSpec, user: JobUser | None) -> dict[str, str]:
+    """Return the variables that depend on the job and its user."""
+    name = user_name(os.geteuid() if user is None else user.uid)
+    home = {} if user is None else {"HOME": str(spec.work_dir.absolute())}
+    return {**home, "USER": name, "LOGNAME": name}
+
+
+def _environment(spec: RunSpec, own: dict[str, str]) -> dict[str, str]:
+    env = {**base_environment(), **own, **spec.env, **spec.secrets}
     path = {"PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
     if spec.python_dirs:
         own = [said] if (said := env.get("PYTHONPATH")) else []

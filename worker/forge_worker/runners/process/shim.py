@@ -1,11 +1,12 @@
 """The small program between the agent and a job that runs as a process.
 
 It starts the job, copies its output to the log, watches its memory, and, as a subreaper, inherits
-every process that the job leaves behind. Orders and the exit travel over one socket; when it
-closes, the other side has died. The job then runs on for as long as its lease may last. The next
-agent comes in by the door (see `door`), or reads there how the job ended; if none comes, the job is
-stopped. The shim is a copy of the `fork_server`, which imports only a little of the standard
-library. Its stderr is the job's log.
+every process that the job leaves behind. When the main process has ended, the rest of the job has
+what is left of its time to stop (see `notice`), or a moment if nobody had asked it to. Orders and
+the exit travel over one socket; when it closes, the other side has died. The job then runs on for
+as long as its lease may last. The next agent comes in by the door (see `door`), or reads there how
+the job ended; if none comes, the job is stopped. The shim is a copy of the `fork_server`, which
+imports only a little of the standard library. Its stderr is the job's log.
 
 Memory is polled (see `descendants.memory_bytes`) in addition to the control group's limit, if there
 is one (see `confinement`). Polling needs no privileges, works everywhere, and ends the whole job
@@ -31,7 +32,17 @@ from typing import TYPE_CHECKING
 from forge_worker.runners.process.child import Order, become_subreaper, begin, spawn
 from forge_worker.runners.process.confinement import confine, parents
 from forge_worker.runners.process.descendants import descendants, kill_children, memory_bytes
-from forge_worker.runners.process.door import EXIT, opened
+from forge_worker.runners.process.door import ALONE_S, EXIT, opened
+from forge_worker.runners.process.notice import (
+    LEFT_NOTICE_S,
+    LEFT_SETTLE_S,
+    TURN_S,
+    Notice,
+    Process,
+    living,
+    said_of,
+    send,
+)
 from forge_worker.runners.process.output import Output
 from forge_worker.runners.process.pace import Pace
 
@@ -56,7 +67,15 @@ class Shim:
         self._agent = agent
         self._orders = b""
         self._kill_at = NEVER
-        self._alone_until = NEVER
+        self._killed = False
+        self._notice: Notice | None = None
+        # When what runs on after a command that ended by itself is told to end.
+        self._leave_at = NEVER
+        # What that was, and what was killed when the time to stop was up.
+        self._left: list[Process] = []
+        self._cut_off: list[Process] = []
+        self._ended_at = 0.0
+        self._gone_at = self._alone_until = NEVER
         self._abandoned = False
         self._door: socket.socket | None = None
         self._measure_at = NEVER
@@ -93,11 +112,12 @@ class Shim:
         self._measure_at = time.monotonic() + self._pace.hasten()
         self._open_door()
         self._watch_memory()
-        while self._status is None:
+        while self._runs():
             self._turn()
         stubborn = kill_children()
         self._look_for_oom()
         self._output.drain()
+        self._say_what_was_killed()
         code, detail = self._code(), self._detail(stubborn)
         self._note_exit(code, detail)
         self._tell(code=code, oom=self._oom, detail=detail, **self._used())
@@ -105,7 +125,9 @@ class Shim:
 
     def kill(self) -> None:
         """End the job without grace."""
-        self._kill_at = 0.0
+        self._killed = True
+        if self._status is None:
+            send(self._pid, signal.SIGKILL)
 
     def reap(self) -> None:
         """End the job without grace for a later agent; its exit code is then meaningless."""
@@ -150,7 +172,8 @@ class Shim:
         if self._alone_until == NEVER:
             self._selector.unregister(self._agent)
         self._agent.close()
-        self._agent, self._orders, self._alone_until = agent, b"", NEVER
+        self._agent, self._orders = agent, b""
+        self._gone_at = self._alone_until = NEVER
         agent.setblocking(False)  # noqa: FBT003  its name says what it sets
         self._selector.register(agent, selectors.EVENT_READ, self._obey)
         self._tell(shim=os.getpid(), pid=self._pid, cpu_set=self._order.cpu_set)
@@ -168,27 +191,60 @@ class Shim:
         if self._door is None or self._abandoned or self._reaped:
             return
         kept = {"code": code, "oom_killed": self._oom, "detail": detail[:DETAIL_LENGTH]}
+        if not self._killed and not self._oom:
+            kept[ALONE_S] = max(0.0, self._ended_at - self._gone_at)
         # In place, in space that the agent allocated: the disk may be full.
         with contextlib.suppress(OSError):
             file = os.open(Path(self._order.log).with_name(EXIT), os.O_WRONLY | os.O_CREAT, 0o600)
             os.pwrite(file, json.dumps(kept).encode(), 0)
             os.close(file)
 
+    def _runs(self) -> bool:
+        """Return whether the main process runs, or something below it still has time to end."""
+        if self._status is None:
+            return True
+        return not (self._killed or self._oom) and bool(living(os.getpid()))
+
     def _turn(self) -> None:
         now = time.monotonic()
-        next_at = min(self._kill_at, self._measure_at, self._alone_until)
+        look_at = NEVER if self._notice is None else now + TURN_S
+        next_at = min(self._kill_at, self._measure_at, self._alone_until, self._leave_at, look_at)
         for key, _ in self._selector.select(max(0.0, next_at - now)):
             key.data()
         self._collect()
-        if self._status is not None:
-            return
-        if time.monotonic() >= self._measure_at:
+        now = time.monotonic()
+        if now >= self._measure_at:
             self._measure()
-        if time.monotonic() >= self._alone_until:
+        if now >= self._alone_until:
             self._give_up()
-        if time.monotonic() >= self._kill_at:
-            self._signal(signal.SIGKILL)
+        if now >= self._leave_at:
+            self._end_the_left()
+        if self._notice is not None:
+            main = self._pid if self._status is None else None
+            self._notice.turn(now, living(os.getpid(), self._notice.number), main)
+        if now >= self._kill_at:
             self._kill_at = NEVER
+            self._end_notice()
+
+    def _end_the_left(self) -> None:
+        """Tell what runs on after a command that ended by itself to end."""
+        self._leave_at = NEVER
+        self._left = living(os.getpid())
+        for one in self._left:
+            send(one.pid, signal.SIGTERM)
+
+    def _end_notice(self) -> None:
+        """Kill what still runs."""
+        self._cut_off = [] if self._left else living(os.getpid())
+        self.kill()
+
+    def _say_what_was_killed(self) -> None:
+        if self._oom or self._reaped:
+            return
+        if self._left:
+            self._output.append(said_of(self._left, "when the command ended"))
+        if self._cut_off:
+            self._output.append(said_of(self._cut_off, "when the time to stop was up"))
 
     def _copy(self) -> None:
         self._output.turn()
@@ -205,15 +261,16 @@ class Shim:
         if not received:  # the agent is gone
             self._selector.unregister(self._agent)
             alone_s = self._order.alone_s if self._door else 0.0
-            self._alone_until = time.monotonic() + alone_s
+            self._gone_at = time.monotonic()
+            self._alone_until = self._gone_at + alone_s
         *orders, self._orders = (self._orders + received).split(b"\n")
         for order in orders:
             self._follow(*order.decode().split())
 
-    def _follow(self, verb: str, argument: str = "0") -> None:
+    def _follow(self, verb: str, *arguments: str) -> None:
         match verb:
             case "signal":
-                self._signal(int(argument))
+                self._signal(int(arguments[0]), float(arguments[1]))
             case "stop":
                 self._stop()
             case "kill":
@@ -222,19 +279,36 @@ class Shim:
     def _stop(self) -> None:
         if self._kill_at == NEVER:
             self._kill_at = time.monotonic() + self._order.grace_s
-            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGTERM, self._order.grace_s)
 
-    def _signal(self, number: int) -> None:
+    def _signal(self, number: int, notice_s: float) -> None:
+        """Have the job stop: the main process first, and the rest once that has ended."""
+        if number == signal.SIGKILL:
+            self._end_notice()
+            return
+        if self._notice is not None and number == self._notice.number:
+            return  # a later agent repeats what the one before it began
+        now = time.monotonic()
+        self._notice = Notice(number, now, now + notice_s)
         # Until its status is collected, the process id cannot be reused.
         if self._status is None:
-            with contextlib.suppress(PermissionError):  # it became another user's
-                os.kill(self._pid, number)
+            send(self._pid, number)
 
     def _collect(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self._pid:
-                    self._status = ended[1]
+                    self._status, self._ended_at = ended[1], time.monotonic()
+                    self._turn_to_the_rest(ended[1])
+
+    def _turn_to_the_rest(self, status: int) -> None:
+        """Give what is below the main process, which has ended, its time."""
+        if self._notice is not None:
+            died = os.WIFSIGNALED(status) and os.WTERMSIG(status) == self._notice.number
+            self._notice.ended(self._ended_at, dealt=not died)
+        elif self._kill_at == NEVER:
+            self._leave_at = self._ended_at + LEFT_SETTLE_S
+            self._kill_at = self._leave_at + LEFT_NOTICE_S
 
     def _measure(self) -> None:
         limit = self._order.memory_bytes
@@ -244,7 +318,7 @@ class Shim:
         self._look_for_oom()
         self._oom = self._oom or used > limit
         if self._oom:
-            self._signal(signal.SIGKILL)
+            self.kill()
 
     def _look_for_oom(self) -> None:
         self._oom = self._oom or self._confinement.oom_kills() > 0

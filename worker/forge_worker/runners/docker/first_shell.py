@@ -1,0 +1,170 @@
+"""How a job in a container is told to stop, and the shell there that waits for it.
+
+The shell starts the job's main process. A container ends with its first process, the engine's init,
+and that with its child, this shell. So when the main process has ended, the rest of the job lives
+for as long as the shell waits: while the job is being stopped, or for a moment. Any shell will do.
+It finds no other program but `sleep`, and does not wait without that one.
+
+The main process runs in the foreground, because a shell has its other commands ignore SIGINT.
+Signals to the shell wait until that ends. SIGURG, which nobody else sends, tells it of a stop; the
+agent then signals the rest. An agent that does not see the processes has the init signal the whole
+group of the shell (`GROUP`) instead, and the shell signals the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forge_worker.runners.process.descendants import children
+from forge_worker.runners.process.notice import (
+    LEFT_NOTICE_S,
+    LEFT_SETTLE_S,
+    NAMES,
+    TURN_S,
+    Notice,
+    Process,
+    living,
+    send,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PIPE = "/forge/out"
+STOP = signal.SIGURG
+# For docker-init, which is tini.
+GROUP = {"TINI_KILL_PROCESS_GROUP": "1"}
+# The longest that the shell waits for an agent to end the job.
+LONGEST_S = 1800.0
+
+# The job opens the pipe for reading too, so that without an agent it blocks instead of dying of
+# SIGPIPE. What a shell says of a killed command is not the job's output.
+SCRIPT = f"""
+exec 3>&2 2>/dev/null
+asked= got=
+unset {" ".join(GROUP)}
+trap 'asked=y' {int(STOP)}
+for one in HUP INT QUIT USR1 USR2 TERM; do trap "got=$one" $one; done
+(exec 2>&3 3>&-; exec "$@" 1<>{PIPE} 2>&1)
+code=$?
+
+# Sets how many others run, their names, their ids, and the ids of those in other groups.
+look() {{
+    n=0 names= ids= apart=
+    for folder in /proc/[0-9]*; do
+        id=${{folder#/proc/}}
+        read -r line <$folder/stat || continue
+        set -- ${{line##*) }}
+        # Ends of others, the init, what this shell starts, and what came from outside.
+        case $1 in Z|X) continue;; esac
+        case $id in 1|$$) continue;; esac
+        case $2 in 0|$$) continue;; esac
+        group=$3
+        if [ $4 != 1 ] && read -r leader </proc/$4/stat; then
+            set -- ${{leader##*) }}
+            [ $2 = 0 ] && continue
+        fi
+        n=$((n + 1)) ids="$ids $id"
+        [ $group = $$ ] || apart="$apart $id"
+        line=${{line#*\\(}} line=${{line%)*}}
+        [ $n -gt {NAMES} ] || names="$names${{names:+, }}$line"
+        [ $n = {NAMES + 1} ] && names="$names, …"
+    done
+    [ $n -gt 0 ]
+}}
+# Waits for them, so many turns at most.
+await() {{
+    turns=$1
+    while look && [ $turns -gt 0 ]; do
+        sleep {TURN_S} || sleep 1 || return
+        turns=$((turns - 1))
+    done
+}}
+
+look || exit $code
+if [ "$asked" ]; then
+    [ -z "$got" ] || kill -s $got $apart
+    await {int(LONGEST_S / TURN_S)}
+    exit $code
+fi
+await {int(LEFT_SETTLE_S / TURN_S)}
+[ $n -gt 0 ] || exit $code
+left="$n processes still ran when the command ended and were killed: $names"
+[ $n -gt 1 ] || left="1 process still ran when the command ended and was killed: $names"
+kill -s TERM $ids
+await {int(LEFT_NOTICE_S / TURN_S)}
+printf 'forge: %s\\n' "$left" 1<>{PIPE}
+exit $code
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The processes of a container: its init, the first shell, and the job's main process.
+
+    The last is 0 if the shell runs nothing.
+    """
+
+    init: int
+    shell: int
+    main: int
+
+    @classmethod
+    def of(cls, init: int) -> Inside | None:
+        """Return those below an init; None if they have ended, or are another user's."""
+        for shell in children(init)[:1]:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(shell, 0)
+                return cls(init, shell, next(iter(children(shell)), 0))
+        return None
+
+    def job(self, number: int) -> list[Process]:
+        """Return what lives of the job; `number` as of `living`."""
+        return [
+            one
+            for one in living(self.init, number)
+            if one.pid != self.shell and (one.parent != self.shell or one.pid == self.main)
+        ]
+
+    def kill(self) -> None:
+        """Kill all of the job; the shell then ends with the main process's own code."""
+        for one in self.job(signal.SIGKILL):
+            send(one.pid, signal.SIGKILL)
+
+
+class Telling:
+    """Tells a job in a container to stop within `notice_s`, until `ended` says that it has."""
+
+    def __init__(
+        self, inside: Inside, number: int, notice_s: float, ended: Callable[[], bool]
+    ) -> None:
+        self._inside = inside
+        self._ended = ended
+        now = time.monotonic()
+        self._notice = Notice(number, now, now + notice_s)
+        # If it does not, it dies of the signal.
+        self._deals = any(one.deals for one in inside.job(number) if one.pid == inside.main)
+
+    def start(self) -> None:
+        """Signal the main process now, and the rest in a thread."""
+        send(self._inside.shell, STOP)
+        if self._inside.main:
+            send(self._inside.main, self._notice.number)
+        threading.Thread(target=self._run, name="telling", daemon=True).start()
+
+    def _run(self) -> None:
+        pause, main = threading.Event(), self._inside.main
+        runs = True
+        while not self._ended():
+            job, now = self._inside.job(self._notice.number), time.monotonic()
+            if runs and main not in {one.pid for one in job}:
+                runs = False
+                self._notice.ended(now, dealt=self._deals)
+            self._notice.turn(now, job, main if runs else None)
+            pause.wait(TURN_S)
