@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -133,13 +132,14 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-def started(bench: Bench, command: str, **changes: float) -> Job:
-    spec = make_spec(bench.root, ("bash", "-c", command.replace("PYTHON", bench.interpreter)))
+def started(bench: Bench, command: str, *, grace_s: float = 20) -> Job:
+    words = ("bash", "-c", command.replace("PYTHON", bench.interpreter))
+    spec = make_spec(bench.root, words, grace_s=grace_s)
     for name, source in FILES.items():
         file = spec.work_dir / name
         file.write_text(source.replace("PYTHON", bench.interpreter))
         file.chmod(0o755)
-    return bench.start(replace(spec, **changes))
+    return bench.start(spec)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -49,7 +49,7 @@ def image_with(files: dict[str, str], removes: str = "") -> Iterator[str]:
         try:
             yield str(image.id)
         finally:
-            client.images.remove(image.id, force=True)
+            client.images.remove(str(image.id), force=True)
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_image_may_name_the_user(bench: Bench) -> None:
             assert job.output == b"maker maker\nforge\nforge\n"
             job.handle.remove()
         finally:
-            client.images.remove(image.id, force=True)
+            client.images.remove(str(image.id), force=True)

@@ -357,8 +357,7 @@ class DockerRunner:
                 return
         # The first container of an image shows what users it knows, and is made again.
         self._meet_users(image["Id"], created, owner)
-        same = {"image": image, "pipe": pipe, "owner": owner, "devices": devices}
-        self._create_and_start(spec, sandbox, **same)
+        self._create_and_start(spec, sandbox, image=image, pipe=pipe, owner=owner, devices=devices)
 
     def _meet_users(self, image: str, container: str, owner: tuple[int, int]) -> None:
         if len(self._accounts) >= MOST_IMAGES:

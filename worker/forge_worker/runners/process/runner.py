@@ -249,7 +249,7 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUse
     gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
     order = Order(
         command=list(spec.command),
-        env=_environment(spec, _own(spec, user)) | gpus,
+        env=_environment(spec, _of_user(spec, user)) | gpus,
         cwd=str(spec.work_dir.absolute()),
         log=str(spec.log_path.absolute()),
         memory_bytes=spec.memory_mb << 20,
@@ -264,15 +264,15 @@ def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUse
     return LENGTH.pack(len(packed)) + packed
 
 
-def _own(spec: RunSpec, user: JobUser | None) -> dict[str, str]:
+def _of_user(spec: RunSpec, user: JobUser | None) -> dict[str, str]:
     """Return the variables that depend on the job and its user."""
     name = user_name(os.geteuid() if user is None else user.uid)
     home = {} if user is None else {"HOME": str(spec.work_dir.absolute())}
     return {**home, "USER": name, "LOGNAME": name}
 
 
-def _environment(spec: RunSpec, own: dict[str, str]) -> dict[str, str]:
-    env = {**base_environment(), **own, **spec.env, **spec.secrets}
+def _environment(spec: RunSpec, usual: dict[str, str]) -> dict[str, str]:
+    env = {**base_environment(), **usual, **spec.env, **spec.secrets}
     path = {"PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
     if spec.python_dirs:
         own = [said] if (said := env.get("PYTHONPATH")) else []

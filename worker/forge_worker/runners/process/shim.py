@@ -190,7 +190,11 @@ class Shim:
         """Save how the job ended: the agent may be gone before it hears it."""
         if self._door is None or self._abandoned or self._reaped:
             return
-        kept = {"code": code, "oom_killed": self._oom, "detail": detail[:DETAIL_LENGTH]}
+        kept: dict[str, object] = {
+            "code": code,
+            "oom_killed": self._oom,
+            "detail": detail[:DETAIL_LENGTH],
+        }
         if not self._killed and not self._oom:
             kept[ALONE_S] = max(0.0, self._ended_at - self._gone_at)
         # In place, in space that the agent allocated: the disk may be full.
