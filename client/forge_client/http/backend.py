@@ -248,8 +248,9 @@ class HttpBackend(HttpPlans):
 
     # Repeated, a retry or a preemption would hit the attempt that the first one started.
 
-    def retry(self, job_id: int) -> None:
-        self._transport.send("POST", f"{job_path(job_id)}/retry", again=False)
+    def retry(self, job_id: int, *, checkpoint: tuple[int, int] | None = None) -> None:
+        body = {"checkpoint": list(checkpoint)} if checkpoint else None
+        self._transport.send("POST", f"{job_path(job_id)}/retry", body, again=False)
 
     def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
         answer = self._transport.send(

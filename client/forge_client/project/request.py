@@ -19,6 +19,7 @@ from pydantic import (
 
 from forge_client.errors import ClientError, plainly, shorter
 
+OWN_NAME = re.compile(r"[0-9]+\.[0-9]+")
 NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
 
 # The largest numbers that the queue can store.
@@ -41,6 +42,31 @@ def parsed(name: object) -> dict[str, int]:
     if any(number > MOST[part] for part, number in asked.items()):
         raise ValueError(f"there is no checkpoint {name}; `forge checkpoints JOB` lists a job's")
     return asked
+
+
+def own_checkpoint(job_id: int, name: str) -> tuple[int, int]:
+    """Return the attempt and the number of a checkpoint of this job: `1.31`, or `12:1.31`.
+
+    Raises:
+        ClientError: it is not the name of a checkpoint, or that of another job's.
+    """
+    try:
+        found = parsed(of_job(job_id, name))
+    except ValueError:
+        found = {}
+    if found.get("job_id") != job_id or "attempt" not in found:
+        raise ClientError(
+            f"{name!r} is not a checkpoint of job {job_id}",
+            hint=f"write ATTEMPT.NUMBER as `forge checkpoints {job_id}` shows them; only a new job"
+            " can start from another job's: forge rerun",
+            code="option_invalid",
+        )
+    return found["attempt"], found["number"]
+
+
+def of_job(job_id: int, name: str) -> str:
+    """Return the name of a checkpoint with its job, by default this one."""
+    return f"{job_id}:{name.strip()}" if OWN_NAME.fullmatch(name.strip()) else name
 
 
 _Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]

@@ -24,7 +24,7 @@ from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
-from forge_client.project.request import several, words
+from forge_client.project.request import own_checkpoint, several, words
 from forge_client.project.submission import repeated
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
@@ -239,13 +239,18 @@ class Job:
         """
         return self.backend.cancel(self.id, reason=reason) in {"running", "cancelled"}
 
-    def retry(self) -> None:
+    def retry(self, from_checkpoint: str | None = None) -> None:
         """Queue the failed job again, with all retries restored.
 
+        Args:
+            from_checkpoint: the checkpoint of this job to begin with, such as `1.31`, if it is not
+                its newest.
+
         Raises:
-            ClientError: it has not failed.
+            ClientError: it has not failed, or has no such checkpoint.
         """
-        self.backend.retry(self.id)
+        chosen = own_checkpoint(self.id, from_checkpoint) if from_checkpoint else None
+        self.backend.retry(self.id, checkpoint=chosen)
 
     def preempt(self) -> bool:
         """Preempt the running job, as a spot notice would; return whether it was asked to end.

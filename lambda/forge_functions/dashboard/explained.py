@@ -24,6 +24,7 @@ def in_words(said: Explanation) -> Explanation:
     basis = {"basis": t("from jobs that ended recently")}
     changed = {
         "text": _outlook(said, limits),
+        "begins": said.begins and t("it begins with an older checkpoint"),
         "limits": limits,
         "estimate": said.estimate and said.estimate.model_copy(update=basis),
         "remedies": [_said(one, _remedy(one, said)) for one in said.remedies],
@@ -64,7 +65,7 @@ def _limit(limit: Limit, said: Explanation) -> str:
     numbers = {"used": limit.used, "limit": limit.limit}
     queue, owner = {"name": said.queue}, {"name": said.owner}
     return {
-        "due": t("it is due: the sweeper's next tick queues it"),
+        "due": t("it will be queued within 10 s"),
         "backing_off": t("it is retried in {span}", span=span),
         "delayed": t("it is delayed for another {span}", span=span),
         "after": t("job {jobs} must begin first", jobs=jobs),
@@ -109,6 +110,8 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
         "undrain": t("let {worker} take jobs again", worker=worker),
         "relieve": t("bring {worker} within its limits", worker=worker),
         "start_worker": t("start the worker {worker}", worker=worker),
+        "add_secret": t("give {worker} the secrets that it names", worker=worker),
+        "allow_gangs": t("restart workers with --gang-network host"),
         "name_image": t("name an image, or give {worker} a default image", worker=worker),
         "add_worker": t("start a worker that meets its requirements"),
     }.get(remedy.code, t("allow more at once, or wait for one of its jobs to end"))

@@ -1,8 +1,10 @@
 """Actions on jobs: cancel, retry, preempt."""
 
-from forge_schema.model.fields import Note
+from typing import Annotated
+
+from forge_schema.model.fields import NUMERIC, SMALLINT, Count, Note
 from forge_schema.model.states import State
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsSubmitter, JobInPath
 from forge_functions.errors import problems
@@ -39,6 +41,12 @@ class Why(Body):
     reason: Note | None = None
 
 
+class Again(Body):
+    """The checkpoint of the job that its next attempt begins with: of an attempt, with a number."""
+
+    checkpoint: tuple[Annotated[int, Field(ge=1, le=SMALLINT), NUMERIC], Count] | None = None
+
+
 class Cancelled(BaseModel):
     """The job's state; `running` until its worker has stopped it."""
 
@@ -70,9 +78,9 @@ def cancel(service: AsSubmitter, job_id: JobInPath, why: Why | None = None) -> C
 
 
 @router.post("/jobs/{job_id}/retry", responses=problems(404, 409))
-def retry(service: AsSubmitter, job_id: JobInPath) -> Done:
-    """Give a failed job fresh budgets and queue it again."""
-    service.retry(job_id)
+def retry(service: AsSubmitter, job_id: JobInPath, again: Again | None = None) -> Done:
+    """Give a failed job fresh budgets and queue it again, from its newest or another checkpoint."""
+    service.retry(job_id, checkpoint=again.checkpoint if again else None)
     return Done()
 
 

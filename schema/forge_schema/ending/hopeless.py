@@ -31,7 +31,12 @@ SHELL_SYNTAX = re.compile(r".*: syntax error", re.IGNORECASE)
 
 
 def hopeless(end: End) -> bool:
-    """Tell whether an attempt failed in a way that a retry would only repeat."""
+    """Tell whether an attempt failed in a way that a retry would only repeat.
+
+    A start that failed is one that the same worker would only repeat.
+    """
+    if end.reason is Reason.START_FAILED:
+        return end.lasting
     if end.reason is not Reason.EXIT_CODE:
         return False
     lines = (end.detail or "").splitlines() or [""]

@@ -11,7 +11,7 @@ from forge_schema.explain.fit import Kind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 
@@ -22,6 +22,8 @@ def for_idle(one: Candidate) -> Changes | None:
     """Return changes with which the idle worker could run the job; None if there are none."""
     lacking = {asked.name for asked in one.asked if not asked.met}
     if lacking & {LABEL + RUNS, LABEL + HANDLERS, LABEL + GANG_NETWORK, "address"}:
+        return None
+    if any(name.startswith(LABEL + SECRET) for name in lacking):
         return None
     whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
     kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]
@@ -89,19 +91,19 @@ def _gpus(job: Row, kind: Kind) -> Changes:
 
 
 def in_words(job: Row, changes: Changes) -> str:
-    """Describe the changes as a request: ask for this instead of that."""
-    said = []
+    """Describe the changes: request this instead of that, and drop a label."""
+    requested, dropped = [], []
     for name, value in changes.items():
         if name == "labels" and isinstance(value, dict):
-            said += [_label(job, label, new) for label, new in value.items()]
+            before = job["labels"]
+            requested += [
+                f"label {n}={new} instead of {before[n]}" for n, new in value.items() if new
+            ]
+            dropped += [f"--label {n}={before[n]}" for n, new in value.items() if not new]
         else:
-            said.append(f"{_thing(name, value)} instead of {_amount(name, job[name])}")
-    return "request " + " and ".join(said)
-
-
-def _label(job: Row, name: str, new: JsonValue) -> str:
-    before = job["labels"][name]
-    return f"label {name}={new} instead of {before}" if new else f"no label {name}={before}"
+            requested.append(f"{_thing(name, value)} instead of {_amount(name, job[name])}")
+    verbs = (("request", requested), ("drop", dropped))
+    return " and ".join(f"{verb} {' and '.join(said)}" for verb, said in verbs if said)
 
 
 def _thing(name: str, value: JsonValue) -> str:

@@ -7,12 +7,21 @@ from forge_schema.explain.fleet import Fleet, fleet
 from forge_schema.explain.front import MOST_AHEAD
 from forge_schema.explain.gang import Machines, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
-from forge_schema.explain.limits import limits
+from forge_schema.explain.limits import how_it_failed, limits
 from forge_schema.explain.remedies import of_limits, remedies
-from forge_schema.model.explanation import Chance, Explanation, Limit, Outlook, Remedy, WorkerChance
+from forge_schema.explain.text import LABEL, wish
+from forge_schema.model.explanation import (
+    AttemptEnd,
+    Chance,
+    Explanation,
+    Limit,
+    Outlook,
+    Remedy,
+    WorkerChance,
+)
 from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import State
+from forge_schema.model.states import Reason, State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
 
@@ -63,6 +72,7 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
         remedies=explain_past.remedies(status),
         budgets=spent,
         attempts=explain_past.attempts(database, status["job_id"]),
+        begins=explain_past.begins(database, status) if explain_past.retryable(status) else "",
     )
 
 
@@ -77,13 +87,16 @@ def _running(database: Database, job: Row, status: Row) -> Explanation:
         run=found,
         budgets=explain_past.budgets(database, job, status),
         attempts=explain_past.attempts(database, status["job_id"]),
+        begins=explain_past.begins(database, status),
     )
 
 
 def _waiting(
     database: Database, job: Row, status: Row, *, workers: int, patience_s: float
 ) -> Explanation:
-    held = limits(job)
+    attempts = explain_past.attempts(database, status["job_id"])
+    last = next((one for one in attempts if one.attempt == status["attempt"]), None)
+    held = limits(job, last)
     found = fleet(database, job, patience_s=patience_s)
     gang = machines(job, found) if job["nodes"] > 1 else None
     outlook = gang.outlook() if gang and not held else _outlook(held, found.chances)
@@ -98,7 +111,8 @@ def _waiting(
     return Explanation(
         **_head(status),
         outlook=outlook,
-        text=gang.text() if gang and not held else _text(outlook, held, found, ahead),
+        text=_after(last, held)
+        + (gang.text() if gang and not held else _text(outlook, held, found, ahead)),
         nodes=job["nodes"],
         max_nodes=job["max_nodes"],
         free=gang.free if gang else None,
@@ -112,8 +126,18 @@ def _waiting(
         remedies=_remedies(job, held, found, gang),
         estimate=guess,
         budgets=explain_past.budgets(database, job, status),
-        attempts=explain_past.attempts(database, status["job_id"]),
+        attempts=attempts,
+        begins=explain_past.begins(database, status),
     )
+
+
+def _after(last: AttemptEnd | None, held: list[Limit]) -> str:
+    """Say why the last attempt did not start, before anything that the job waits for."""
+    if last is None or last.reason != Reason.START_FAILED:
+        return ""
+    if any(limit.code == "backing_off" for limit in held):
+        return ""  # it says so
+    return f"attempt {last.attempt} failed{how_it_failed(last)}; "
 
 
 def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) -> list[Remedy]:
@@ -153,6 +177,16 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
     return Outlook.UNAVAILABLE if found & AWAY else Outlook.UNFIT
 
 
+def _nobody(found: Fleet) -> str:
+    """Say which secret, handler or label no worker has, or else that none can run the job."""
+    lacking = [one.lacking for one in found.chances if one.chance is Chance.UNFIT]
+    asked_of_first = found.candidates[found.chances[0].worker_id].asked if lacking else []
+    for asked in asked_of_first:
+        if asked.name.startswith(LABEL) and all(asked.name in names for names in lacking):
+            return f"no online worker has {wish(asked)}"
+    return "no worker can run it"
+
+
 def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) -> str:
     before = f"{counted(ahead or 0, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
     first = found.chances[0].worker if found.chances else ""
@@ -165,6 +199,6 @@ def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) 
         Outlook.BEHIND: f"it waits its turn: {before}" if ahead else kept,
         Outlook.BUSY: f"it waits for room{f': {before}' if ahead else ', and is next'}",
         Outlook.UNAVAILABLE: "no worker that could run it is taking jobs now",
-        Outlook.UNFIT: f"no worker can run it ({found.in_all} checked)",
+        Outlook.UNFIT: f"{_nobody(found)} ({found.in_all} checked)",
         Outlook.NO_WORKER: "no worker is registered",
     }[outlook]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fit import Room, devices, offered, requirements, room
 from forge_schema.explain.front import Before, Front
-from forge_schema.explain.text import SIZES, lack, wish
+from forge_schema.explain.text import ADDRESS, GANGS_ALLOWED, SIZES, lack, wish
 from forge_schema.model.explanation import Chance, Requirement, WorkerChance
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
@@ -175,8 +175,15 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.STOPPING: "is stopping: it takes no more jobs",
         Chance.OFFLINE: f"is {_gone(one.row)}: last heard from {silent} ago",
         Chance.NEVER_CAME: "never connected",
-        Chance.UNFIT: "lacks " + "; ".join(lack(asked) for asked in one.asked if not asked.met),
+        Chance.UNFIT: _unfit([asked for asked in one.asked if not asked.met]),
     }[chance]
+
+
+def _unfit(unmet: list[Requirement]) -> str:
+    lacking = "; ".join(lack(asked) for asked in unmet if asked.name != ADDRESS)
+    alone = f"is not set up for multi-node jobs (start it with {GANGS_ALLOWED})"
+    said = [alone] if any(asked.name == ADDRESS for asked in unmet) else []
+    return "; ".join([*said, *([f"lacks {lacking}"] if lacking else [])])
 
 
 def _lets(one: Candidate) -> str:

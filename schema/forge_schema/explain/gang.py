@@ -8,7 +8,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.explain.changes import for_idle, in_words
 from forge_schema.explain.fleet import SERVES, Fleet
 from forge_schema.explain.remedies import back, to_name
-from forge_schema.explain.text import LABEL, wish
+from forge_schema.explain.text import ADDRESS, GANGS_ALLOWED, LABEL, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
 from forge_schema.model.lease import Member
 from forge_schema.model.quantities import counted, counted_range, duration_text
@@ -169,10 +169,18 @@ def _more(job: Row, found: Machines, fleet: Fleet) -> Remedy:
         text = f"start workers with the label (--labels {found.same}=…)"
         return Remedy(code="add_worker", text=text)
     missing = found.needed - found.able
+    # Everything but that they may take part in gangs.
+    ready = sum(one.lacking == [ADDRESS] and one.available for one in fleet.chances)
+    restarted = min(ready, missing)
+    again = f"restart {restarted} of them with {GANGS_ALLOWED} (forge up {GANGS_ALLOWED})"
+    if restarted == missing and not found.same:
+        return Remedy(code="allow_gangs", text=again)
     same = found.same and f"the same value of the label {found.same}"
     named = [asked for asked in to_name(job, fleet) if asked.name != f"{LABEL}{found.same}"]
     wanted = ", ".join([*map(wish, named), *filter(None, [same])])
-    text = f"start {counted(missing, 'more worker')} with {wanted}"
+    text = f"start {counted(missing - restarted, 'more worker')} with {wanted}"
+    if restarted:
+        text = f"{again}, and {text}"
     return Remedy(code="add_worker", text=text)
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from forge_schema.database.pool import Row
-from forge_schema.model.explanation import Limit
+from forge_schema.model.explanation import AttemptEnd, Limit
 from forge_schema.model.job import Approval
-from forge_schema.model.quantities import counted, duration_text
-from forge_schema.model.states import DependencyKind
+from forge_schema.model.quantities import counted, duration_text, exit_in_words
+from forge_schema.model.states import DependencyKind, Reason, reason_in_words
 
 # Seconds without a tick after which the sweeper counts as missing.
 SWEEPER_MISSED_S = 120.0
@@ -19,31 +19,45 @@ EVENTS = {
 }
 
 
-def limits(job: Row) -> list[Limit]:
-    """Return the limits on a waiting job; none if it only waits for a worker."""
+def limits(job: Row, last: AttemptEnd | None = None) -> list[Limit]:
+    """Return the limits on a waiting job; none if it only waits for a worker.
+
+    `last` is the end of its last attempt.
+    """
     held = (*_dependencies(job), *_approval(job), *_turn(job))
-    return [*_times(job), *held, *_pauses(job), *_concurrency(job)]
+    return [*_times(job, last), *held, *_pauses(job), *_concurrency(job)]
 
 
-def _times(job: Row) -> Iterator[Limit]:
+def _times(job: Row, last: AttemptEnd | None) -> Iterator[Limit]:
     if job["run_at"] is None:
         return
     left_s = max(0.0, job["wait_s"])
     if job["wait_s"] <= 0:
-        code, text = "due", "it is due: the sweeper's next tick queues it"
+        code, text = "due", "it will be queued within 10 s"
         if sweeper_missing(job):
             text = f"it is due, but no sweeper has run {_since(job)}"
     elif job["attempt"]:
-        code, text = "backing_off", _retrying(job, left_s)
+        code, text = "backing_off", _retrying(job, last, left_s)
     else:
         code, text = "delayed", f"it is delayed for another {duration_text(left_s)}"
     yield Limit(code=code, text=text, until=job["run_at"], wait_s=left_s)
 
 
-def _retrying(job: Row, left_s: float) -> str:
+def _retrying(job: Row, last: AttemptEnd | None, left_s: float) -> str:
     left = job["max_failures"] - job["failures"]
     retries = f" ({counted(left, 'retry', 'retries')} left)" if job["failures"] else ""
-    return f"attempt {job['attempt']} failed; retrying in {duration_text(left_s)}{retries}"
+    how = "" if last is None else how_it_failed(last)
+    return f"attempt {job['attempt']} failed{how}; retrying in {duration_text(left_s)}{retries}"
+
+
+def how_it_failed(last: AttemptEnd) -> str:
+    """Continue the words that an attempt failed."""
+    if last.reason == Reason.EXIT_CODE:
+        return f" with {exit_in_words(last.exit_code)}" if last.exit_code is not None else ""
+    said = next(iter((last.detail or "").splitlines()), "")
+    if last.reason == Reason.START_FAILED:
+        return f" to start{f': {said}' if said else ''}"
+    return f" ({reason_in_words(last.reason)})"
 
 
 def sweeper_missing(job: Row) -> bool:

@@ -5,6 +5,7 @@ from forge_schema.explain.fleet import candidates
 from forge_schema.model.explanation import AttemptEnd, CurrentAttempt, End, Remedy, Spending
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State, reason_in_words
+from forge_schema.model.stored import checkpoint_name, passed_over_text
 
 LAST_ATTEMPTS = 20
 RETRYABLE = {State.FAILED, State.DEAD}
@@ -29,6 +30,8 @@ ADVICE = {
 }
 # Why a running job is asked to end, where the word alone does not tell.
 ASKED = {Asked.ENDED: "its run is over"}
+# Reasons that end a job at once only if the next attempt would end so too.
+REPEATED = {Reason.EXIT_CODE, Reason.START_FAILED}
 # Reasons that the job's own output may explain.
 FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLED}
 
@@ -48,7 +51,28 @@ def current(database: Database, job: Row, status: Row) -> CurrentAttempt | None:
 def attempts(database: Database, job_id: int) -> list[AttemptEnd]:
     """Return the ends of the last attempts, newest first."""
     rows = database.rows("explain_attempts", again=True, job_id=job_id, count=LAST_ATTEMPTS)
-    return [AttemptEnd(**row, budget=Reason(row["reason"]).budget) for row in rows]
+    return [AttemptEnd(**row, budget=_charged(row)) for row in rows]
+
+
+def _charged(row: Row) -> Budget:
+    return Budget.FREE if row["blamed"] else Reason(row["reason"]).budget
+
+
+def begins(database: Database, status: Row) -> str:
+    """Say which checkpoint the attempt that runs or is next begins with, if not the newest."""
+    rows = database.rows("checkpoints", again=True, job_id=status["job_id"])
+    if status["state"] == State.RUNNING:
+        # What it has stored itself comes later.
+        rows = [row for row in rows if row["attempt"] < status["attempt"]]
+    usable = [n for n, row in enumerate(rows) if row["passed_over"] is None]
+    said = passed_over_text(rows[: usable[0]] if usable else rows)
+    if not said:
+        return ""
+    name = checkpoint_name(rows[usable[0]]["attempt"], rows[usable[0]]["number"]) if usable else ""
+    verb = "began" if status["state"] == State.RUNNING else "begins"
+    place = f"with checkpoint {name}" if name else "without a checkpoint"
+    following = status["attempt"] + (status["state"] != State.RUNNING)
+    return f"attempt {following} {verb} {place}: {said}"
 
 
 def budgets(database: Database, job: Row, status: Row) -> list[Spending]:
@@ -70,17 +94,21 @@ def _spent(database: Database, job_id: int) -> dict[str, int]:
 
 def end(database: Database, status: Row) -> End:
     """Return how a job ended."""
-    retryable = status["state"] in RETRYABLE
     resumes = _resumes(database, status)
     return End(
         **{name: status[name] for name in ("reason", "exit_code", "detail", "finished_at")},
         budget=Reason(status["reason"]).budget,
-        retryable=retryable,
+        retryable=retryable(status),
         resumes=resumes,
         retry=_retry(status, resumes)
-        if retryable
+        if retryable(status)
         else f"only a failed job can be retried; `forge rerun {status['job_id']}` submits it again",
     )
+
+
+def retryable(status: Row) -> bool:
+    """Tell whether `forge retry` would queue a job again."""
+    return status["state"] in RETRYABLE
 
 
 def _resumes(database: Database, status: Row) -> str | None:
@@ -102,7 +130,7 @@ def _retry(status: Row, resumes: str | None) -> str:
 def remedies(status: Row) -> list[Remedy]:
     """Return what to do about a job that ended."""
     found = []
-    if status["state"] in RETRYABLE:
+    if retryable(status):
         command = f"forge retry {status['job_id']}"
         found.append(Remedy(code="retry", text="retry it", command=command))
         if advice := ADVICE.get(Reason(status["reason"])):
@@ -130,7 +158,7 @@ def _why(status: Row) -> str:
 
 
 def _not_again(status: Row, spent: list[Spending]) -> str:
-    if status["state"] == State.FAILED and status["reason"] == Reason.EXIT_CODE:
+    if status["state"] == State.FAILED and status["reason"] in REPEATED:
         return "not retried, because it would fail the same way again"
     over = next((one for one in spent if one.used > one.granted), None)
     if over is None or status["state"] != State.DEAD:

@@ -11,8 +11,8 @@ from forge_schema.explain.fleet import SERVES, Candidate, Fleet
 from forge_schema.explain.limits import sweeper_missing
 from forge_schema.explain.text import LABEL, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, Requirement, WorkerChance
-from forge_schema.model.quantities import counted, duration_text
-from forge_schema.model.spec import MOST_PARALLEL, RUNS, RUNS_IMAGES, RUNS_PROJECTS
+from forge_schema.model.quantities import counted, duration_text, names_text
+from forge_schema.model.spec import MOST_PARALLEL, RUNS, RUNS_IMAGES, RUNS_PROJECTS, SECRET
 
 # Maximum number of alternatives, and of workers (best first) examined for them.
 ALTERNATIVES = 5
@@ -100,6 +100,7 @@ def _alternatives(job: Row, fleet: Fleet) -> Iterator[Remedy]:
             case Chance.BUSY:
                 yield from _room(one)
             case Chance.UNFIT if one.takes:
+                yield from _secrets(one)
                 yield from _less(for_idle(one), one)
             case Chance.UNFIT:
                 pass
@@ -127,12 +128,26 @@ def _room(one: Candidate) -> Iterator[Remedy]:
     yield from _less(for_free(one), one)
 
 
+def _secrets(one: Candidate) -> Iterator[Remedy]:
+    """Suggest secrets, if the worker lacks nothing else."""
+    lacking = [asked.name for asked in one.asked if not asked.met]
+    names = [name.removeprefix(LABEL + SECRET) for name in lacking]
+    if lacking and all(name.startswith(LABEL + SECRET) for name in lacking):
+        worker = one.row["name"]
+        files = "a file of this name" if len(names) == 1 else "files of these names"
+        text = (
+            f"write the secret{'s' * (len(names) > 1)} {names_text(names)} to {files} in the"
+            f" folder of secrets on {worker} (FORGE_SECRETS_DIR)"
+        )
+        yield Remedy(code="add_secret", text=text, worker=worker)
+
+
 def _less(changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
     if not changes:
         return
     name = one.row["name"]
     when = "" if free_now(changes, one) else ", once enough of it is free"
-    text = f"{in_words(one.wants, changes)}: worker {name} has it{when}"
+    text = f"{in_words(one.wants, changes)}: then {name} can run it{when}"
     yield Remedy(code="ask_less", text=text, changes=changes, worker=name)
 
 

@@ -4,9 +4,11 @@ from pydantic import JsonValue
 
 from forge_schema.model.explanation import Requirement
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
 
 LABEL = "label:"
+ADDRESS = "address"
+GANGS_ALLOWED = "--gang-network host"
 COUNTS = {"cpus": "CPU", "gpus": "GPU"}
 WORDS = {"gpu_model": "GPUs like"}
 SIZES = {"memory_mb": "memory", "disk_mb": "disk", "vram_mb": "VRAM per GPU"}
@@ -14,7 +16,8 @@ SIZES = {"memory_mb": "memory", "disk_mb": "disk", "vram_mb": "VRAM per GPU"}
 
 def lack(requirement: Requirement) -> str:
     """Describe what a worker lacks, and what it has instead."""
-    return f"{wish(requirement)} ({_instead(requirement)})"
+    instead = _instead(requirement)
+    return f"{wish(requirement)} ({instead})" if instead else wish(requirement)
 
 
 def wish(requirement: Requirement) -> str:
@@ -28,8 +31,8 @@ def wish(requirement: Requirement) -> str:
         return counted(_number(wanted), COUNTS[name])
     if name == "target":
         return "the submitter's machine" if wanted == "local" else "a worker of the fleet"
-    if name == "address":
-        return "an address for gangs (--gang-network host)"
+    if name == ADDRESS:
+        return f"an address for multi-node jobs ({GANGS_ALLOWED})"
     return f"{WORDS.get(name, name)} {wanted}"
 
 
@@ -40,6 +43,8 @@ def _label(name: str, pattern: str) -> str:
         return f"the handler {pattern.strip('*,')}"
     if name == GANG_NETWORK:
         return f"all ports, which --launcher {pattern} needs"
+    if name.startswith(SECRET):
+        return f"the secret {name.removeprefix(SECRET)}"
     return f"a label {name}" if pattern == "*" else f"label {name}={pattern}"
 
 
@@ -49,6 +54,8 @@ def _instead(requirement: Requirement) -> str:
         return f"it has {size_text(_number(has) * MIB)}"
     if name == "target":
         return "it is the submitter's" if has == "local" else "it is the fleet's"
+    if name.startswith(LABEL + SECRET):
+        return "it has that of another owner" if has else ""
     if name == LABEL + GANG_NETWORK:
         return f"it publishes only single ones: --gang-network {has}"
     if has in (None, "", []):

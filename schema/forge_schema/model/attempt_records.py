@@ -12,6 +12,7 @@ from forge_schema.model.fields import (
     Count,
     Digest,
     Document,
+    Flag,
     Key,
     MessagePart,
     Moment,
@@ -46,7 +47,8 @@ class Checkpoint:
     """A stored checkpoint of one rank; `key` is its manifest.
 
     One of another rank than 0 `follows` rank 0's of this number and those before: it was taken
-    after them. `step` is the one that the program committed.
+    after them. `step` is the one that the program committed. `killed` tells that
+    it was stored after the program had been killed, maybe while it wrote.
     """
 
     number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
@@ -56,6 +58,7 @@ class Checkpoint:
     # Left out if they are None: servers of the version before do not know them.
     follows: Annotated[Count | None, Field(exclude_if=lambda said: said is None)] = None
     step: Annotated[Size | None, Field(exclude_if=lambda said: said is None)] = None
+    killed: Annotated[Flag, Field(exclude_if=lambda said: not said)] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,10 @@ class Spending(Record):
 
 
 class AttemptEnd(Record):
-    """The end of one attempt."""
+    """The end of one attempt, which had begun with a checkpoint of the job, if it has one.
+
+    If that checkpoint is `blamed` for a failure, the failure is not charged.
+    """
 
     attempt: int
     worker: str | None
@@ -150,6 +153,8 @@ class AttemptEnd(Record):
     detail: str | None
     finished_at: datetime
     held_s: float
+    begun_with: str | None = None
+    blamed: bool = False
 
 
 class CurrentAttempt(Record):
@@ -192,6 +197,8 @@ class Explanation(Record):
     `workers` has the best match first; `left_out` is how many more there are; `counts` has all of
     them by chance. `ahead` is the smallest number of jobs before it on any worker with room.
     Of a gang, which needs `nodes` machines and takes up to `max_nodes`, so many are `free`.
+    `begins` tells with which checkpoint the attempt begins that runs or is next, if it is not the
+    newest, and why.
     """
 
     job_id: int
@@ -220,3 +227,4 @@ class Explanation(Record):
     end: End | None = None
     budgets: list[Spending] = Field(default_factory=list)
     attempts: list[AttemptEnd] = Field(default_factory=list)
+    begins: str = ""

@@ -79,13 +79,18 @@ class Usage(MessagePart):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A request to end a lease."""
+    """A request to end a lease.
+
+    A start that failed is `lasting` if the next one on this worker fails too, unless a person
+    changes something.
+    """
 
     fence: Fence
     reason: Reason
     exit_code: int | None = None
     detail: str | None = None
     usage: Usage = field(default=Usage())
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

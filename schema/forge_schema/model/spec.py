@@ -59,6 +59,11 @@ def _env_name(name: str) -> str:
     return name
 
 
+def owner_mark(owner: str) -> str:
+    """Return what stands for an owner in a worker's labels, which everybody may read."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:12]
+
+
 def _in_order(job_ids: list[int]) -> list[int]:
     return sorted(set(job_ids))
 
@@ -96,6 +101,9 @@ HANDLERS = "forge.handlers"
 # (host), or the one that a member publishes (ports). Only the latter report it.
 GANG_NETWORK = "forge.gang_network"
 ALL_PORTS = "host"
+# Labels that name the secrets that a worker has, each for everybody or for some owners.
+SECRET = "forge.secret."  # noqa: S105 - the beginning of their names
+FOR_ALL = "*"
 RESERVED_ENV = re.compile(r"^(FORGE_|LD_|NVIDIA_)")
 # What the validators below check, in the JSON schema.
 A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
@@ -424,7 +432,8 @@ class JobSpec(KnownFields, BaseModel):
     def _needs_of_the_worker(self) -> dict[str, str]:
         # Training libraries and launchers listen on ports of their own choice.
         fixed = self.launcher in {None, Launcher.NONE}
-        return self._kind_of_worker() | ({} if fixed else {GANG_NETWORK: ALL_PORTS})
+        secrets = {SECRET + name: f"*,{owner_mark(self.owner)},*" for name in self.secrets}
+        return self._kind_of_worker() | secrets | ({} if fixed else {GANG_NETWORK: ALL_PORTS})
 
     def _kind_of_worker(self) -> dict[str, str]:
         if self.handler is not None:

@@ -1,10 +1,10 @@
 """What a job stores: its log, artifacts and checkpoints."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import Field
 
@@ -82,7 +82,9 @@ class ArtifactChunk(Stored):
 class Checkpoint(Record):
     """A complete checkpoint. The job's next attempt resumes from the one that is `next`.
 
-    `step` is the one that the program committed. `files` and `bytes` are those of all ranks.
+    `step` is the one that the program committed. `files` and `bytes` are those of all ranks. It is
+    `passed_over` if the attempt of this number failed soon after it had begun with it, or had
+    stored it before it failed so; 0 if somebody chose an older one.
     """
 
     attempt: int
@@ -93,11 +95,42 @@ class Checkpoint(Record):
     bytes: int
     next: bool
     step: int | None = None
+    passed_over: int | None = None
 
     @property
     def name(self) -> str:
         """Its name in `--from-checkpoint JOB:…`."""
-        return f"{self.attempt}.{self.number}"
+        return checkpoint_name(self.attempt, self.number)
+
+    @property
+    def standing(self) -> str:
+        """Whether the next attempt begins with it, and why not."""
+        if self.passed_over is None:
+            return "restored next" if self.next else ""
+        if self.passed_over == 0:
+            return "passed over: an older one was chosen"
+        did = "stored it" if self.passed_over == self.attempt else "began with it"
+        return f"passed over: attempt {self.passed_over} {did} and failed"
+
+
+def checkpoint_name(attempt: int, number: int) -> str:
+    """Return the name that people give to a checkpoint of a job."""
+    return f"{attempt}.{number}"
+
+
+def passed_over_text(rows: Collection[Mapping[str, Any]]) -> str:
+    """Say which checkpoints are passed over, and why; empty if there are none."""
+    blamed = {
+        row["passed_over"]: checkpoint_name(row["attempt"], row["number"])
+        for row in rows
+        if row["passed_over"] > row["attempt"]
+    }
+    failed = [
+        f"attempt {attempt} failed soon after it had begun with checkpoint {blamed[attempt]}"
+        for attempt in sorted(blamed)
+    ]
+    chosen = ["it was chosen"] if any(row["passed_over"] == 0 for row in rows) else []
+    return ", ".join([*failed, *chosen])
 
 
 class SignedUrl(Record):

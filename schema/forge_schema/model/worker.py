@@ -131,7 +131,7 @@ class Machine:
         default_factory=list
     )
     labels: Annotated[
-        dict[Word, Annotated[Text, Field(max_length=2000)]], Field(default={}, max_length=100)
+        dict[Word, Annotated[Text, Field(max_length=2000)]], Field(default={}, max_length=1000)
     ] = field(default_factory=dict)
     local: Flag = False
     price_per_hour: Amount | None = None

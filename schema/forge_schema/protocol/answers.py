@@ -117,6 +117,7 @@ class LatestCheckpoint(Answer):
     files: int
     bytes: int
     companions: list[Companion] = []
+    passed_over: int | None = None
 
 
 class NewestCheckpoints(Answer):

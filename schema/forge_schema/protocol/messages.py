@@ -26,6 +26,7 @@ from forge_schema.model.attempt_records import (
 from forge_schema.model.fields import (
     INTEGER,
     NUMERIC,
+    SMALLINT,
     Digest,
     Document,
     Flag,
@@ -114,11 +115,12 @@ class Ending(Body):
     exit_code: Annotated[int, Field(ge=-INTEGER - 1, le=INTEGER), NUMERIC] | None = None
     detail: Annotated[Text, Field(max_length=10_000)] | None = None
     usage: Usage = Usage()
+    lasting: Flag = False
 
     def of(self, fence: Fence) -> End:
         # A success has exit code 0, whatever the worker sent.
         code = 0 if self.reason is Reason.SUCCEEDED else self.exit_code
-        return End(fence, self.reason, code, self.detail, self.usage)
+        return End(fence, self.reason, code, self.detail, self.usage, self.lasting)
 
 
 class Finished(Held, Ending):
@@ -209,6 +211,13 @@ class NewLogChunk(Held, LogChunk):  # type: ignore[misc]
 
 class NewCheckpoint(Held, Checkpoint):  # type: ignore[misc]
     """A checkpoint whose files and manifest are stored."""
+
+
+class Begins(Held):
+    """The checkpoint of its job that an attempt begins with."""
+
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT), NUMERIC]
+    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
 
 
 class Thin(Held):

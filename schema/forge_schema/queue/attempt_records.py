@@ -34,6 +34,10 @@ class Records:
     def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
         return self._add("add_checkpoint", fence, **asdict(checkpoint))
 
+    def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool:
+        """Record the checkpoint of its job that an attempt begins with."""
+        return self._add("add_beginning", fence, from_attempt=attempt, from_number=number)
+
     def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
         files = [{**asdict(a), "modified_at": _text(a.modified_at)} for a in artifacts]
         return self._add("add_artifacts", fence, files=Jsonb(files))
@@ -78,7 +82,8 @@ class Records:
     def restorable(self, job_id: int) -> list[Row]:
         """Return checkpoints to restore a job from, best first: its own newest, then its source.
 
-        `companions` are the rank and the manifest's key of each other rank's part.
+        `companions` are the rank and the manifest's key of each other rank's part. Last, those that
+        are `passed_over`: by the attempt that failed early with it, or 0 if somebody chose another.
 
         Raises:
             CheckpointUnknown: its source is gone, and it has no checkpoint of its own.

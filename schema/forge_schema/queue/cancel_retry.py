@@ -76,10 +76,22 @@ class JobActs:
         some = _some(job_ids)
         return _counted(self.retry_each(some), ("retried", "unfinished", "over"), some)
 
-    def retry_each(self, job_ids: Sequence[int]) -> dict[int, Row]:
-        """Retry jobs; return for each that exists what it `became`, as in `retry`."""
+    def retry_each(
+        self, job_ids: Sequence[int], checkpoint: tuple[int, int] | None = None
+    ) -> dict[int, Row]:
+        """Retry jobs; return for each that exists what it `became`, as in `retry`.
+
+        A `checkpoint` is the attempt and number of the one that a job is to begin with.
+        """
+        attempt, number = checkpoint or (None, None)
         # The request's own id tells a repeat after a lost answer from a second retry.
-        params = {"job_ids": array(job_ids), "request": uuid4().hex, **self._whose}
+        params = {
+            "job_ids": array(job_ids),
+            "request": uuid4().hex,
+            "from_attempt": attempt,
+            "from_number": number,
+            **self._whose,
+        }
         return _first(self._database.rows("retry", again=True, **params))
 
     def approve(self, job_ids: Sequence[int]) -> Approved:

@@ -81,8 +81,13 @@ def _lack(asked: CheckpointSource, found: Mapping[str, Any]) -> ForgeError:
             f"job {job_id} has no complete checkpoint",
             hint="wait until it has stored one, or submit without a checkpoint",
         )
+    return no_checkpoint(job_id, asked.attempt, asked.number or 0)
+
+
+def no_checkpoint(job_id: int, attempt: int, number: int) -> CheckpointUnknown:
+    """Return the error for a checkpoint that a job does not have."""
     return CheckpointUnknown(
-        f"job {job_id} has no checkpoint {asked.attempt}.{asked.number}",
+        f"job {job_id} has no checkpoint {attempt}.{number}",
         hint=f"it may have been thinned out; `forge checkpoints {job_id}` lists what there is",
     )
 

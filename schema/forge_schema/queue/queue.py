@@ -31,6 +31,7 @@ from forge_schema.model.states import Budget, Phase, Reason, Standing, State, Wo
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.claim import claim, claimed_before
+from forge_schema.queue.inputs import no_checkpoint
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.submission import Submission
 
@@ -310,16 +311,21 @@ class Queue:
         row = self.database.one("preempt", again=True, job_id=job_id, actor=self.actor)
         return row is not None
 
-    def retry(self, job_id: int) -> None:
+    def retry(self, job_id: int, checkpoint: tuple[int, int] | None = None) -> None:
         """Give a failed or dead job fresh budgets and make it ready.
+
+        Its next attempt begins with its newest checkpoint, or with that of an attempt and number.
 
         Raises:
             JobUnknown: there is no such job.
             NotRetryable: it is unfinished, succeeded or was cancelled.
+            CheckpointUnknown: it has no such checkpoint.
         """
-        row = self._acts.retry_each([job_id]).get(job_id)
+        row = self._acts.retry_each([job_id], checkpoint).get(job_id)
         if row is None or row["became"] != "retried":
             state = self._job_exists(job_id)
+            if checkpoint and state in {State.FAILED, State.DEAD}:
+                raise no_checkpoint(job_id, *checkpoint)
             raise NotRetryable(
                 f"job {job_id} {'has' if state is State.SUCCEEDED else 'is'} {in_words(state)};"
                 " only a failed job can be retried",

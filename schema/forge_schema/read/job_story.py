@@ -6,13 +6,13 @@ from typing import Any
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.job import with_shares
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
 
 RUNS_SHOWN = 100
 EVENTS_SHOWN = 100
 BUNDLES_SHOWN = 20
-# Labels that the queue itself adds to a shape.
-OWN_LABELS = {RUNS, HANDLERS, GANG_NETWORK}
+# Labels that the queue itself adds to a shape, or begins their names with.
+OWN_LABELS = (RUNS, HANDLERS, GANG_NETWORK, SECRET)
 
 
 class JobStory:
@@ -58,7 +58,9 @@ class JobStory:
     def asked(self) -> dict[str, Any]:
         """Return the fields of `JobSpec` that submit the same job again, without its owner."""
         (row,) = self._rows("job_asked")
-        labels = {name: value for name, value in row["labels"].items() if name not in OWN_LABELS}
+        labels = {
+            name: value for name, value in row["labels"].items() if not name.startswith(OWN_LABELS)
+        }
         fields = {name: row[name] for name in row if name not in {"spec", "owner"}}
         return {
             **fields,

@@ -144,10 +144,10 @@ class Service(Scheduling):
         self._change(job_id)
         return self._queue.cancel(job_id, reason=reason)
 
-    def retry(self, job_id: int) -> None:
-        """Give a failed or dead job fresh budgets and make it ready."""
+    def retry(self, job_id: int, *, checkpoint: tuple[int, int] | None = None) -> None:
+        """Give a failed or dead job fresh budgets and make it ready, as `Queue.retry`."""
         self._change(job_id)
-        self._queue.retry(job_id)
+        self._queue.retry(job_id, checkpoint)
 
     def preempt(self, job_id: int) -> bool:
         """Ask for a running job back; False if it is not running."""

@@ -326,7 +326,8 @@ def test_its_workers_run_a_job_together_unless_it_says_no(down: Command, project
     flags = [f"--{name}={value}" for name, value in needs.items()]
     with up(down, "--workers", "2", "--gang-network", "none"):
         refused = down("submit", project, *flags, "--", "true")
-        assert "an address for gangs (--gang-network host)" in " ".join(refused.stderr.split())
+        again = "restart 2 of them with --gang-network host (forge up --gang-network host)"
+        assert again in " ".join(refused.stderr.split())
     # More than the cores of many machines: each still has the CPU that a job needs.
     with up(down, "--workers", "3", "--gang-network", "host"):
         assert down("logs", "-f", refused.stdout.strip()).returncode == 0

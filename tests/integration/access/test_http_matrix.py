@@ -306,6 +306,10 @@ TABLE: dict[tuple[str, str], Case] = {
         HOLDS,
         of_lease("/checkpoints", number=0, key="MANIFEST", files=1, bytes=6),
     ),
+    ("post", "/api/v1/workers/job/{job_id}/checkpoints/begin"): (
+        HOLDS,
+        of_lease("/checkpoints/begin", attempt=1, number=0),
+    ),
     ("post", "/api/v1/workers/job/{job_id}/checkpoints/newest"): (
         HOLDS,
         of_lease("/checkpoints/newest"),

@@ -38,9 +38,9 @@ def test_the_sdk_and_the_command_say_what_the_queue_says(
         "why    it waits: the queue default is paused",
         "queue  default, priority 0",
         "",
-        "to do   resume the queue default: forge queue resume default",
-        "one of  request 16 GiB of VRAM per GPU instead of 24 GiB: worker t4-1 has it",
-        "        start another worker with 1 GPU, 24 GiB of VRAM per GPU",
+        "to do    resume the queue default: forge queue resume default",
+        "you can  request 16 GiB of VRAM per GPU instead of 24 GiB: then t4-1 can run it",
+        "         start another worker with 1 GPU, 24 GiB of VRAM per GPU",
         "",
         "WORKER CHANCE JOBS HEARD WHY",
     ]

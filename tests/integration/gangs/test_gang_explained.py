@@ -40,7 +40,7 @@ def test_a_gang_is_told_how_many_machines_are_free_and_who_lacks_what(rig: Rig) 
     assert chances["w0"][0] is Chance.BUSY
     assert chances["small"][1] == "lacks 50 MiB of memory (it has 10 MiB)"
     assert chances["hidden"][1] == (
-        "lacks an address for gangs (--gang-network host) (it has none)"
+        "is not set up for multi-node jobs (start it with --gang-network host)"
     )
     assert found.remedies == []
 
@@ -54,7 +54,7 @@ def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> N
     assert found.text == "it needs 5 machines, and only 3 workers could run it (4 checked)"
     add, fewer = found.remedies
     assert add.text == (
-        "start 2 more workers with 1 CPU, an address for gangs (--gang-network host)"
+        "start 2 more workers with 1 CPU, an address for multi-node jobs (--gang-network host)"
     )
     assert (fewer.code, fewer.changes) == ("ask_less", {"nodes": 3})
     words.reads("hi", None)
@@ -62,6 +62,16 @@ def test_a_gang_that_has_too_few_machines_is_told_what_is_missing(rig: Rig) -> N
     words.reads("en", None)
     assert told.text == "इसे एक साथ 5 मशीनें चाहिए, और 3 खाली हैं"
     assert told.remedies[1].text == "इसे 3 मशीनों के लिए जमा करें"
+
+
+def test_workers_that_only_need_the_flag_are_restarted_with_it(rig: Rig) -> None:
+    for name in ("a", "b"):
+        gang_worker(rig, name, address=None)
+    found = said(rig, rig.submit(nodes=2))
+    again = "restart 2 of them with --gang-network host (forge up --gang-network host)"
+    assert found.remedies[0].text == again
+    more = said(rig, rig.submit(nodes=3)).remedies[0].text
+    assert more.startswith(f"{again}, and start 1 more worker with ")
 
 
 def test_a_gang_whose_machines_drain_is_told_so(rig: Rig) -> None:

@@ -155,7 +155,7 @@ def test_an_earlier_worker_finds_rank_0s_part_where_it_was(afar: Afar) -> None:
     job = ranks[0].attempt.fence.job_id
     (row,) = afar.gateways[1].restorable(job)
     assert [one["rank"] for one in row.pop("companions")] == [1]
-    known = {"job_id", "key", "attempt", "number", "files", "bytes"}
+    known = {"job_id", "key", "attempt", "number", "files", "bytes", "passed_over"}
     assert row.keys() == known
     manifest = json.loads(afar.get(ranks[0].attempt, row["key"]))
     assert [one["path"] for one in manifest["files"]] == ["shard-0"]

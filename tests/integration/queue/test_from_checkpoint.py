@@ -119,6 +119,38 @@ def test_both_ways_list_checkpoints_and_start_from_them(way: str, rig: Rig, tmp_
                 assert (refused.value.code, refused.value.exit_code) == (code, 3)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_retry_begins_with_the_checkpoint_that_somebody_chose(
+    way: str, rig: Rig, tmp_path: Path
+) -> None:
+    job, running = trained(rig)
+    rig.finish(running, Reason.TIMEOUT)
+    with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
+        for unknown, code in (("1.7", "checkpoint_unknown"), (f"{job + 1}:1.0", "option_invalid")):
+            with pytest.raises(ClientError) as refused:
+                client.job(job).retry(from_checkpoint=unknown)
+            assert refused.value.code == code
+        for name in ("1.0", f"{job}:1.1"):
+            client.job(job).retry(from_checkpoint=name)
+            found = client.job(job).checkpoints()
+            assert [one.name for one in found if one.next] == [name.partition(":")[2] or name]
+            assert rig.jobs.events(job)[-1]["detail"]["checkpoint"] == name[-3:]
+            grant = rig.worker("w3").claim_one()
+            rows = rig.records.restorable(job)
+            assert f"{rows[0]['attempt']}.{rows[0]['number']}" == name[-3:]
+            rig.finish(grant, Reason.TIMEOUT)
+        assert [one.standing for one in client.job(job).checkpoints()] == [
+            "passed over: an older one was chosen",
+            "",
+            "",
+        ]
+        # Its own next checkpoint is newer than all.
+        client.job(job).retry()
+        grant = rig.worker("w3").claim_one()
+        save(rig, grant, 0)
+        assert client.job(job).checkpoints()[0].next
+
+
 def test_only_an_admin_starts_from_another_owners_job(rig: Rig, tmp_path: Path) -> None:
     job, _ = trained(rig, owner="bob")
     wanted = {"name": "x", "command": ["ls"], "from_checkpoint": {"job_id": job}}
@@ -156,5 +188,9 @@ def test_the_command_lists_checkpoints_and_starts_from_one(rig: Rig, tmp_path: P
     assert (refused.returncode, refused.stdout) == (3, "")
     assert f"job {job} has no checkpoint 1.7" in refused.stderr
     assert "thinned out" in refused.stderr
+    forge("rerun", str(job), "--from-checkpoint", "1.0")
+    assert f"checkpoint {job}:1.0" in forge("show", str(job + 2)).stdout
+    refused = forge("retry", str(job), str(job + 1), "--from-checkpoint", "1.0")
+    assert "--from-checkpoint is for one job" in refused.stderr
     refused = forge("submit", ".", "--from-checkpoint", f"{job}:99999.1", "--", "ls")
     assert f"there is no checkpoint {job}:99999.1" in refused.stderr

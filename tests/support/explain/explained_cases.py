@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.explanation import Chance, Outlook
+from forge_schema.model.spec import owner_mark
 from forge_schema.model.states import Command, Reason, WorkerKind, WorkerStatus
 from forge_schema.read.benchmarks import Benchmarks
 
@@ -254,6 +255,7 @@ def paused_and_unfit(scene: Scene) -> int:
     return scene.submit(memory_mb=1024)
 
 
+PLAIN = {"forge.runs": "images,projects"}
 GPU = {"gpus": [T4], "cpus": 8}
 ZONE = {"labels": {"zone": "us"}}
 CASES = [
@@ -268,14 +270,14 @@ CASES = [
     unfit("GPUs of two kinds", {"gpus": 2}, {"gpus": [T4, A100]}, {"gpus": 1}),
     unfit("GPU model", {"gpus": 1, "gpu_model": "a100*"}, GPU, {"gpu_model": "NVIDIA T4"}),
     unfit("VRAM", {"gpus": 1, "vram_mb": 24_576}, GPU, {"vram_mb": 16_384},
-          "16 GiB of VRAM per GPU instead of 24 GiB: worker w has it"),
+          "16 GiB of VRAM per GPU instead of 24 GiB: then w can run it"),
     unfit("VRAM of the model", {"gpus": 1, "gpu_model": "t4", "vram_mb": 20_000},
           {"gpus": [T4, A100]}, {"vram_mb": 16_384}),
     unfit("accelerator", {"accelerator": "cuda"}, {}, {"accelerator": "cpu"}),
     unfit("label", {"labels": {"zone": "eu*"}}, ZONE, {"labels": {"zone": "us"}},
           "zone=us instead of eu*"),
     unfit("no such label", {"labels": {"zone": "eu"}}, {}, {"labels": {"zone": None}},
-          "no label zone=eu"),
+          "drop --label zone=eu: then w can run it"),
     unfit("target", {"target": "local"}, {}, {"target": "auto"}),
     unfit("two things", {"labels": {"zone": "eu"}, "gpus": 1, "vram_mb": 80_000}, {**GPU, **ZONE},
           {"vram_mb": 16_384, "labels": {"zone": "us"}}),
@@ -288,6 +290,15 @@ CASES = [
          cure=lambda s: s.worker(labels={"forge.runs": "images,projects"})),
     lacking("no handler", {"kind": "custom", "handler": "thumb"},
             "another worker with the handler thumb", labels={"forge.handlers": ",thumb,"}),
+    Case("no secret", alone({"secrets": ["NOPE"]}), Outlook.UNFIT, Chance.UNFIT, "add_secret",
+         says="write the secret NOPE to a file of this name in the folder of secrets on w",
+         cure=lambda s: s.worker(labels={**PLAIN, "forge.secret.NOPE": "*"})),
+    Case("another owner's secret",
+         alone({"secrets": ["A", "B"]},
+               labels={**PLAIN, "forge.secret.A": ",0123,", "forge.secret.B": "*"}),
+         Outlook.UNFIT, Chance.UNFIT, "add_secret", says="the secret A to a file",
+         cure=lambda s: s.worker(labels={
+             **PLAIN, "forge.secret.A": f",0123,{owner_mark('ann')},", "forge.secret.B": "*"})),
     Case("paused", paused, Outlook.HELD, Chance.STARTS, "resume_queue",
          says="forge queue resume 'night shift'"),
     Case("owner paused", owner_paused, Outlook.HELD, Chance.STARTS, "resume_owner", says="ann",

@@ -90,7 +90,10 @@ class Agent:
             engine_changed=Bell(claim, renew, reap),
         )
         gangs = gang_policy(settings, containers=runners.docker is not None)
-        self._registration = Registration(settings, gateway, runners, machine, gangs)
+        self._secrets = SecretStore(settings.secrets_dir, settings.name())
+        self._registration = Registration(
+            settings, gateway, runners, machine, gangs, secrets=self._secrets
+        )
         identity, condition = self._registration.identity, machine.condition
         self._sampler = _sampler(settings, gateway, machine.meter)
         self._reaper = Reaper(runners.docker, machine.slots, freed=claim, woken=reap)
@@ -221,14 +224,13 @@ class Agent:
         self.outbox.step()
         folder, queue = self._settings.worker_dir, identity.queue_id
         earlier = worker_folder.queue_served(folder)
-        secrets = SecretStore(self._settings.secrets_dir, self._settings.name())
         found = take_up(
             folder / "jobs",
             self._runners.all,
             self._gateway,
             spooled=self.outbox.spool.fences(),
             foreign=None not in (earlier, queue) and earlier != queue,
-            secrets=SecretProvision(secrets),
+            secrets=SecretProvision(self._secrets),
         )
         if queue is not None:
             worker_folder.set_queue_served(folder, queue)

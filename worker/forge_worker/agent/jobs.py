@@ -124,7 +124,7 @@ class Jobs:
         try:
             runner = self._runners.of(attempt.grant.spec)
         except ForgeError as error:
-            return End(attempt.fence, Reason.START_FAILED, detail=error.message)
+            return End(attempt.fence, Reason.START_FAILED, detail=error.message, lasting=True)
         return job_run.run(attempt, slot, runner, self.known())
 
     def known(self) -> JobServices:

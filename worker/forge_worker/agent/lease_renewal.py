@@ -83,7 +83,7 @@ class LeaseRenewal(Loop):
     def _beat(self) -> None:
         self.answered = False
         held = {a.fence: a for a in self._running.attempts() if not a.lost}
-        if self._condition.faults.outdated():
+        if self._condition.faults.outdated() or self._registration.outdated():
             self._register()
         sent_s = seconds()
         # Unreported ends need their leases: the queue accepts an end only while its lease holds.

@@ -13,6 +13,7 @@ from forge_worker import worker_folder
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.ports import to_open
 from forge_worker.machine.watched import WatchedMachine
+from forge_worker.prepare.secrets import SecretStore
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.installed import handlers_label
@@ -46,8 +47,12 @@ class Registration:
         runners: Runners,
         machine: WatchedMachine,
         gangs: GangPolicy,
+        *,
+        secrets: SecretStore,
     ) -> None:
         self._settings = settings
+        self._secrets = secrets
+        self._announced: dict[str, str] = {}
         self._gateway = gateway
         self._runners = runners
         self._watched = machine
@@ -70,6 +75,7 @@ class Registration:
         if self._gangs.publishes and self._runners.docker is not None:
             # It makes the bridge, whose address may be the one for gangs.
             self._runners.docker.obstacle()
+        self._announced = self._secrets.labels()
         with self._watched.faults.left_out(self._machine(first=first)) as fit:
             registered = self._gateway.register(fit)
         identity.worker_id, identity.name = registered.worker_id, registered.name
@@ -80,6 +86,10 @@ class Registration:
         if first and self._settings.worker_name not in ("", identity.name):
             told = {"name": identity.name, "ignored": self._settings.worker_name}
             log.warning("name_ignored", note="over HTTP, an admin names the worker", **told)
+
+    def outdated(self) -> bool:
+        """Tell whether the operator has added or removed a secret since."""
+        return self._secrets.labels() != self._announced
 
     def left_out(self, pause_s: float) -> None:
         """Log it when the queue begins to leave this worker out of gangs, for `pause_s` seconds."""
@@ -104,7 +114,7 @@ class Registration:
             kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
             accelerator=self._watched.devices.accelerator,
             gpus=[Gpu(**gpu.reported()) for gpu in self._watched.devices.gpus],
-            labels={**settings.labels, **self._labels(), **handlers_label()},
+            labels={**settings.labels, **self._announced, **self._labels(), **handlers_label()},
             local=settings.local,
             price_per_hour=settings.price_per_hour,
             version=version("forge-queue"),

@@ -138,6 +138,7 @@ def _packed(end: End) -> bytes:
         "exit_code": end.exit_code,
         "detail": detail,
         "usage": asdict(end.usage),
+        "lasting": end.lasting,
     }
     text = json.dumps(kept, ensure_ascii=False).encode()
     return HEAD.pack(len(text), hashlib.sha256(text).digest()) + text
@@ -148,7 +149,8 @@ def _end(text: bytes) -> End | None:
         kept = json.loads(text)
         fence = Fence(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]))
         reason, usage = Reason(kept["reason"]), Usage(**kept["usage"])
-        return End(fence, reason, kept["exit_code"], kept["detail"], usage)
+        lasting = bool(kept.get("lasting"))
+        return End(fence, reason, kept["exit_code"], kept["detail"], usage, lasting)
     except (ValueError, KeyError, TypeError) as error:
         log.warning("spooled_end_unreadable", note="another version wrote it", error=str(error))
         return None

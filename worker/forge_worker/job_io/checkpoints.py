@@ -106,6 +106,8 @@ class CheckpointSync(Loop):
         self._until = inf
         # Whether the program was killed, maybe while it wrote.
         self.killed = False
+        # Whether any signal ended it.
+        self.cut_short = False
         self._in_time = False
         self._snapshots = Snapshots(
             self._saved, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
@@ -381,6 +383,7 @@ class CheckpointSync(Loop):
             manifest.size,
             follows=self._following.number,
             step=None if commit is None else commit.step,
+            killed=self.job_ended and self.cut_short,
         )
         if not self._gateway.add_checkpoint(self._attempt.fence, row):
             self._attempt.lose()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from forge_schema.database.pool import Row
+from forge_schema.model.stored import checkpoint_name, passed_over_text
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
@@ -107,15 +108,21 @@ class Restore:
         """
         job_id = self._attempt.fence.job_id
         rows = self._gateway.restorable(job_id) if self._attempt.grant.resumes else []
+        passed_over = [row for row in rows if row.get("passed_over") is not None]
         for row in rows:
+            if row in passed_over:
+                continue
             own = row["job_id"] == job_id
             parts = self._sound(row) if own else self._fetched(row)
             if parts is not None:
+                self._begin(row, passed_over, own=own)
                 mine = self._own(parts)
                 return Restored(mine, own, tuple({entry for _, entry in parts}.difference(mine)))
         self._empty()
-        if rows:
+        if len(rows) > len(passed_over):
             self._attempt.note("no checkpoint is complete: the job starts from the beginning")
+        elif said := passed_over_text(passed_over):
+            self._attempt.note(f"the job starts from the beginning: {said}")
         return None
 
     def recalled(self) -> Recalled:
@@ -128,7 +135,8 @@ class Restore:
         if newest is not None and newest["key"] is not None:
             files = self._manifest(newest["key"], job_id)
             return Recalled(files, newest["number"], newest["follows"], newest["step"])
-        own = [row for row in self._gateway.restorable(job_id) if row["job_id"] == job_id]
+        rows = self._gateway.restorable(job_id)
+        own = [row for row in rows if row["job_id"] == job_id and row.get("passed_over") is None]
         if not own:
             return Recalled()
         # A server of the version before does not tell what this attempt has stored.
@@ -144,6 +152,16 @@ class Restore:
             self._begun = None
             raise
 
+    def _begin(self, row: Row, passed_over: list[Row], *, own: bool) -> None:
+        """Record what the attempt begins with, and say so if it is not the newest."""
+        if own:
+            self._gateway.add_beginning(self._attempt.fence, row["attempt"], row["number"])
+        newer = [one for one in passed_over if not own or _place(one) > _place(row)]
+        if said := passed_over_text(newer):
+            name = checkpoint_name(*_place(row))
+            of = "" if own else f" of job {row['job_id']}"
+            self._attempt.note(f"the job starts from checkpoint {name}{of}: {said}")
+
     def _sound(self, row: Row) -> list[Part] | None:
         if row["key"] in self._damaged:
             return None
@@ -151,7 +169,7 @@ class Restore:
             return self._fetched(row)
         except CheckpointUnsound as error:
             self._damaged.add(row["key"])
-            name = f"{row['attempt']}.{row['number']}"
+            name = checkpoint_name(*_place(row))
             self._attempt.note(f"the checkpoint {name} was skipped: {error.message}")
             return None
 
@@ -206,6 +224,10 @@ class Restore:
                 return
         remove_tree(self._folder)
         self._folder.mkdir()
+
+
+def _place(row: Row) -> tuple[int, int]:
+    return row["attempt"], row["number"]
 
 
 def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[Part]:

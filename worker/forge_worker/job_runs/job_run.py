@@ -1,10 +1,13 @@
 """One attempt from its grant to its end: prepare, run, supervise, finish."""
 
+from dataclasses import replace
+
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
+from forge_schema.queue.inputs import CheckpointUnknown
 from forge_schema.storage.manifest import CheckpointUnsound
 from forge_schema.storage.store import StoreError
 
@@ -19,7 +22,12 @@ from forge_worker.job_runs.services import JobServices
 from forge_worker.job_runs.supervision import supervise
 from forge_worker.machine.slots import Slot
 from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
+from forge_worker.prepare.handlers import HandlerMissing
+from forge_worker.prepare.pip_install import PipMissing
 from forge_worker.prepare.provisions import ProvisionFailed
+from forge_worker.prepare.python_env import InstallRefused
+from forge_worker.prepare.secrets import SecretUnusable
+from forge_worker.runners.docker.mounts import MountRefused
 from forge_worker.runners.runner import Handle, ImageMissing, PullFailed, Runner, StartFailed
 
 # The end reason for each error that an attempt can meet.
@@ -37,6 +45,16 @@ REASONS: dict[type[Exception], Reason] = {
     DatabaseUnreachable: Reason.WORKER_LOST,
     PreflightFailed: Reason.PREFLIGHT_FAILED,
 }
+
+# What a person has to change here, on this worker or in the job. Everything else may pass.
+LASTING = (
+    SecretUnusable,
+    HandlerMissing,
+    InstallRefused,
+    PipMissing,
+    MountRefused,
+    CheckpointUnknown,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +85,8 @@ def run(
         if isinstance(error, StartFailed) and not isinstance(error, PullFailed):
             services.health.failed(said)
         reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
-        return end_failed(parts, reason or Reason.START_FAILED, said, _code(error))
+        end = end_failed(parts, reason or Reason.START_FAILED, said, _code(error))
+        return end and replace(end, lasting=isinstance(error, LASTING))
     except Exception as error:
         log.exception("attempt_failed", job=attempt.fence.job_id)
         return end_failed(parts, Reason.START_FAILED, f"the worker failed: {error!r}")

@@ -45,6 +45,7 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     try:
         exited = _wait(parts, handle)
         stored.killed = exited.code == SIGNAL_BASE + SIGKILL
+        stored.cut_short = exited.code is None or exited.oom_killed or exited.code > SIGNAL_BASE
         stored.job_ended = True
         good = succeeded(parts, exited)
         parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))

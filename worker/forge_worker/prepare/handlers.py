@@ -23,16 +23,20 @@ ARGUMENTS = "arguments.json"
 KEPT = ("FORGE_", "PYTHONUNBUFFERED")
 
 
+class HandlerMissing(StartFailed):
+    """The worker does not have the handler of a job any more."""
+
+
 def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
     """Return the spec of a custom job: its handler in its own process.
 
     Raises:
-        StartFailed: the handler is not installed here.
+        HandlerMissing: the handler is not installed here.
     """
     asked = attempt.grant.spec
     name = asked["handler"]
     if name not in installed_handlers():
-        raise StartFailed(
+        raise HandlerMissing(
             f"this worker has no handler {name!r}",
             hint="it was there at the start; restart the worker after changing its packages",
         )

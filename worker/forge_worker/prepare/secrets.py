@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.spec import ENV_NAME, FOR_ALL, SECRET, owner_mark
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.redact import Redactor
@@ -17,6 +18,8 @@ from forge_worker.runners.runner import Runner, RunSpec
 
 SHORTEST = 4  # shorter ones would be redacted inside ordinary words
 LARGEST_BYTES = 64 << 10  # within the kernel's limit for one variable
+# How many secrets a worker announces, and how many owners of one.
+MOST, MOST_OWNERS = 800, 150
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +58,28 @@ class SecretStore:
         except _Unfit as error:
             raise self._refused(name, *error.args) from error
 
+    def labels(self) -> dict[str, str]:
+        """Return the labels that tell which secrets there are, for all owners or for some.
+
+        Whether a secret can be used shows when a job gets it.
+        """
+        if self._folder is None:
+            return {}
+        owners: dict[str, set[str]] = {}
+        for place in _entries(self._folder):
+            if place.is_file():
+                owners.setdefault(place.name, set()).add(FOR_ALL)
+            elif place.is_dir():
+                for own in _entries(place):
+                    owners.setdefault(own.name, set()).add(owner_mark(place.name))
+        names = sorted(name for name in owners if ENV_NAME.fullmatch(name))[:MOST]
+        return {
+            SECRET + name: FOR_ALL
+            if FOR_ALL in owners[name]
+            else ",".join(["", *sorted(owners[name])[:MOST_OWNERS], ""])
+            for name in names
+        }
+
     def _find(self, owner: str, name: str) -> Path:
         if self._folder is None:
             raise self._refused(
@@ -83,6 +108,13 @@ class SecretStore:
         if path.stat().st_mode & stat.S_IROTH and path not in self._warned:
             self._warned.add(path)
             log.warning("secret_world_readable", file=str(path))
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _is_folder_name(owner: str) -> bool:

@@ -91,6 +91,7 @@ class Gateway(Protocol):
 
     def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool: ...
     def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool: ...
+    def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool: ...
     def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool: ...
     def add_metrics(
         self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None
@@ -152,6 +153,7 @@ class SqlGateway:
         records = Records(database)
         self.add_log_chunk = records.add_log_chunk
         self.add_checkpoint = records.add_checkpoint
+        self.add_beginning = records.add_beginning
         self.add_artifacts = records.add_artifacts
         self.add_metrics = records.add_metrics
         self.add_samples = records.add_samples

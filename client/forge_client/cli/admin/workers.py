@@ -1,9 +1,11 @@
 """`forge worker list` and `drain`: the workers that there are."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
+from forge_schema.model.spec import SECRET
 from forge_schema.model.worker import WorkerInfo, speed_text
 
 from forge_client.backend import Backend
@@ -21,6 +23,12 @@ def heard(worker: WorkerInfo) -> str:
     return f"{duration_text(worker.silent_s)} ago"
 
 
+def _labels(labels: Mapping[str, str]) -> str:
+    # A worker may have hundreds of secrets.
+    shown = [f"{name}={value}" for name, value in labels.items() if not name.startswith(SECRET)]
+    return ",".join(shown)
+
+
 COLUMNS: list[Column] = [
     ("ID", lambda w: w.id),
     ("NAME", lambda w: w.name),
@@ -30,7 +38,7 @@ COLUMNS: list[Column] = [
     ("MEMORY", lambda w: size_text(w.memory_mb << 20)),
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("SPEED", lambda w: speed_text(w.speed)),
-    ("LABELS", lambda w: ",".join(f"{name}={value}" for name, value in w.labels.items())),
+    ("LABELS", lambda w: _labels(w.labels)),
     ("USE", lambda w: in_use(w.condition) + left_out(w) + unwarned(w)),
     ("HEARD", heard),
 ]

@@ -10,13 +10,14 @@ from forge_schema.model.quantities import counted
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import experiments, queues
 from forge_client.cli.options.job_command import command_of
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.job_names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
+from forge_client.project.request import of_job
 from forge_client.project.submission import repeated
 
 
@@ -92,6 +93,14 @@ def rerun(
     priority: o.PriorityOption = None,
     timeout: o.TimeoutOption = None,
     env: o.EnvOption = None,
+    from_checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from-checkpoint",
+            metavar="[JOB:]ATTEMPT.NUMBER",
+            help="Start from this checkpoint of the job, or of another one.",
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
@@ -99,6 +108,8 @@ def rerun(
 ) -> None:
     """Submit a job again: the same code, command and options, but for what is given."""
     changes = {**o.changes(context.params), "command": command_of(context)}
+    if from_checkpoint:
+        changes["from_checkpoint"] = checkpoint(context, of_job(job, from_checkpoint))
     with backend_of(context) as backend:
         (job_id,) = backend.submit([repeated(backend.request(job), changes)])
         show_submitted(backend, job_id, form, wait=wait)

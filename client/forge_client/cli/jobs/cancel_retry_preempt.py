@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from forge_schema.model.quantities import counted
 from forge_schema.model.states import UNFINISHED_STATES, StateWord, in_words
+from forge_schema.model.stored import checkpoint_name
 
 from forge_client.backend import Backend
 from forge_client.cli.options.job_names import JobId
@@ -26,10 +27,11 @@ from forge_client.cli.show import narration
 from forge_client.cli.show.endings import it_is, waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
+from forge_client.project.request import own_checkpoint
 
 ANSWERS = {
     "cancelled": "job {} is cancelled",
-    "running": "job {} is asked to stop; its worker ends it",
+    "running": "cancelling job {}: its worker stops it",
 }
 
 
@@ -63,7 +65,19 @@ def cancel(
             )
 
 
-def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False) -> None:
+def retry(
+    context: typer.Context,
+    jobs: Selection = None,
+    from_checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from-checkpoint",
+            metavar="ATTEMPT.NUMBER",
+            help="Begin with this checkpoint of the job, not the newest.",
+        ),
+    ] = None,
+    yes: YesOption = False,
+) -> None:
     """Queue failed jobs again, with all retries restored."""
     if not jobs:
         raise ClientError(
@@ -72,12 +86,18 @@ def retry(context: typer.Context, jobs: Selection = None, yes: YesOption = False
             code="option_invalid",
         )
     with backend_of(context) as backend:
+        if from_checkpoint and (is_query(jobs) or len(jobs) > 1):
+            raise ClientError(
+                "--from-checkpoint is for one job",
+                hint="name that job alone; the others begin with their newest checkpoints",
+                code="option_invalid",
+            )
         if is_query(jobs):
             _retry_selected(backend, jobs, yes=yes)
         else:
             _each(
                 meant(backend, jobs, "retry", StateWord.FAILED.states, yes=yes),
-                partial(_retry, backend),
+                partial(_retry, backend, from_checkpoint=from_checkpoint),
             )
 
 
@@ -133,11 +153,13 @@ def _cancel(backend: Backend, job: int) -> None:
     narration.say(ANSWERS[state].format(job))
 
 
-def _retry(backend: Backend, job: int) -> None:
-    backend.retry(job)
+def _retry(backend: Backend, job: int, *, from_checkpoint: str | None = None) -> None:
+    chosen = own_checkpoint(job, from_checkpoint) if from_checkpoint else None
+    backend.retry(job, checkpoint=chosen)
     status = backend.statuses([job]).get(job)
     held = waiting_for(status) if status else ""
-    narration.say(f"job {job} is queued again{f', and {held}' if held else ''}")
+    place = f" from checkpoint {checkpoint_name(*chosen)}" if chosen else ""
+    narration.say(f"job {job} is queued again{place}{f', and {held}' if held else ''}")
 
 
 def _each(ids: Sequence[int], act: Callable[[int], None]) -> None:

@@ -15,7 +15,7 @@ COLUMNS: list[Column] = [
     ("AGE", lambda c: duration_text(c.age_s)),
     ("FILES", lambda c: c.files),
     ("SIZE", lambda c: size_text(c.bytes)),
-    ("NEXT", lambda c: "restored next" if c.next else ""),
+    ("NEXT", lambda c: c.standing),
 ]
 
 

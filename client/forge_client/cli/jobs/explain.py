@@ -8,6 +8,8 @@ from forge_schema.model.explanation import Chance, Explanation, Remedy, Requirem
 from forge_schema.model.fields import Record
 from forge_schema.model.job import MOST_EXPLAINED
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
+from forge_schema.model.states import Budget, reason_in_words
 
 from forge_client.cli.jobs.show import submitter
 from forge_client.cli.options.job_names import LAST, JobId
@@ -18,25 +20,43 @@ from forge_client.cli.show.output import Column, Format, FormatOption
 
 SHOWN = 10
 SIZES = {"memory_mb", "disk_mb", "vram_mb"}
+NOUNS = {
+    "memory_mb": "memory",
+    "disk_mb": "disk",
+    "vram_mb": "VRAM per GPU",
+    "gpu_model": "GPU model",
+    "cpus": "CPUs",
+    "gpus": "GPUs",
+    "address": "multi-node jobs",
+    f"label:{RUNS}": "runs",
+    f"label:{HANDLERS}": "handler",
+    f"label:{GANG_NETWORK}": "gang network",
+}
+COSTS = {
+    Budget.FAILURES: "a retry",
+    Budget.LOSSES: "a restart after losses",
+    Budget.PREEMPTIONS: "a restart after preemptions",
+}
 WORKERS: list[Column] = [
     ("JOBS", lambda w: w.leases),
     ("HEARD", lambda w: f"{duration_text(w.silent_s)} ago"),
     ("WHY", lambda w: w.text),
 ]
 NEEDS: list[Column] = [
-    ("NEEDS", lambda r: r.name),
+    ("NEEDS", lambda r: _noun(r.name)),
     ("WANTED", lambda r: _value(r.name, r.wanted)),
     ("HAS", lambda r: _value(r.name, r.has)),
     ("FREE", lambda r: "" if r.free is None else _value(r.name, r.free)),
     ("", lambda r: _verdict(r)),  # noqa: PLW0108 - it is defined below
 ]
+BEGUN: list[Column] = [("FROM", lambda a: a.begun_with)]
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
     ("WORKER", lambda a: a.worker),
-    ("REASON", lambda a: a.reason),
-    ("COSTS", lambda a: a.budget),
+    ("REASON", lambda a: reason_in_words(a.reason)),
+    ("COSTS", lambda a: COSTS.get(a.budget, "nothing")),
     ("EXIT", lambda a: a.exit_code),
-    ("HELD", lambda a: duration_text(a.held_s)),
+    ("TOOK", lambda a: duration_text(a.held_s)),
     ("DETAIL", lambda a: first_line(a.detail)),
 ]
 
@@ -71,6 +91,7 @@ def _print(found: Explanation) -> None:
         ("devices", " ".join(found.run.devices) if found.run else ""),
         ("detail", found.end.detail if found.end else ""),
         ("retry", found.end.retry if found.end else ""),
+        ("begins", found.begins),
         ("spent", _spent(found)),
     ])  # fmt: skip
     _remedies(found.remedies)
@@ -87,7 +108,8 @@ def _print(found: Explanation) -> None:
     elif found.workers:
         nearest = found.workers[0]
         _section(f"requirements, and what {nearest.worker} has", nearest.requirements, NEEDS)
-    _section("attempts", found.attempts, ATTEMPTS)
+    begun = BEGUN if any(one.begun_with for one in found.attempts) else []
+    _section("attempts", found.attempts, [*ATTEMPTS[:2], *begun, *ATTEMPTS[2:]])
 
 
 def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
@@ -112,7 +134,7 @@ def _remedies(remedies: list[Remedy]) -> None:
 
 
 def _one_of(others: list[str]) -> str:
-    return "one of" if len(others) > 1 else "to do"
+    return "you can" if len(others) > 1 else "to do"
 
 
 def _remedy(remedy: Remedy) -> str:
@@ -157,7 +179,17 @@ def _verdict(requirement: Requirement) -> str:
     return "ok"
 
 
+def _noun(name: str) -> str:
+    secret = name.removeprefix(f"label:{SECRET}")
+    words = f"secret {secret}" if secret != name else name.replace("label:", "label ")
+    return NOUNS.get(name, words)
+
+
 def _value(name: str, value: object) -> str:
+    if name.startswith(f"label:{SECRET}"):
+        return ""
+    if name in {f"label:{RUNS}", f"label:{HANDLERS}"}:
+        return str(value or "").strip("*,")
     if isinstance(value, int | float):
         return size_text(value * MIB) if name in SIZES else f"{value:g}"
     if isinstance(value, list):

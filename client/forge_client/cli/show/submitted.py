@@ -205,7 +205,7 @@ def tell_nobody(backend: Backend, job_id: int) -> None:
     said = NOBODY.get(found.outlook)
     if said is None:
         return
-    if found.nodes > 1:
+    if found.nodes > 1 or found.text.startswith("no online worker"):
         said = found.text
     advice = f": {found.remedies[0].text}" if found.remedies else ""
     narration.say(f"{said}{advice} (details: `forge explain {job_id}`)", style="yellow")

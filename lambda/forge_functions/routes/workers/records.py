@@ -93,6 +93,16 @@ def add_checkpoint(
     return _kept(Records(shared.database).add_checkpoint(lease.fence, body))
 
 
+@router.post("/checkpoints/begin")
+def add_beginning(
+    job_id: JobId, body: messages.Begins, caller: AsWorker, shared: Shared
+) -> Nothing:
+    """Record the checkpoint that an attempt begins with."""
+    lease = own_lease(shared, caller, body.fence(job_id))
+    kept = Records(shared.database).add_beginning(lease.fence, body.attempt, body.number)
+    return _kept(kept)
+
+
 @router.post("/artifacts")
 def add_artifacts(
     job_id: JobId, body: messages.NewArtifacts, caller: AsWorker, shared: Shared

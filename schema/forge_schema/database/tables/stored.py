@@ -25,6 +25,11 @@ class Checkpoint(SQLModel, table=True):
     Each rank of a run has a token, and numbers its checkpoints alone. One of rank 0 is complete if
     it is alone (`nodes` is 1), or as soon as every other rank has one that belongs to it: see
     `forge_companions`. One of another rank `follows` rank 0's of this number and those before.
+
+    `killed` tells that it was stored after its program had been killed, maybe while it wrote. Rank
+    0's is `passed_over` by later attempts if that attempt failed soon after it had begun with it,
+    or had stored it before it failed so; 0 if somebody chose an older one. A `trusted` one is not
+    blamed for a failure.
     """
 
     __table_args__ = (
@@ -45,6 +50,22 @@ class Checkpoint(SQLModel, table=True):
     nodes: int = c.small(default="1")
     follows: int | None = c.integer(null=True)
     step: int | None = c.big(null=True)
+    killed: bool = c.flag(default="false")
+    trusted: bool = c.flag(default="false")
+    passed_over: int | None = c.small(null=True)
+
+
+class Beginning(SQLModel, table=True):
+    """The checkpoint of its job that an attempt began with.
+
+    `blamed` tells that the attempt failed because of it, probably, and so was not charged.
+    """
+
+    job_id: int = c.key_big()
+    attempt: int = c.key_small()
+    from_attempt: int = c.small()
+    from_number: int = c.integer()
+    blamed: bool = c.flag(default="false")
 
 
 class Artifact(SQLModel, table=True):

@@ -5,12 +5,16 @@
 -- expired leases (the sweeper's).
 -- A quick exit with an error ends a job that never made progress if it is `hopeless`, or if the
 -- attempt before ended the same way, unless the submitter chose the number of retries.
+-- A failure that is blamed on the checkpoint that the attempt began with is not charged, and the next
+-- attempt begins with an older one: see `forge_step_back`.
+-- A failed start that this worker would only repeat (`hopeless`) ends the job if it failed the same way
+-- before, and no other worker that takes such jobs has yet to try.
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its
 -- first three in all: a broken machine must not use up the job's losses.
 -- The members of a run on several machines are left alone. `settles` ends such a run, all of whose
 -- members are over, by the lease of the one that decides; `end_run` has ended the others.
 -- `first` says which one that was.
--- Locks: lease in the order given, then slot and outcome.
+-- Locks: lease in the order given, then slot, checkpoint and outcome.
 WITH ended AS (
     DELETE FROM lease
     USING unnest(
@@ -53,12 +57,13 @@ returned AS (
 ),
 verdict AS (
     SELECT
-        ended.*, repeats.twice,
+        ended.*, repeats.twice, refused.it AS refused, ended.failures - coalesce(back.blamed, false)::integer AS charged,
         CASE
             WHEN budget = 'success' THEN 'succeeded'
             WHEN budget = 'cancel' OR asked = 'cancelled' THEN 'cancelled'
-            WHEN budget = 'final' OR asked = 'timeout' OR repeats.twice IS NOT NULL THEN 'failed'
-            WHEN failures > max_failures OR losses > max_losses OR preemptions > max_preemptions
+            WHEN budget = 'final' OR asked = 'timeout' OR repeats.twice IS NOT NULL OR refused.it
+                THEN 'failed'
+            WHEN ended.failures - coalesce(back.blamed, false)::integer > max_failures OR losses > max_losses OR preemptions > max_preemptions
                 THEN 'dead'
         END::state AS state,
         CASE
@@ -75,6 +80,35 @@ verdict AS (
         ) AS checkpoint_at
     FROM ended
     JOIN job ON job.id = ended.job_id
+    LEFT JOIN LATERAL (
+        SELECT forge_step_back(
+            ended.job_id, ended.attempt, ended.reason, ended.exit_code,
+            coalesce(ended.over_at, ended.now) - coalesce(ended.started_at, ended.claimed_at),
+            ended.progress, ended.failures > job.max_failures
+        ) AS blamed
+        WHERE ended.budget = 'failures' AND ended.asked IS NULL
+    ) AS back ON true
+    LEFT JOIN LATERAL (
+        SELECT true AS it
+        WHERE ended.reason = 'start_failed' AND ended.hopeless
+            AND EXISTS (
+                SELECT FROM attempt AS before
+                WHERE before.job_id = ended.job_id AND before.reason = 'start_failed'
+                    AND regexp_replace(before.detail, %(varying)s, '', 'gi')
+                        = regexp_replace(ended.detail, %(varying)s, '', 'gi')
+            )
+            AND NOT EXISTS (
+                SELECT FROM lane
+                JOIN shape ON shape.id = lane.shape_id
+                JOIN worker ON forge_takes_jobs(worker) AND forge_serves(shape, worker)
+                WHERE lane.id = ended.lane_id AND worker.id <> ended.worker_id
+                    AND NOT EXISTS (
+                        SELECT FROM attempt AS before
+                        WHERE before.job_id = ended.job_id AND before.worker_id = worker.id
+                            AND before.reason = 'start_failed'
+                    )
+            )
+    ) AS refused ON true
     LEFT JOIN LATERAL (
         SELECT NOT ended.hopeless AS twice
         WHERE ended.reason = 'exit_code'
@@ -150,6 +184,7 @@ ends AS (
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN twice AND state = 'failed' THEN 'failed the same way twice: ' || detail
+            WHEN refused AND state = 'failed' THEN 'failed to start the same way twice: ' || detail
             ELSE detail
         END AS said
     ) AS in_detail
@@ -160,7 +195,7 @@ again AS (
         lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts
     )
     SELECT
-        verdict.lane_id, verdict.nice, job_id, attempt, failures, losses, preemptions, now,
+        verdict.lane_id, verdict.nice, job_id, attempt, charged, losses, preemptions, now,
         forge_parts(job.owner, job.bundle_digest, job.spec)
     FROM verdict JOIN job ON job.id = verdict.job_id
     WHERE state IS NULL AND verdict.run_at <= now
@@ -170,7 +205,7 @@ later AS (
     INSERT INTO scheduled (
         job_id, lane_id, nice, attempt, failures, losses, preemptions, run_at
     )
-    SELECT job_id, lane_id, nice, attempt, failures, losses, preemptions, run_at
+    SELECT job_id, lane_id, nice, attempt, charged, losses, preemptions, run_at
     FROM verdict WHERE state IS NULL AND run_at > now
 )
 SELECT

@@ -1,9 +1,18 @@
 -- The newest attempts of a job, including running ones, each with its times and with the checkpoint
--- that it resumed from: the newest of an earlier attempt, unless that was thinned out since. A
--- member of a run that is over is listed as ended while the others go on.
+-- that it resumed from: as its worker told, or else the newest of an earlier attempt, unless that was
+-- thinned out since or is passed over. A member of a run that is over is listed as ended while the
+-- others go on.
 SELECT
     run.*, coalesce(worker.name, former_worker.name) AS worker, forge_now() AS now,
-    earlier.left_at, kept.attempt AS from_attempt, kept.number AS from_number
+    CASE WHEN kept.passed_over IS NULL OR begun.attempt IS NOT NULL THEN earlier.left_at END AS left_at,
+    CASE
+        WHEN begun.attempt IS NOT NULL THEN begun.from_attempt
+        WHEN kept.passed_over IS NULL THEN kept.attempt
+    END AS from_attempt,
+    CASE
+        WHEN begun.attempt IS NOT NULL THEN begun.from_number
+        WHEN kept.passed_over IS NULL THEN kept.number
+    END AS from_number
 FROM (
     (
         SELECT
@@ -32,8 +41,9 @@ CROSS JOIN LATERAL (
     FROM attempt
     WHERE attempt.job_id = %(job_id)s AND attempt.attempt < run.attempt
 ) AS earlier
+LEFT JOIN beginning AS begun ON begun.job_id = %(job_id)s AND begun.attempt = run.attempt
 LEFT JOIN LATERAL (
-    SELECT checkpoint.attempt, checkpoint.number
+    SELECT checkpoint.attempt, checkpoint.number, checkpoint.passed_over
     FROM checkpoint
     WHERE checkpoint.job_id = %(job_id)s AND checkpoint.attempt < run.attempt
         AND checkpoint.created_at = earlier.left_at AND checkpoint.rank = 0

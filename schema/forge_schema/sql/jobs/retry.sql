@@ -2,9 +2,10 @@
 -- Where only some jobs of a sweep may run at once, they are held until it is their turn. Jobs that
 -- may spend more than their owner may without asking, all of the request counted, are held until
 -- they are approved, even if they were before.
+-- A job that is to begin with an older checkpoint of its own passes over all newer ones from then on.
 -- Attempts keep counting. Other jobs stay as they are. Idempotent: a repeated request returns what
 -- the first one did. The first row of each job counts.
--- Locks: outcome, in the order of job ids.
+-- Locks: outcome, in the order of job ids, then checkpoint.
 WITH wanted AS MATERIALIZED (
     SELECT
         id, lane_id, nice, owner, timeout_s, (spec ->> 'max_nodes')::integer AS machines,
@@ -20,10 +21,28 @@ over AS MATERIALIZED (
     ORDER BY outcome.job_id
     FOR UPDATE OF outcome
 ),
+chosen AS MATERIALIZED (
+    SELECT kept.job_id, kept.token, kept.number
+    FROM over CROSS JOIN LATERAL forge_complete_checkpoints(over.job_id) AS kept
+    WHERE kept.attempt = %(from_attempt)s AND kept.number = %(from_number)s
+),
 reopened AS (
     DELETE FROM outcome USING over
     WHERE outcome.job_id = over.job_id AND over.state IN ('failed', 'dead')
+        AND (%(from_attempt)s::smallint IS NULL OR EXISTS (SELECT FROM chosen))
     RETURNING outcome.job_id, outcome.attempt, outcome.reason
+),
+passed AS (
+    UPDATE checkpoint
+    SET trusted = checkpoint.trusted OR checkpoint.number = chosen.number
+            AND checkpoint.token = chosen.token,
+        passed_over = CASE
+            WHEN (checkpoint.token, checkpoint.number) > (chosen.token, chosen.number)
+                THEN coalesce(checkpoint.passed_over, 0)
+        END
+    FROM chosen JOIN reopened USING (job_id)
+    WHERE checkpoint.job_id = chosen.job_id AND checkpoint.rank = 0
+        AND (checkpoint.token, checkpoint.number) >= (chosen.token, chosen.number)
 ),
 -- One row for all jobs that may spend the same.
 spending AS MATERIALIZED (
@@ -65,7 +84,10 @@ told AS (
     INSERT INTO event (at, actor, action, job_id, detail)
     SELECT
         forge_now(), %(actor)s, 'retried', id,
-        jsonb_build_object('attempt', attempt, 'reason', reason, 'request', %(request)s::text)
+        jsonb_strip_nulls(jsonb_build_object(
+            'attempt', attempt, 'reason', reason, 'request', %(request)s::text,
+            'checkpoint', %(from_attempt)s::text || '.' || %(from_number)s
+        ))
     FROM judged
     UNION ALL
     SELECT forge_now(), %(actor)s, 'asked for approval', id, approval

@@ -50,7 +50,7 @@ groups AS MATERIALIZED (
             AND (checkpoint.nodes = 1 OR forge_is_complete(checkpoint))
             AND (s.from_attempt IS NULL OR checkpoint.attempt = s.from_attempt)
             AND (s.from_number IS NULL OR checkpoint.number = s.from_number)
-        ORDER BY checkpoint.token DESC, checkpoint.number DESC
+        ORDER BY checkpoint.passed_over IS NOT NULL, checkpoint.token DESC, checkpoint.number DESC
         LIMIT 1
         FOR KEY SHARE OF checkpoint
     ) AS found ON true

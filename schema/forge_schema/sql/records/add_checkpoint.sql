@@ -8,7 +8,8 @@ WITH held AS (
 ),
 added AS (
     INSERT INTO checkpoint (
-        job_id, token, number, attempt, key, files, bytes, created_at, rank, nodes, follows, step
+        job_id, token, number, attempt, key, files, bytes, created_at, rank, nodes, follows, step,
+        killed
     )
     SELECT
         job_id, token, %(number)s, attempt, %(key)s, %(files)s, %(bytes)s, forge_now(), rank,
@@ -20,7 +21,7 @@ added AS (
             ) THEN nodes
             ELSE 1
         END,
-        CASE WHEN rank > 0 THEN coalesce(%(follows)s::integer, -1) END, %(step)s::bigint
+        CASE WHEN rank > 0 THEN coalesce(%(follows)s::integer, -1) END, %(step)s::bigint, %(killed)s
     FROM held
     ON CONFLICT DO NOTHING
 )

@@ -1,8 +1,9 @@
 -- The complete checkpoints that a job may be restored from, best first: its own newest ones, then
 -- the one that it starts from, whose key is null if it is gone. `companions` are the manifests of
--- the other ranks.
+-- the other ranks. Last, with `passed_over`, those that it begins with no more.
 SELECT
     found.job_id, found.attempt, found.number, found.key, found.files, found.bytes,
+    found.passed_over,
     coalesce(
         (
             SELECT jsonb_agg(jsonb_build_object('rank', one.rank, 'key', one.key) ORDER BY one.rank)
@@ -12,15 +13,16 @@ SELECT
 FROM (
     (
         SELECT
-            1 AS place, kept.job_id, kept.token, kept.attempt, kept.number, kept.key, kept.files,
+            CASE WHEN kept.passed_over IS NULL THEN 1 ELSE 3 END AS place, kept.passed_over,
+            kept.job_id, kept.token, kept.attempt, kept.number, kept.key, kept.files,
             kept.bytes, kept AS master
         FROM forge_complete_checkpoints(%(job_id)s) AS kept
-        ORDER BY kept.token DESC, kept.number DESC
+        ORDER BY kept.passed_over IS NOT NULL, kept.token DESC, kept.number DESC
         LIMIT %(count)s
     )
     UNION ALL
     SELECT
-        2, job.source_job_id, job.source_token, source.attempt, job.source_number, source.key,
+        2, NULL, job.source_job_id, job.source_token, source.attempt, job.source_number, source.key,
         source.files, source.bytes, source
     FROM job
     LEFT JOIN checkpoint AS source

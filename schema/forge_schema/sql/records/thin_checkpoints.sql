@@ -1,18 +1,36 @@
 -- Deletes surplus checkpoints of a job, on behalf of its lease's holder.
 -- Of the complete ones, the newest stay; of the others, the oldest one of each fourfold age, and
--- those that other jobs start from. What other ranks have stored of these stays too. What is not
+-- those that other jobs start from. Those that are passed over come after all others. As long as the
+-- attempt may turn out to have begun with a torn one, the newest two before it stay too. What other ranks have stored of these stays too. What is not
 -- complete stays while it may become so: in this run, after the newest complete one, `pending` of
 -- each rank. Returns all rows, each with whether it is gone; nothing if the lease is lost.
 -- Locks: checkpoint, those of rank 0 first.
 WITH held AS MATERIALIZED (
-    SELECT job_id, attempt FROM lease
+    SELECT
+        job_id, attempt,
+        coalesce(started_at, claimed_at) > forge_now() - interval '10 minutes'
+            AND EXISTS (
+                SELECT FROM beginning JOIN checkpoint AS begun
+                    ON begun.job_id = beginning.job_id AND begun.rank = 0
+                    AND begun.attempt = beginning.from_attempt
+                    AND begun.number = beginning.from_number
+                WHERE beginning.job_id = lease.job_id AND beginning.attempt = lease.attempt
+                    AND forge_may_be_torn(begun)
+            ) AS unsure
+    FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
     FOR KEY SHARE
 ),
 complete AS MATERIALIZED (
     SELECT
         kept.token, kept.number, kept.attempt,
-        row_number() OVER (ORDER BY kept.token DESC, kept.number DESC) AS place,
+        row_number() OVER (
+            ORDER BY kept.passed_over IS NOT NULL, kept.token DESC, kept.number DESC
+        ) AS place,
+        held.unsure AND kept.attempt < held.attempt AND row_number() OVER (
+            PARTITION BY kept.attempt < held.attempt
+            ORDER BY kept.passed_over IS NOT NULL, kept.token DESC, kept.number DESC
+        ) <= 2 AS before,
         floor(log(4, greatest(extract(epoch FROM forge_now() - kept.created_at), 1))) AS age
     FROM held CROSS JOIN LATERAL forge_complete_checkpoints(held.job_id) AS kept
 ),
@@ -30,7 +48,7 @@ spare AS (
         FROM complete WHERE place > %(keep)s
     ) AS older
     -- Until then, a rank may need what it restored for its own first checkpoint.
-    WHERE elder > 1 AND EXISTS (SELECT FROM complete JOIN held USING (attempt))
+    WHERE elder > 1 AND NOT before AND EXISTS (SELECT FROM complete JOIN held USING (attempt))
     UNION ALL
     SELECT half.token, half.number
     FROM half LEFT JOIN complete ON complete.place = 1

@@ -188,6 +188,10 @@ class HttpGateway:
         body = messages.NewCheckpoint(**_held(fence), **asdict(checkpoint))
         return self._kept(fence, "checkpoints", body)
 
+    def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool:
+        body = messages.Begins(**_held(fence), attempt=attempt, number=number)
+        return self._kept(fence, "checkpoints/begin", body)
+
     def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
         # All bodies are validated before the first is sent.
         bodies = [
@@ -225,8 +229,8 @@ class HttpGateway:
         return newest.model_dump()
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
-        restorable = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
-        return None if restorable.checkpoint is None else restorable.checkpoint.model_dump()
+        newest = self._session.get(f"/job/{job_id}/checkpoint", Restorable).checkpoint
+        return None if newest is None or newest.passed_over is not None else newest.model_dump()
 
     def restorable(self, job_id: int) -> list[Row]:
         answer = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
@@ -285,6 +289,7 @@ class Reported(TypedDict):
     exit_code: int | None
     detail: str | None
     usage: Usage
+    lasting: bool
 
 
 def _ending(end: End) -> Reported:
@@ -293,6 +298,7 @@ def _ending(end: End) -> Reported:
         "exit_code": end.exit_code,
         "detail": storable(end.detail),
         "usage": end.usage,
+        "lasting": end.lasting,
     }
 
 

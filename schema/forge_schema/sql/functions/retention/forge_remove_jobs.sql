@@ -34,6 +34,7 @@ BEGIN
     END IF;
     DELETE FROM artifact WHERE job_id = ANY(due);
     DELETE FROM checkpoint WHERE job_id = ANY(due);
+    DELETE FROM beginning WHERE job_id = ANY(due);
     DELETE FROM log_chunk WHERE job_id = ANY(due);
     DELETE FROM metric_span WHERE job_id = ANY(due);
     DELETE FROM result WHERE job_id = ANY(due);
