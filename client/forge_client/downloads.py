@@ -25,6 +25,8 @@ from forge_client.errors import ClientError
 
 # A chunk is unpacked in memory, and its size is the worker's claim. Workers make chunks of 4 MiB.
 LARGEST_CHUNK = 16 << 20
+# Of a file in chunks, at most: workers make no larger ones.
+CHUNK_BYTES = 32 << 20
 # How many files, or chunks of a file, are fetched at once.
 AT_ONCE = 8
 
@@ -127,14 +129,46 @@ def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> No
     """Write a file from its chunks, several at once.
 
     Raises:
-        ClientError: a chunk is corrupt.
+        ClientError: a chunk is corrupt, or they are not the chunks of such a file.
     """
     with path.open("wb") as file:
         file.truncate(artifact.bytes)
-        after = -1
-        while chunks := page(after):
+        end = 0
+        while end < artifact.bytes and (chunks := page(end - 1)):
+            end = _end(chunks, end, artifact)
             at_once(partial(_place, file.fileno(), artifact, fetch), chunks)
-            after = chunks[-1].offset
+    if end != artifact.bytes:
+        raise corrupt(f"the artifact {artifact.path}")
+
+
+def _end(chunks: Sequence[ArtifactChunk], begin: int, artifact: Artifact) -> int:
+    """Return where chunks end, which must follow each other, within the file."""
+    for chunk in chunks:
+        if chunk.offset != begin or not 0 < chunk.bytes <= CHUNK_BYTES:
+            raise corrupt(f"the artifact {artifact.path}")
+        begin += chunk.bytes
+    if begin > artifact.bytes:
+        raise corrupt(f"the artifact {artifact.path}")
+    return begin
+
+
+def write_whole(
+    path: Path, artifact: Artifact, pieces: Iterable[bytes], progress: Progress | None
+) -> None:
+    """Write a file, and break off as soon as there is more of it than it says.
+
+    Raises:
+        ClientError: there is.
+    """
+    left = artifact.bytes
+    with path.open("wb") as file:
+        for piece in pieces:
+            left -= len(piece)
+            if left < 0:
+                raise corrupt(f"the artifact {artifact.path}")
+            file.write(piece)
+            if progress:
+                progress(len(piece))
 
 
 def at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
@@ -155,9 +189,10 @@ def _place(file: int, artifact: Artifact, fetch: Fetch, chunk: ArtifactChunk) ->
 
     def write(piece: bytes) -> None:
         nonlocal came
-        if came + len(piece) <= chunk.bytes:
-            digest.update(piece)
-            _write(file, piece, chunk.offset + came)
+        if came + len(piece) > chunk.bytes:
+            raise corrupt(f"the artifact {artifact.path}")
+        digest.update(piece)
+        _write(file, piece, chunk.offset + came)
         came += len(piece)
 
     fetch(chunk, write)

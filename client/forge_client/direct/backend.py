@@ -22,7 +22,14 @@ from forge_schema.storage import Store, keys, open_store
 from forge_client.backend import Progress
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import raising_client_errors, translated
-from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
+from forge_client.downloads import (
+    at_once,
+    put_together,
+    unpacked,
+    verified_code,
+    verified_file,
+    write_whole,
+)
 from forge_client.errors import ClientError
 from forge_client.settings import Connection
 
@@ -174,7 +181,7 @@ class DirectBackend(Service):
             if in_chunks(artifact.key):
                 self._put_together(artifact, partial, progress)
             else:
-                self._store.get_file(artifact.key, partial, progress=progress)
+                write_whole(partial, artifact, self._store.stream(artifact.key), progress)
 
     def _put_together(self, artifact: Artifact, path: Path, progress: Progress | None) -> None:
         job_id = int(artifact.key.split("/")[1])

@@ -273,15 +273,18 @@ class Service(Scheduling):
 
         Raises:
             ObjectMissing: the list of its chunks is gone.
-            CheckpointUnsound: it is damaged.
+            CheckpointUnsound: it is damaged, or not that of a file of this size.
         """
-        from forge_schema.storage.manifest import chunk_list
+        from forge_schema.storage.manifest import CheckpointUnsound, chunk_list
 
         self._visible(job_id)
         row = self._jobs.artifact(job_id, path)
         if row is None or not in_chunks(row["key"]):
             return []
-        extents = chunk_list(self._open_store(), row["key"]).extents
+        listed = chunk_list(self._open_store(), row["key"])
+        if listed.size != row["bytes"]:
+            raise CheckpointUnsound(f"the list of chunks {row['key']} is of another file")
+        extents = listed.extents
         return [
             ArtifactChunk(key=one.key, offset=one.offset, bytes=one.size, sha256=one.sha256)
             for one in islice((one for one in extents if one.offset > after), CHUNKS)

@@ -1,4 +1,4 @@
-"""The size that a log chunk claims for itself is not trusted."""
+"""The sizes that a worker claims are not trusted: of log chunks, files and their chunks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import zstandard
-from forge_client.downloads import unpacked, whole_folder
+from forge_client.downloads import put_together, unpacked, whole_folder, write_whole
 from forge_client.errors import ClientError
 from forge_functions.dashboard.log_pieces import LogPieces
-from forge_schema.model.stored import LogChunk
+from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +35,9 @@ class Shelf:
 
     def get(self, _key: str) -> bytes:
         return self.packed
+
+    def size(self, _key: str) -> int:
+        return len(self.packed)
 
 
 @pytest.fixture
@@ -78,3 +81,59 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, there: bool) -> No
     with whole_folder(folder) as partial:
         (partial / "train.py").touch()
     assert list(tmp_path.rglob("*")) == [folder, folder / "train.py"]
+
+
+def file_of(nbytes: int) -> Artifact:
+    key = "jobs/1/1-1/chunked/model"
+    return Artifact(path="model", key=key, bytes=nbytes, sha256="ab" * 32, attempt=1)
+
+
+def chunk_at(offset: int, nbytes: int) -> ArtifactChunk:
+    return ArtifactChunk(
+        key="k", offset=offset, bytes=nbytes, sha256=hashlib.sha256(b"x").hexdigest()
+    )
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        pytest.param([[(0, 1)] * 40], id="one chunk again and again"),
+        pytest.param([[(0, 1), (2, 1)]], id="gap"),
+        pytest.param([[(0, 4)]], id="larger"),
+        pytest.param([[(0, 33 << 20)]], id="huge"),
+        pytest.param([[(0, 0)]], id="empty"),
+        pytest.param([[(-1, 1)]], id="before the file"),
+        pytest.param([[(0, 1)], []], id="ends early"),
+    ],
+)
+def test_chunks_that_do_not_make_the_file_leave_nothing_beyond_it(
+    tmp_path: Path, lists: list[list[tuple[int, int]]]
+) -> None:
+    path, pages = tmp_path / "model", iter([[chunk_at(*one) for one in page] for page in lists])
+
+    def fetch(chunk: ArtifactChunk, write: Callable[[bytes], object]) -> None:
+        write(b"x" * chunk.bytes)
+
+    with pytest.raises(ClientError, match="is not what was stored"):
+        put_together(path, file_of(3), lambda _: next(pages), fetch)
+    assert path.stat().st_size == 3
+
+
+def test_a_chunk_with_more_than_it_says_is_broken_off(tmp_path: Path) -> None:
+    read = []
+
+    def fetch(_: ArtifactChunk, write: Callable[[bytes], object]) -> None:
+        for number in range(1000):
+            read.append(number)
+            write(b"x")
+
+    with pytest.raises(ClientError, match="is not what was stored"):
+        put_together(tmp_path / "model", file_of(1), lambda _: [chunk_at(0, 1)], fetch)
+    assert read == [0, 1]
+
+
+def test_a_file_with_more_than_it_says_is_broken_off(tmp_path: Path) -> None:
+    endless = iter(lambda: b"xx", b"")
+    with pytest.raises(ClientError, match="is not what was stored"):
+        write_whole(tmp_path / "model", file_of(3), endless, None)
+    assert (tmp_path / "model").stat().st_size <= 3
