@@ -43,6 +43,7 @@ LEFT_OUT = frozenset(
 MODULES_LEFT_OUT = (
     "forge_client",
     "forge_worker",
+    "forge_functions/program.py",
     "forge_functions/server.py",
     "forge_functions/middleware/slow_clients.py",
     "forge_schema/sweeper/sweeper.py",

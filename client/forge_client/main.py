@@ -18,7 +18,7 @@ import typer
 from forge_client.cli.commands import Commands
 from forge_client.cli.options.session import Flags
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 from forge_client.exit_codes import MEANINGS, ExitCode
 
 QUEUE = "Connection"
@@ -126,7 +126,9 @@ def _flush() -> None:
 
 def _run() -> None:
     try:
-        app(prog_name="forge")
+        # Every error of Forge's own is one of the user's, whichever part raised it.
+        with as_client_error():
+            app(prog_name="forge")
     except ClientError as error:
         _debug(error)
         narration.complain(error)

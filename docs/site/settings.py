@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge_client.settings import Settings as ClientSettings
-from forge_functions.server import Settings as ServerSettings
+from forge_functions.settings import Settings as ServerSettings
 from forge_schema.sweeper.main import ProcessSettings as SweeperSettings
 from forge_worker.settings.help import table as worker_settings
 from pydantic import BaseModel, SecretStr

@@ -2,23 +2,17 @@
 
 import signal
 import socket
-import sys
 from ipaddress import ip_address
 from threading import Thread
 from types import FrameType
-from typing import Self
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from forge_schema.access.hidden import hide
-from forge_schema.log import configure_log
-from forge_schema.model.errors import ForgeError
 from forge_schema.shell import MOST_BYTES
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import CliApp, SettingsConfigDict
 from starlette.types import ASGIApp
 
+from forge_functions import program
 from forge_functions.app import create_app
 from forge_functions.dashboard.site import install
 from forge_functions.middleware.slow_clients import (
@@ -56,7 +50,7 @@ from forge_functions.routes.workers import enrol, join, upcoming
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
-from forge_functions.settings import ServerSettings
+from forge_functions.settings import ServerSettings, Settings
 
 ROUTERS = (
     # First, since each request tries one after the other, and jobs may store thousands of files.
@@ -90,7 +84,6 @@ ROUTERS = (
     worker_records.router,
     upcoming.router,
 )
-EXIT_USAGE = 2
 # Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10
 # How long a connection may rest between requests: longer than clients and proxies keep one, or a
@@ -101,30 +94,6 @@ BACKLOG = 2048
 HSTS = [("Strict-Transport-Security", "max-age=31536000")]
 
 log = structlog.get_logger(__name__)
-
-
-class Settings(ServerSettings):
-    """Serve the HTTP functions of a Forge queue."""
-
-    model_config = SettingsConfigDict(
-        cli_prog_name="forge-server", cli_kebab_case=True, cli_implicit_flags=True
-    )
-
-    host: str = Field("127.0.0.1", description="the address to listen on")
-    port: int = Field(8900, ge=0, le=65535, description="its port; 0 chooses any")
-    tls_cert: str | None = Field(None, description="the certificate chain, PEM; enables TLS")
-    tls_key: str | None = Field(None, description="its key, PEM, unless it is in the chain's file")
-
-    @model_validator(mode="after")
-    def _key_has_a_certificate(self) -> Self:
-        if self.tls_key and not self.tls_cert:
-            raise ValueError("tls_key needs tls_cert")
-        return self
-
-    @property
-    def in_the_clear(self) -> bool:
-        """Whether tokens cross a network unencrypted, unless there is a proxy in front."""
-        return not self.tls_cert and not is_loopback(self.host)
 
 
 class Server(uvicorn.Server):
@@ -152,20 +121,7 @@ def whole_app(settings: ServerSettings) -> FastAPI:
 
 def main() -> None:
     """Serve until a signal."""
-    hide()
-    configure_log("text" if sys.stderr.isatty() else "json")
-    try:
-        serve(CliApp.run(Settings))
-    except ValidationError as error:
-        for fault in error.errors():
-            flag = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
-            sys.stderr.write(f"forge-server: {flag}: {fault['msg']}\n")
-        sys.exit(EXIT_USAGE)
-    except ForgeError as error:
-        hint = f"\n  {error.hint}" if error.hint else ""
-        sys.exit(f"forge-server: {error.message}{hint}")
-    except OSError as error:
-        sys.exit(f"forge-server: {error}")
+    program.run(lambda: serve)
 
 
 def serve(settings: Settings) -> None:
@@ -183,7 +139,7 @@ def serve(settings: Settings) -> None:
     services.store  # noqa: B018 - as above
     config = config_of(app, settings)
     config.load()
-    if settings.in_the_clear:
+    if in_the_clear(settings):
         log.warning(
             "tls_missing",
             note="tokens cross the network unencrypted; give --tls-cert, or use a proxy with TLS",
@@ -192,6 +148,11 @@ def serve(settings: Settings) -> None:
         Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
         run(Server(config, services), listening)
     services.close()
+
+
+def in_the_clear(settings: Settings) -> bool:
+    """Tell whether tokens cross a network unencrypted, unless there is a proxy in front."""
+    return not settings.tls_cert and not is_loopback(settings.host)
 
 
 def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:

@@ -34,10 +34,20 @@ class ServerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
-    database_url: str = Field(description="the queue's database, postgresql://…")
-    store_url: str = Field(description="the object store, s3://bucket/prefix or file:///folder")
+    database_url: str = Field(
+        min_length=1,
+        description="the queue's database, postgresql://…",
+        examples=["postgresql://forge@db.example/forge"],
+    )
+    store_url: str = Field(
+        min_length=1,
+        description="the object store, s3://bucket/prefix or file:///folder",
+        examples=["file:///srv/forge"],
+    )
     server_secret: SecretStr = Field(
-        min_length=32, description="signs short-lived tokens and URLs; the same for all servers"
+        min_length=32,
+        description="signs short-lived tokens and URLs; the same for all servers",
+        examples=["$(python3 -c 'import secrets; print(secrets.token_hex(32))')"],
     )
     public_url: str = Field(
         "", description="this server's URL for callers; if empty, taken from each request"
@@ -98,13 +108,13 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _some_pods_enrol(self) -> Self:
         if bool(self.enrol_issuer) != bool(self.enrol_accounts):
-            raise ValueError("set both enrol_issuer and enrol_accounts")
+            raise ValueError("set both --enrol-issuer and --enrol-accounts (FORGE_ENROL_…)")
         return self
 
     @model_validator(mode="after")
     def _tokens_are_for_us(self) -> Self:
         if self.oidc_client_id and not self.oidc_issuer:
-            raise ValueError("oidc_client_id needs oidc_issuer")
+            raise ValueError("--oidc-client-id needs --oidc-issuer (FORGE_OIDC_ISSUER)")
         if self.oidc_issuer and not (self.oidc_audience or self.oidc_client_id):
             # Without either, the issuer's tokens for any other service would be accepted.
             raise ValueError("oidc_issuer needs oidc_audience or oidc_client_id")
@@ -113,3 +123,25 @@ class ServerSettings(BaseSettings):
     @property
     def ttl(self) -> timedelta:
         return timedelta(seconds=self.lease_ttl_s)
+
+
+class Settings(ServerSettings):
+    """Serve the HTTP functions of a Forge queue."""
+
+    model_config = SettingsConfigDict(
+        cli_prog_name="forge-server",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_exit_on_error=False,
+    )
+
+    host: str = Field("127.0.0.1", description="the address to listen on")
+    port: int = Field(8900, ge=0, le=65535, description="its port; 0 chooses any")
+    tls_cert: str | None = Field(None, description="the certificate chain, PEM; enables TLS")
+    tls_key: str | None = Field(None, description="its key, PEM, unless it is in the chain's file")
+
+    @model_validator(mode="after")
+    def _key_has_a_certificate(self) -> Self:
+        if self.tls_key and not self.tls_cert:
+            raise ValueError("--tls-key needs --tls-cert (FORGE_TLS_CERT)")
+        return self

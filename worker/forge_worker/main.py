@@ -14,8 +14,8 @@ from forge_schema.database.pool import AccessRefused
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.queue.registry import NameInUse
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
+from forge_schema.settings import faults
+from forge_schema.settings import help as settings_help
 from stamina.instrumentation import RetryDetails
 
 from forge_worker.agent import queue_wait
@@ -38,7 +38,18 @@ from forge_worker.worker_folder import STOP_IT, held
 if TYPE_CHECKING:
     from forge_worker.monitor.port import Monitor
 
-EXIT_USAGE = 2
+# Flags of other agents, and what this one has instead.
+WORDS = {
+    "--name": "did you mean --worker-name?",
+    "--worker-id": "did you mean --worker-name?",
+    "--id": "did you mean --worker-name?",
+    "-v": "did you mean --verbose?",
+    "--server": "did you mean --url?",
+    "--api-key": "a worker has a token: --token-file or FORGE_TOKEN",
+    "--persistent": "leave it out: a worker stays unless --ephemeral is given",
+    "--enable-swap": "did you mean --allow-swap?",
+    "--reconnect-attempts": "leave it out: it tries until it is stopped; see --reconnect-limit-s",
+}
 # The exit code of `systemctl status` for a service that is not running.
 EXIT_NO_AGENT = 3
 # Another worker has this name, or has replaced this one.
@@ -51,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 def main() -> None:
     """Run a worker until it is told to leave, or run the command that the flags name."""
-    if help_text.wanted(sys.argv[1:]):
+    if settings_help.wanted(sys.argv[1:]):
         sys.stdout.write(help_text.text())
         return
     hide()
@@ -77,16 +88,7 @@ def exit_code(error: ForgeError) -> int:
 
 def read_settings() -> WorkerSettings:
     """Return the settings; print what is wrong with them and exit if they are invalid."""
-    try:
-        return beside_up.read()
-    except SettingsError as error:
-        said = str(error).removeprefix("error parsing CLI: ")
-        sys.stderr.write(f"forge-worker: {said}; --help lists the flags\n")
-    except ValidationError as error:
-        for fault in error.errors():
-            flags = [f"--{part}: ".replace("_", "-") for part in fault["loc"]]
-            sys.stderr.write(f"forge-worker: {''.join(flags)}{fault['msg']}\n")
-    sys.exit(EXIT_USAGE)
+    return faults.read("forge-worker", WorkerSettings, beside_up.read, words=WORDS)
 
 
 def _asked(settings: WorkerSettings) -> int:
@@ -104,6 +106,10 @@ def _asked(settings: WorkerSettings) -> int:
 def tell_status(settings: WorkerSettings) -> int:
     """Print the worker's status, and return an exit code: 0 if an agent is running."""
     told = status.look(settings)
+    beside = [
+        one for one in beside_up.joined(settings.worker_dir.parent) if one != settings.worker_dir
+    ]
+    told["beside"] = [str(one) for one in beside]
     text = json.dumps(told, indent=2) if settings.json_output else status.words(told)
     sys.stdout.write(f"{text}\n")
     return 0 if told["running"] else EXIT_NO_AGENT

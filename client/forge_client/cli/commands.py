@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from forge_schema.model.errors import plainly
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.other_tools import COMMANDS, suggest_option
 from forge_client.cli.show import narration
-from forge_client.errors import plainly
 
 PANELS = {
     "Every day": {

@@ -23,7 +23,7 @@ from forge_client.direct import filling, postgres_programs
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.object_copy import copy
 from forge_client.direct.translation import translated
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 from forge_client.settings import Connection
 
 Say = Callable[[str], None]
@@ -56,7 +56,8 @@ def backup(connection: Connection, folder: Path, say: Say) -> Path:
     dump = folder.absolute() / f"queue-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.dump"
     unnamed = dump.with_name(f".{dump.name}")
     with translated():
-        source, target = open_store(connection.store()), _store_in(folder)
+        with as_client_error():
+            source, target = open_store(connection.store()), _store_in(folder)
         before = copy(source, target)
         try:
             postgres_programs.dump(checked_url(connection.database_url), unnamed)
@@ -81,7 +82,8 @@ def restore(connection: Connection, folder: Path, say: Say) -> Restored:
     """
     url, dump = checked_url(connection.database_url), _newest(folder)
     with translated():
-        target = open_store(connection.store())
+        with as_client_error():
+            target = open_store(connection.store())
         filling.begin(url)
         filling.rehearse(url, dump)
         copied = copy(_store_in(folder), target)

@@ -24,7 +24,7 @@ from forge_client.direct import filling, postgres_programs
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.object_copy import copy
 from forge_client.direct.translation import translated
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
 from forge_client.settings import Connection
 
 Say = Callable[[str], None]
@@ -50,7 +50,8 @@ class Move:
 
     def __init__(self, source: Connection, target: Connection, say: Say) -> None:
         self._from, self._to = checked_url(source.database_url), checked_url(target.database_url)
-        self._source, self._target = open_store(source.store()), open_store(target.store())
+        with as_client_error():
+            self._source, self._target = open_store(source.store()), open_store(target.store())
         self._say = say
 
     def run(self, folder: Path) -> None:

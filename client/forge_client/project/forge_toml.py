@@ -8,10 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
+from forge_schema.model.errors import plainly
 from forge_schema.model.quantities import Size
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from forge_client.errors import ClientError, plainly
+from forge_client.errors import ClientError
 from forge_client.project import FILE
 from forge_client.project.image_tar import DIGEST
 from forge_client.project.request import TABLES, Request, several

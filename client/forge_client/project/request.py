@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
+from forge_schema.model.errors import plainly, shorter
 from forge_schema.model.quantities import MIB, Capacity, Duration
 from pydantic import (
     BaseModel,
@@ -17,7 +18,7 @@ from pydantic import (
     ValidationError,
 )
 
-from forge_client.errors import ClientError, plainly, shorter
+from forge_client.errors import ClientError
 
 OWN_NAME = re.compile(r"[0-9]+\.[0-9]+")
 NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")

@@ -41,3 +41,38 @@ class Problem(Record):
     message: str
     hint: str = ""
     request_id: str = ""
+
+
+# What pydantic says, and what to write instead.
+PLAINLY = {
+    "Input should be a valid integer, unable to parse string as an integer": "write a whole number",
+    "Input should be a valid integer": "write a whole number",
+    "Input should be a valid integer, got a number with a fractional part": "write a whole number",
+    "Input should be a valid number, unable to parse string as a number": "write a number",
+    "Input should be a valid number": "write a number",
+    "Input should be a valid string": 'write a text, as in "name"',
+    "Input should be a valid boolean": "write true or false",
+    "Input should be a valid boolean, unable to interpret input": "write true or false",
+    "Input should be a valid list": 'write a list, as in ["a", "b"]',
+    "Input should be a valid dictionary": "write a table, as in { name = value }",
+}
+# The same for what is part of a message.
+SHORTER = {
+    "Input should be less than or equal to": "must be at most",
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be": "must be",
+    "Value should have at least 1 item after validation, not 0": "must not be empty",
+}
+
+
+def plainly(said: str) -> str:
+    """Return pydantic's message in our words, and without its prefix."""
+    said = said.removeprefix("Value error, ")
+    return shorter(PLAINLY.get(said, said))
+
+
+def shorter(said: str) -> str:
+    """Return a message with pydantic's phrases in fewer words."""
+    for theirs, ours in SHORTER.items():
+        said = said.replace(theirs, ours)
+    return said

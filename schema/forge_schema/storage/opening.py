@@ -1,12 +1,19 @@
 """Open a store by its URL, without contacting it."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from forge_schema.model.quantities import counted
+from forge_schema.storage.keys import is_valid
 from forge_schema.storage.store import Store, StoreUrlInvalid
 
 EXAMPLES = "write file:///path/to/folder or s3://bucket/prefix?endpoint_url=https://…&region=…"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_REGION = re.compile(r"[a-z0-9-]{1,40}\Z")
+PREFIX_BYTES = 120  # together with the longest key, below S3's 1024
 S3_OPTIONS = {"endpoint_url", "region"}
 
 
@@ -17,6 +24,19 @@ class S3Place(NamedTuple):
     prefix: str
     endpoint_url: str | None
     region: str | None
+
+
+def url_fault(url: str) -> str:
+    """Return what is wrong with a store's URL and what to write, or "". Nothing is contacted."""
+    try:
+        parts = split(url)
+        if parts.scheme == "s3":
+            s3_place(url, parts)
+        else:
+            folder_of(url, parts)
+    except StoreUrlInvalid as error:
+        return f"{error.message}; {error.hint}" if error.hint else error.message
+    return ""
 
 
 def open_store(url: str) -> Store:
@@ -61,14 +81,45 @@ def s3_place(url: str, parts: SplitResult) -> S3Place:
     if unknown := sorted(options.keys() - S3_OPTIONS):
         raise StoreUrlInvalid(f"{url!r} has an unknown option: {unknown[0]}", hint=EXAMPLES)
     prefix = unquote(parts.path).strip("/")
+    if fault := s3_fault(parts.netloc, prefix, options.get("endpoint_url"), options.get("region")):
+        raise StoreUrlInvalid(f"{url!r} is not a store's URL: {fault}", hint=EXAMPLES)
     return S3Place(parts.netloc, prefix, options.get("endpoint_url"), options.get("region"))
+
+
+def s3_fault(
+    bucket: str, prefix: str, endpoint_url: str | None, region: str | None = None
+) -> str | None:
+    """Return what S3 does not allow in a store's URL, or None."""
+    return next(_s3_faults(bucket, prefix, endpoint_url, region), None)
+
+
+def _s3_faults(
+    bucket: str, prefix: str, endpoint_url: str | None, region: str | None
+) -> Iterator[str]:
+    if not bucket:
+        yield "it names no bucket"
+    elif not _BUCKET.match(bucket):
+        yield f"{bucket!r} is not a valid bucket name: 3 to 63 small letters, digits, dots, hyphens"
+    if endpoint_url is not None and not re.match(r"https?://[^/]", endpoint_url):
+        yield f"endpoint_url {endpoint_url!r} is not http:// or https://"
+    if region is not None and not _REGION.match(region):
+        yield f"region {region!r} is not one, such as eu-west-1"
+    if len(prefix.encode(errors="replace")) > PREFIX_BYTES:
+        yield f"the prefix is longer than {counted(PREFIX_BYTES, 'byte')}"
+    if prefix and not is_valid(prefix):
+        yield f"{prefix!r} cannot begin the name of an object"
 
 
 def _without_secrets(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _open_file(url: str, parts: SplitResult) -> Store:
+def folder_of(url: str, parts: SplitResult) -> Path:
+    """Return the folder of a URL that begins with `file:`.
+
+    Raises:
+        StoreUrlInvalid: it names none.
+    """
     folder = Path(unquote(parts.path))
     if parts.netloc not in {"", "localhost"} or parts.query:
         raise StoreUrlInvalid(
@@ -77,6 +128,11 @@ def _open_file(url: str, parts: SplitResult) -> Store:
         )
     if not folder.is_absolute() or folder == Path("/") or "\0" in str(folder):
         raise StoreUrlInvalid(f"{url!r} names no folder", hint=EXAMPLES)
+    return folder
+
+
+def _open_file(url: str, parts: SplitResult) -> Store:
+    folder = folder_of(url, parts)
     # Neither those who have S3 nor commands that read no object need it.
     from forge_schema.storage.file_store import FileStore  # noqa: PLC0415
 

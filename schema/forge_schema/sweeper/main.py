@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 import structlog
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_schema.access.hidden import hide
@@ -18,16 +18,41 @@ from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.notifications.sender import Sender
 from forge_schema.queue.queue import Queue
+from forge_schema.settings import faults
+from forge_schema.settings import help as help_text
 from forge_schema.sweeper.settings import SweeperSettings
 from forge_schema.sweeper.sweeper import Sweeper
 
+NAME = "forge-sweeper"
+HEAD = """\
+Usage: forge-sweeper [FLAG…]
+
+Requeue expired leases, queue due jobs, mark silent workers and remove those
+that stay silent, until a signal.
+
+Each flag has a variable; flags override variables. To turn off a switch that
+is on by default, use --no-…. Times are in seconds.
+"""
+GROUPS = {
+    "The queue": ("database_url", "prepare", "lease_ttl_s"),
+    "This process": ("sweep_s", "health_host", "health_port"),
+    "Workers": ("offline_s", "reap_s", "unconnected_s"),
+    "Running jobs": ("overrun_s", "storing_s", "preparing_s", "unserved_s", "brake"),
+    "What is kept": ("store_url", "keep_jobs_days", "audit_months", "thin_after_s",
+                     "thin_more_after_s"),
+}  # fmt: skip
 SHORTEST_S = 5.0
 
 
 class ProcessSettings(SweeperSettings):
     """Requeue expired leases, promote due jobs, mark silent workers and remove dead ones."""
 
-    model_config = SettingsConfigDict(cli_prog_name="forge-sweeper", cli_kebab_case=True)
+    model_config = SettingsConfigDict(
+        cli_prog_name="forge-sweeper",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_exit_on_error=False,
+    )
 
     health_host: str = Field("127.0.0.1", description="address to serve /health on")
     health_port: int = Field(8901, ge=0, le=65535, description="its port; 0 chooses any")
@@ -35,20 +60,19 @@ class ProcessSettings(SweeperSettings):
 
 def main() -> None:
     """Run the sweeper until a signal ends it."""
+    if help_text.wanted(sys.argv[1:]):
+        sys.stdout.write(help_text.text(HEAD, help_text.in_groups(ProcessSettings, GROUPS)))
+        return
     hide()
     configure_log()
+    settings = faults.read(NAME, ProcessSettings, lambda: CliApp.run(ProcessSettings))
     try:
-        serve(CliApp.run(ProcessSettings))
-    except ValidationError as error:
-        for fault in error.errors():
-            flag = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
-            sys.stderr.write(f"forge-sweeper: {flag}: {fault['msg']}\n")
-        sys.exit(2)
+        serve(settings)
     except ForgeError as error:
         hint = f"\n  {error.hint}" if error.hint else ""
-        sys.exit(f"forge-sweeper: {error.message}{hint}")
+        sys.exit(f"{NAME}: {error.message}{hint}")
     except OSError as error:
-        sys.exit(f"forge-sweeper: {error}")
+        sys.exit(f"{NAME}: {error}")
 
 
 def serve(settings: ProcessSettings) -> None:

@@ -24,7 +24,11 @@ class SweeperSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
 
-    database_url: str = Field(description="the queue's database, postgresql://…")
+    database_url: str = Field(
+        min_length=1,
+        description="the queue's database, postgresql://…",
+        examples=["postgresql://forge@db.example/forge"],
+    )
     prepare: bool = Field(default=True, description="off behind a transaction-mode pooler")
     lease_ttl_s: PositiveFloat = Field(120.0, description="seconds that a lease lasts")
     offline_s: PositiveFloat = Field(

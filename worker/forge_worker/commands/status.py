@@ -185,6 +185,8 @@ def _agent_lines(told: Json) -> Iterator[str]:
         yield f"  the result of job {job} waits until the queue answers"
     yield f"  folder: {told['folder']}"
     yield f"  queue: {', '.join(told['queue']) or 'not configured'}"
+    for folder in told.get("beside", []):
+        yield f"  another runs in {folder}: forge-worker --status --worker-dir {folder}"
 
 
 def _job_lines(told: Json) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -30,11 +30,35 @@ ACTS = ("status", "profile_machine", "recover", "reset_state")
 def read() -> WorkerSettings:
     """Return the settings of the command line; without a queue, join this user's `forge up`."""
     settings: WorkerSettings = CliApp.run(Joining)
-    if running().get("database_url") == settings.database_url != "":
+    up = running()
+    if up.get("database_url") == settings.database_url != "":
+        _tell_others(Path(up["dir"]))
         # As in the workers of `forge up`: a job without an image finds this Python first.
         own = str(Path(sys.executable).parent)
         os.environ["PATH"] = os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
     return settings
+
+
+def _tell_others(chosen: Path) -> None:
+    """Say which `forge up` was joined if several run and FORGE_DIR does not choose."""
+    others = [] if os.environ.get("FORGE_DIR") else _others(chosen)
+    if others:
+        sys.stderr.write(
+            f"forge-worker: using the forge up in {chosen}"
+            f" ({'another runs' if len(others) == 1 else 'others run'} in {', '.join(others)};"
+            " FORGE_DIR chooses)\n"
+        )
+
+
+def _others(chosen: Path) -> list[str]:
+    found = []
+    for file in sorted((user_state_path("forge") / "ups").glob("*")):
+        with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
+            folder = Path(json.loads(file.read_text(encoding="utf-8"))["dir"])
+            pid = int(json.loads((folder / FILE).read_text(encoding="utf-8"))["pid"])
+            if folder != chosen and psutil.pid_exists(pid):
+                found.append(str(folder))
+    return found
 
 
 class Joining(WorkerSettings):
@@ -65,7 +89,8 @@ class BesideUp(PydanticBaseSettingsSource):
     def __call__(self) -> dict[str, Any]:
         """Return the queue, a folder for this worker, and permission to run processes."""
         given = self.current_state
-        if any(given.get(name) for name in (*OF_A_QUEUE, *ACTS)):
+        acts = [name for name in ACTS if given.get(name)]
+        if any(given.get(name) for name in OF_A_QUEUE) or (acts and given.get("worker_dir")):
             return {}
         up = running()
         if not up:
@@ -74,7 +99,7 @@ class BesideUp(PydanticBaseSettingsSource):
             "database_url": up["database_url"],
             "store_url": up["store_url"],
             "exec_url": up.get("url", ""),
-            "worker_dir": _free_folder(Path(up["dir"]) / "workers"),
+            "worker_dir": _folder_for(Path(up["dir"]) / "workers", acts),
             "local": True,
             # The same user has started both, and jobs run as processes in `forge up` too.
             "allow_processes": True,
@@ -101,6 +126,18 @@ def _folder() -> Path:
         pointer = user_state_path("forge") / "up"
         return Path(json.loads(pointer.read_text(encoding="utf-8"))["dir"])
     return user_data_path("forge")
+
+
+def _folder_for(workers: Path, acts: Sequence[str]) -> Path:
+    """Return where a start goes; for `--status` the first one that runs, if any."""
+    if "status" in acts and (begun := joined(workers)):
+        return begun[0]
+    return _free_folder(workers)
+
+
+def joined(workers: Path) -> list[Path]:
+    """Return the folders of the workers that have joined and run."""
+    return [folder for folder in sorted(workers.glob("joined-*")) if holder(folder) is not None]
 
 
 def _free_folder(workers: Path) -> Path:

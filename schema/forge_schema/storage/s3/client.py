@@ -1,7 +1,6 @@
 """S3 clients, their errors, and how an object keeps the name of its uploader."""
 
 import binascii
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +21,9 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from forge_schema.model.quantities import counted, duration_text
+from forge_schema.model.quantities import duration_text
 from forge_schema.proxies import ProxyUnusable, proxy_of
-from forge_schema.storage.keys import is_valid
+from forge_schema.storage.opening import s3_fault
 from forge_schema.storage.store import (
     ObjectMissing,
     StoreError,
@@ -42,7 +41,6 @@ FORBIDDEN = {401, 403}
 SERVER_FAULT = 500
 SLOW_DOWN = 429
 UPLOADER = "forge-uploader"
-PREFIX_BYTES = 120  # together with the longest key, below S3's 1024
 CHECK_SECONDS = 14.0
 
 PATIENT = Config(
@@ -57,7 +55,6 @@ PATIENT = Config(
 IMPATIENT = PATIENT.merge(
     Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=3, read_timeout=4)
 )
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 
 
 def connect(
@@ -75,7 +72,7 @@ def connect(
         StoreUrlInvalid: S3 does not allow some part of the URL.
         ProxyUnusable: the proxy on the way to it cannot be used.
     """
-    if fault := _fault(bucket, prefix, endpoint_url):
+    if fault := s3_fault(bucket, prefix, endpoint_url, region):
         raise StoreUrlInvalid(f"{url!r} is not a store's URL: {fault}", hint=ENDPOINT)
     try:
         # A new session, because boto3's default session is not thread-safe.
@@ -188,18 +185,6 @@ def _list_one(client: "S3Client", url: str, bucket: str, prefix: str) -> None:
         raise StoreUrlInvalid(f"{url} is not an S3 store: {error}", hint=ENDPOINT) from error
     if "Name" not in answer:
         raise StoreUrlInvalid(f"the server at {url} is not an S3 store", hint=ENDPOINT)
-
-
-def _fault(bucket: str, prefix: str, endpoint_url: str | None) -> str | None:
-    if not _BUCKET.match(bucket):
-        return f"{bucket!r} is not a valid bucket name"
-    if endpoint_url is not None and not re.match(r"https?://[^/]", endpoint_url):
-        return f"endpoint_url {endpoint_url!r} is not http:// or https://"
-    if len(prefix.encode(errors="replace")) > PREFIX_BYTES:
-        return f"the prefix is longer than {counted(PREFIX_BYTES, 'byte')}"
-    if prefix and not is_valid(prefix):
-        return f"{prefix!r} cannot begin the name of an object"
-    return None
 
 
 def as_metadata(owner: str) -> str:

@@ -1,0 +1,101 @@
+"""`forge-server` from its settings on; the paths, which take long to import, come after these."""
+
+import ssl
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+
+from forge_schema.access.hidden import hide
+from forge_schema.log import configure_log
+from forge_schema.model.errors import ForgeError
+from forge_schema.settings import faults
+from forge_schema.settings import help as help_text
+from pydantic_settings import CliApp
+
+from forge_functions.settings import Settings
+
+NAME = "forge-server"
+HEAD = """\
+Usage: forge-server [FLAG…]
+
+Serve the HTTP functions of a Forge queue: the API, the dashboard and what
+workers need.
+
+Each flag has a variable; flags override variables. To turn off a switch that
+is on by default, use --no-…. Times are in seconds.
+"""
+GROUPS = {
+    "The queue": ("database_url", "store_url", "server_secret"),
+    "The address": ("host", "port", "public_url", "tls_cert", "tls_key"),
+    "Callers": ("caller_rate", "body_limit_bytes", "long_poll_s", "url_lasts_s", "token_lasts_s",
+                "session_lasts_s"),
+    "Workers": ("heartbeat_s", "lease_ttl_s", "enrol_issuer", "enrol_audience", "enrol_accounts"),
+    "Single sign-on": ("oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret",
+                       "oidc_owner_claim", "oidc_role_claim", "oidc_roles"),
+    "The database": ("prepare", "database_connections", "read_connections", "report_connections",
+                     "report_limit_s"),
+    "Metrics": ("metrics_key", "metrics_open"),
+}  # fmt: skip
+# By the words of other servers.
+WORDS = {
+    "--bind": "did you mean --host and --port?",
+    "--ssl": "did you mean --tls-cert and --tls-key?",
+    "--ssl-certfile": "did you mean --tls-cert?",
+    "--ssl-keyfile": "did you mean --tls-key?",
+    "--secret": "did you mean --server-secret?",
+}
+
+
+def main() -> None:
+    """Serve until a signal."""
+    run(_serving)
+
+
+def run(serving: Callable[[], Callable[[Settings], None]]) -> None:
+    """Read the settings, and serve with what `serving` returns then."""
+    if help_text.wanted(sys.argv[1:]):
+        sys.stdout.write(help_text.text(HEAD, help_text.in_groups(Settings, GROUPS)))
+        return
+    hide()
+    configure_log("text" if sys.stderr.isatty() else "json")
+    settings = faults.read(
+        NAME,
+        Settings,
+        lambda: CliApp.run(Settings),
+        words=WORDS,
+        more=lambda given: [*_more(given)],
+    )
+    try:
+        serving()(settings)
+    except ForgeError as error:
+        hint = f"\n  {error.hint}" if error.hint else ""
+        sys.exit(f"{NAME}: {error.message}{hint}")
+    except OSError as error:
+        sys.exit(f"{NAME}: {error}")
+
+
+def _serving() -> Callable[[Settings], None]:
+    serve: Callable[[Settings], None] = import_module("forge_functions.server").serve
+    return serve
+
+
+def _more(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with the files of TLS."""
+    files = [name for name in ("tls_cert", "tls_key") if name in given]
+    unreadable = [(name, why) for name in files if (why := faults.unreadable_file(given[name]))]
+    for name, why in unreadable:
+        yield f"{faults.place(Settings, name)}: {why}"
+    if "tls_cert" in given and not unreadable and (why := _tls_fault(given)):
+        yield f"{faults.place(Settings, 'tls_cert')}: {why}"
+
+
+def _tls_fault(given: Mapping[str, str]) -> str:
+    chain, key = given["tls_cert"], given.get("tls_key")
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(chain, key, password="")
+    except OSError as error:
+        files = f"{chain} and {key}" if key else chain
+        why = str(error.strerror).partition(" (_ssl")[0]
+        return f"{files}: no usable certificate with its unencrypted key, in PEM: {why}"
+    return ""

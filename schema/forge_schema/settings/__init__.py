@@ -1,0 +1,1 @@
+"""The settings of the programs: read with clear errors, and shown as help."""
