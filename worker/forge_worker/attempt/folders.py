@@ -10,6 +10,7 @@ import structlog
 from forge_schema.model.lease import Fence
 
 from forge_worker.files.safe_files import BLOCK, remove_tree, weight
+from forge_worker.files.short_paths import forget_path
 
 # Files in the control folder for the job's results.
 RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
@@ -38,6 +39,11 @@ class Folders:
     @cached_property
     def control(self) -> Path:
         return self.root / "control"
+
+    @cached_property
+    def tmp(self) -> Path:
+        """The temporary files of a job that is a process."""
+        return self.root / "tmp"
 
     @cached_property
     def staging(self) -> Path:
@@ -83,7 +89,7 @@ class Folders:
     def make(self) -> None:
         """Create the folders, and an empty log."""
         self.root.mkdir(parents=True, exist_ok=True)
-        for folder in (self.work, self.output, self.checkpoint, self.control):
+        for folder in (self.work, self.output, self.checkpoint, self.control, self.tmp):
             folder.mkdir()
         self.log.touch()
 
@@ -104,10 +110,11 @@ class Folders:
 
     def bytes_used(self) -> int:
         """Return the job's bytes on disk, without the agent's own copies."""
-        places = (self.work, self.output, self.checkpoint, self.control)
+        places = (self.work, self.output, self.checkpoint, self.control, self.tmp)
         return sum(map(weight, places)) + self.log.stat().st_blocks * BLOCK
 
     def remove(self) -> None:
         """Remove everything, including what the job made unreadable."""
+        forget_path(self.tmp)
         if not remove_tree(self.root):
             log.warning("folder_not_removed", folder=str(self.root))

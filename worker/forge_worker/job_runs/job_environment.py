@@ -32,6 +32,7 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
         output_dir=folders.output,
         checkpoint_dir=attempt.saved.path,
         control_dir=folders.control,
+        tmp_dir=folders.tmp,
         log_path=folders.log,
         image=grant.spec.get("image") or host.default_image or None,
         cpus=slot.cpus,

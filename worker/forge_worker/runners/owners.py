@@ -118,6 +118,6 @@ def give(spec: RunSpec, uid: int, gid: int) -> None:
     """
     if os.geteuid() != 0:
         return
-    for folder in spec.folders:
+    for folder in (*spec.folders, *filter(None, [spec.tmp_dir])):
         safe_files.give(folder, uid, gid)
     give_in_order(spec.checkpoint_dir, uid, gid)

@@ -65,7 +65,7 @@ class RunSpec:
     the engine nor a process list shows. `bin_dirs` come first on the job's PATH and `python_dirs`
     last on its PYTHONPATH, as paths in the job. A member of a gang has the machine's network
     (`host_network`), or its container `publishes` a port at an address of the machine, the same
-    inside and outside.
+    inside and outside. `tmp_dir` is for temporary files, where the job has no /tmp of its own.
     """
 
     name: str
@@ -89,6 +89,7 @@ class RunSpec:
     gpu_vendor: str = "nvidia"
     host_network: bool = False
     publishes: tuple[str, int] | None = None
+    tmp_dir: Path | None = None
 
     @property
     def folders(self) -> tuple[Path, Path, Path, Path]:

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
+from forge_worker.files.short_paths import short_path
 from forge_worker.runners.owners import user_name
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
 from forge_worker.runners.process.door import entered
+from forge_worker.runners.process.shared_memory import SharedMemory
 from forge_worker.runners.process.shim import BLANK, LENGTH
 from forge_worker.runners.process.shims import MARK, ShimLine, Shims, base_environment, title
 from forge_worker.runners.runner import (
@@ -123,6 +125,7 @@ class ProcessRunner:
 
     def __init__(self, user: JobUser | None = None) -> None:
         self._user = user
+        self._shared = None if user is None else SharedMemory(user.uid)
         self._alone_s, self._strict = 0.0, False
         self._cpu_table = CpuTable()
         self._shims = Shims()
@@ -155,11 +158,13 @@ class ProcessRunner:
             StartFailed: this machine could not start it.
         """
         cpu_set = () if self._has_quotas else self._cpu_table.take(spec.cpus)
+        if self._shared is not None:
+            self._shared.began()
         try:
             line = self._started(spec, cpu_set)
             self._shims.prepare()
         except OSError as error:
-            self._cpu_table.give_back(cpu_set)
+            self._over(cpu_set)
             raise StartFailed(
                 f"the process of {spec.name} did not start: {error}",
                 hint="look at the worker's limits on processes, memory and open files, and at the"
@@ -194,10 +199,15 @@ class ProcessRunner:
     ) -> ProcessHandle:
         def over() -> None:
             self._own.discard(line.shim)
-            self._cpu_table.give_back(cpu_set)
+            self._over(cpu_set)
 
         self._own.add(line.shim)
         return ProcessHandle(line, name, grace_s, over)
+
+    def _over(self, cpu_set: tuple[int, ...]) -> None:
+        self._cpu_table.give_back(cpu_set)
+        if self._shared is not None:
+            self._shared.ended()
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
@@ -219,6 +229,8 @@ class ProcessRunner:
             return None
         cpu_set = tuple(line.said["cpu_set"])
         self._cpu_table.take_again(cpu_set)
+        if self._shared is not None:
+            self._shared.began(float(leftover.id.partition(":")[2]))
         return self._handle(line, leftover.name, grace_s, cpu_set)
 
     def reap(self, leftover: Leftover) -> None:
@@ -268,7 +280,8 @@ def _of_user(spec: RunSpec, user: JobUser | None) -> dict[str, str]:
     """Return the variables that depend on the job and its user."""
     name = user_name(os.geteuid() if user is None else user.uid)
     home = {} if user is None else {"HOME": str(spec.work_dir.absolute())}
-    return {**home, "USER": name, "LOGNAME": name}
+    tmp = {} if spec.tmp_dir is None else {"TMPDIR": str(short_path(spec.tmp_dir.absolute()))}
+    return {**home, **tmp, "USER": name, "LOGNAME": name}
 
 
 def _environment(spec: RunSpec, usual: dict[str, str]) -> dict[str, str]:
