@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -433,6 +434,33 @@ def test_why_nothing_is_stored_is_said_once_in_the_jobs_log(
     sync.step()
     assert said(attempt, "checkpoints are being stored again") == 1
     assert stored(here, attempt) == {"model": "m"}
+
+
+def test_a_checkpoint_that_comes_too_late_leaves_no_folder_behind(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "LAST_S", 0.2)
+    attempt = here.attempt()
+    sync = sync_of(here, attempt)
+    fill(attempt, model="m")
+    asked, answered = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> bool:
+        asked.set()
+        answered.wait()
+        raise StoreUnreachable("too late")
+
+    monkeypatch.setattr(here.store, "put", hangs)
+    sync.start()
+    sync.wake()
+    assert asked.wait(60)
+    sync.job_ended = True
+    sync.finish()
+    shutil.rmtree(attempt.folders.root)
+    answered.set()
+    ours = {"last checkpoint", sync.name}
+    eventually(lambda: all(one.name not in ours for one in threading.enumerate()))
+    assert not attempt.folders.root.exists()
 
 
 def test_last_checkpoint_of_a_success_neither_fails_nor_holds_it_up(

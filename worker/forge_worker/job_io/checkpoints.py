@@ -230,6 +230,8 @@ class CheckpointSync(Loop):
 
     def _last(self) -> None:
         self.end()
+        if not self._has_time():
+            return
         try:
             self.step()
         except Exception as error:
@@ -247,7 +249,9 @@ class CheckpointSync(Loop):
     def _store_changes_steadily(self, staging: Path) -> None:
         for turn in range(TRIES):
             shutil.rmtree(staging, ignore_errors=True)
-            staging.mkdir(parents=True)
+            # Without the attempt's own folder, which is gone if its end did not wait for this.
+            staging.parent.mkdir(exist_ok=True)
+            staging.mkdir()
             try:
                 with ExitStack() as files:
                     self._store_changes(staging, files)
