@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.attempt.attempt import Stopped
-from forge_worker.files.copies import PIECE, copy
+from forge_worker.files.pieces import PIECE, copy
 from forge_worker.files.safe_files import weight
 
 if TYPE_CHECKING:

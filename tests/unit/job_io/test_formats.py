@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files.copies import held_open, steady_copy
-from forge_worker.files.formats import YOUNG_NS, is_half, whole
+from forge_worker.files.formats.folders import YOUNG_NS, is_half, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,6 @@ A large file that nobody writes to is not copied, but held open: whoever replace
 file as it is, and whoever rewrites it in place is noticed afterwards.
 """
 
-import fcntl
 import hashlib
 import os
 import time
@@ -22,23 +21,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from signal import SIGURG
 from typing import BinaryIO
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import MIB, size_text
 from forge_schema.storage.chunks import tree_digest
 
-from forge_worker.files.formats import is_half
+from forge_worker.files.formats.folders import is_half
+from forge_worker.files.formats.records import whole_records
+from forge_worker.files.pieces import PIECE, copy
+from forge_worker.files.rest import (
+    OPEN_QUIET_NS,
+    after_its_tick,
+    in_memory,
+    open_for_writing,
+    rests,
+)
 from forge_worker.files.safe_files import Listing, Status, opened, status_in
 
-PIECE = 1 << 16
-# Granularity of the kernel's file timestamps: two writes within it can have the same mtime.
-TICK_NS = 20_000_000
-# A file that is open for writing counts as whole after this time without a write …
-OPEN_QUIET_NS = 30_000_000_000
-# … and after this time if the file system cannot tell whether it is open.
-QUIET_NS = 2_000_000_000
+Doubt = Callable[[BinaryIO, Status], bool]
+"""Tells whether a file may be half because its program was killed."""
 
 
 class DiskFull(ForgeError):
@@ -62,31 +64,16 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
         )
 
 
-def copy(source: BinaryIO, into: Path, size: int, go_on: Callable[[], None]) -> None:
-    """Copy the first `size` bytes of a file, keeping it sparse.
-
-    `go_on` is called before each piece; what it raises ends the copy.
-
-    Raises:
-        OSError: this machine's disk is full or faulty.
-    """
-    with into.open("wb") as target:
-        left = size
-        while piece := source.read(min(PIECE, left)):
-            go_on()
-            left -= len(piece)
-            if piece == bytes(len(piece)):
-                target.seek(len(piece), os.SEEK_CUR)
-            else:
-                target.write(piece)
-        target.truncate()
-
-
 class Shape(Enum):
-    """State of a copy: the whole file, one that has only grown, or possibly half of a rewrite."""
+    """State of a copy: the whole file, or possibly half of a rewrite.
+
+    Or of a file that goes on changing: its beginning, if it has only grown, or what it was at one
+    moment.
+    """
 
     WHOLE = "whole"
     GROWN = "grown"
+    MOMENT = "moment"
     TORN = "torn"
 
 
@@ -98,13 +85,18 @@ class FileChanged(OSError):
 class Part:
     """Digest of the first `size` bytes of a file; `stored` is False if they were only seen.
 
-    With `chunk_bytes`, it is the digest of a file in chunks.
+    With `chunk_bytes`, it is the digest of a file in chunks. `since_ns` is when it was first seen.
     """
 
     size: int
     sha256: str
     stored: bool = True
     chunk_bytes: int = 0
+    since_ns: int = 0
+
+
+# Nothing is known of a file that could not be copied.
+UNSEEN = Part(0, hashlib.sha256().hexdigest(), stored=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +104,8 @@ class Copy:
     """The first `size` bytes of a file at the time it had this status.
 
     They are a copy, or the file itself, which is held open: then it may still be rewritten, but not
-    replaced or removed. `seen` is the digest of a torn copy.
+    replaced or removed. `seen` is the digest of a torn copy. `written` tells whether a process may
+    have been able to write to the file meanwhile.
     """
 
     status: Status
@@ -121,6 +114,7 @@ class Copy:
     path: Path | None = None
     held: BinaryIO | None = None
     seen: Part | None = None
+    written: bool = False
 
     @property
     def sound(self) -> bool:
@@ -162,13 +156,19 @@ class Copy:
         return data
 
 
+Copies = dict[str, Copy]
+"""A copy of each file, by its path."""
+
+
 def read_at(path: Path, offset: int, size: int) -> bytes:
     """Read `size` bytes of a file at an offset, or fewer if it ends there."""
     with path.open("rb", buffering=0) as file:
         return os.pread(file.fileno(), size, offset)
 
 
-def held_open(root: Path, relative: str, files: ExitStack, *, ended: bool) -> Copy | None:
+def held_open(
+    root: Path, relative: str, files: ExitStack, *, ended: bool, doubt: Doubt | None = None
+) -> Copy | None:
     """Hold a file open until `files` is closed, in place of a copy; None if it is being written.
 
     Raises:
@@ -176,15 +176,18 @@ def held_open(root: Path, relative: str, files: ExitStack, *, ended: bool) -> Co
     """
     with ExitStack() as opening:
         source = opening.enter_context(opened(root, relative))
-        status, clear = _after_its_tick(source)
+        status, clear = after_its_tick(source)
+        written = None if ended else open_for_writing(source)
         if (
             not clear
-            or not (ended or _rests(source, status))
+            or not (ended or rests(source, status, written=written))
             or is_half(source, relative, status[0])
+            or (doubt is not None and doubt(source, status))
         ):
             return None
         files.push(opening.pop_all())
-        return Copy(status, status[0], Shape.WHOLE, held=source)
+        opened_too = not ended and written is not False
+        return Copy(status, status[0], Shape.WHOLE, held=source, written=opened_too)
 
 
 def steady_copy(
@@ -195,42 +198,66 @@ def steady_copy(
     go_on: Callable[[], None],
     *,
     ended: bool,
+    seen: Part | None = None,
+    doubt: Doubt | None = None,
 ) -> Copy:
     """Copy a file of which `known` was stored or seen before; `ended` if its job has ended.
 
-    What `go_on` raises ends the copy.
+    `seen` is what the last look saw of it. What `go_on` raises ends the copy.
 
     Raises:
         OSError: it cannot be read, or this machine's disk is full or faulty.
     """
     with opened(root, relative) as source:
-        status, clear = _after_its_tick(source)
+        status, clear = after_its_tick(source)
         copy(source, into, status[0], go_on)
         unchanged = clear and status_in(source) == status
-        whole = unchanged and (ended or _rests(source, status))
+        written = None if ended else open_for_writing(source)
+        whole = unchanged and (ended or rests(source, status, written=written))
+        if unchanged and not whole and in_memory(os.fstat(source.fileno()).st_dev):
+            whole = _seen_long_ago(into, seen)
         whole = whole and not is_half(source, relative, status[0])
+        whole = whole and not (doubt is not None and doubt(source, status))
+    opened_too = not ended and written is not False
     if whole:
-        return Copy(status, into.stat().st_size, Shape.WHOLE, into)
-    return _grown(into, status, known)
+        return Copy(status, into.stat().st_size, Shape.WHOLE, into, written=opened_too)
+    return _grown(into, status, known, seen, written=opened_too)
 
 
-def _grown(copied: Path, status: Status, known: Part | None) -> Copy:
+def _seen_long_ago(copied: Path, seen: Part | None) -> bool:
+    """Tell whether a file has had the same content since a look that is long ago."""
+    if seen is None or time.time_ns() - seen.since_ns < OPEN_QUIET_NS:
+        return False
+    return seen.size == copied.stat().st_size and seen.sha256 == _digest(copied, seen.size)
+
+
+def _grown(
+    copied: Path, status: Status, known: Part | None, seen: Part | None, *, written: bool
+) -> Copy:
     """Return a copy of a file that is being written, marked as grown or torn.
 
-    A text file that was never stored counts up to its last whole line, once its beginning has been
-    seen
-    before. Anything else could be the first half of a file written for the first time.
+    A file of lines or records that was never stored counts up to its last whole one, once its
+    beginning has been seen before. Anything else could be the first half of a file written for the
+    first time.
     """
     size = copied.stat().st_size
     grown = known is not None and _begins_with(copied, known)
-    if grown and known is not None and not known.stored:
-        size = _lines(copied) or size
-        grown = _lines(copied) > 0
+    if grown and known is not None and not (known.stored and known.size):
+        size = _whole_part(copied)
+        grown = size > 0
     if grown:
         os.truncate(copied, size)
-        return Copy(status, size, Shape.GROWN, copied)
-    seen = Part(size, _digest(copied, size), stored=False)
-    return Copy(status, size, Shape.TORN, copied, seen=seen)
+        return Copy(status, size, Shape.GROWN, copied, written=written)
+    digest = _digest(copied, size)
+    same = seen is not None and (seen.size, seen.sha256) == (size, digest)
+    since_ns = seen.since_ns if seen is not None and same else time.time_ns()
+    part = Part(size, digest, stored=False, since_ns=since_ns)
+    return Copy(status, size, Shape.TORN, copied, seen=part, written=written)
+
+
+def _whole_part(copied: Path) -> int:
+    """Return the length in bytes of a file's whole records or lines; 0 if it has neither."""
+    return whole_records(copied) or _lines(copied)
 
 
 def _begins_with(copied: Path, known: Part) -> bool:
@@ -240,42 +267,6 @@ def _begins_with(copied: Path, known: Part) -> bool:
     ends = [min(start + known.chunk_bytes, known.size) for start in starts]
     chunks = (read_at(copied, start, end - start) for start, end in zip(starts, ends, strict=True))
     return tree_digest(hashlib.sha256(chunk).hexdigest() for chunk in chunks) == known.sha256
-
-
-def _rests(source: BinaryIO, status: Status) -> bool:
-    written = _open_for_writing(source.fileno())
-    quiet_ns = 0 if written is False else OPEN_QUIET_NS if written else QUIET_NS
-    return abs(time.time_ns() - status[1]) >= quiet_ns
-
-
-def _open_for_writing(file: int) -> bool | None:
-    """Return whether any process has a file open for writing; None if the system cannot tell."""
-    if not hasattr(fcntl, "F_SETLEASE"):
-        return None
-    try:
-        # A process that opens the file now waits until the lease is released below, and this
-        # process gets a signal. SIGURG is ignored, but the default SIGIO would end the process.
-        fcntl.fcntl(file, fcntl.F_SETSIG, SIGURG)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False
-
-
-def _after_its_tick(source: BinaryIO) -> tuple[Status, bool]:
-    """Return a file's status, and whether every later write is sure to change it."""
-    status = status_in(source)
-    if not _outside_its_tick(status):
-        time.sleep(TICK_NS / 1e9)
-        status = status_in(source)
-    return status, _outside_its_tick(status)
-
-
-def _outside_its_tick(status: Status) -> bool:
-    return abs(time.time_ns() - status[1]) >= TICK_NS
 
 
 def _digest(path: Path, size: int) -> str:

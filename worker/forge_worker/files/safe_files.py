@@ -14,6 +14,9 @@ Status = tuple[int, int, int]
 Listing = dict[str, Status]
 """Relative path to status."""
 
+Where = Callable[[str], tuple[Path, str]]
+"""Returns for a path in a listing a folder, and the path below it."""
+
 Parts = tuple[str, ...]
 """A path below a root, name by name."""
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from itertools import product
 
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import Attempt, with_advice
+from forge_worker.files.formats.advice import advice
 
 # Failures in a row before a message: a single one that a retry repairs is not reported.
 FAILURES = 2
@@ -67,20 +69,31 @@ class CheckpointNotes:
                 self._attempt.note("checkpoints are being stored again")
         self._failures = 0
 
-    def busy(self, paths: Collection[str], kept: Collection[str]) -> None:
-        """Report files that were being written whenever a checkpoint was due.
+    def busy(self, paths: Collection[str], kept: Collection[str], *, killed: bool) -> None:
+        """Report files that were being written whenever a checkpoint was due, or at a kill.
 
         Checkpoints contain the last stored version of those in `kept`.
         """
-        for old in (True, False):
-            new = [p for p in paths if p not in self._named and (p in kept) is old]
-            if new:
+        cases = product((True, False), sorted({advice(path) for path in paths}))
+        for old, hint in cases:
+            new = [p for p in sorted(paths) if (p in kept) is old and advice(p) == hint]
+            if killed:
+                self._left_out(new, old=old)
+            elif new := [path for path in new if path not in self._named]:
                 what = "keep their last stored version" if old else "are stored without them"
-                names = ", ".join(repr(path) for path in new[:NAMED])
-                more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
-                self.say(
-                    f"busy {names}",
-                    f"checkpoints {what}: {names}{more}, being written whenever a checkpoint is"
-                    f" due; write to another file and rename it when it is complete",
-                )
+                words = f"{_names(new)}, being written whenever a checkpoint is due; {hint}"
+                self.say(f"busy {new[:NAMED]}", f"checkpoints {what}: {words}")
         self._named.update(paths)
+
+    def _left_out(self, paths: list[str], *, old: bool) -> None:
+        if paths:
+            what = "keeps their last stored version" if old else "is stored without them"
+            why = "being written when the program was killed, and not shown to be whole"
+            self.say(
+                f"killed {paths[:NAMED]}", f"the last checkpoint {what}: {_names(paths)}, {why}"
+            )
+
+
+def _names(paths: list[str]) -> str:
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return ", ".join(repr(path) for path in paths[:NAMED]) + more

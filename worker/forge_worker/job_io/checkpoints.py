@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path, PurePosixPath
 from threading import Thread
@@ -22,10 +22,13 @@ from forge_schema.storage.manifest import Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
-from forge_worker.files.copies import DiskFull, FileChanged, check_size
-from forge_worker.files.formats import YOUNG_NS, whole
+from forge_worker.files.copies import Copies, DiskFull, FileChanged, check_size
+from forge_worker.files.formats.folders import YOUNG_NS, whole
+from forge_worker.files.groups.together import fleeting
+from forge_worker.files.kills import Kill
 from forge_worker.files.links import kept as links_with
 from forge_worker.files.placing import place_checkpoint
+from forge_worker.files.rest import in_memory
 from forge_worker.files.safe_files import Listing, entries, weight
 from forge_worker.files.saved_files import Look, Targets
 from forge_worker.files.times import set_times
@@ -33,7 +36,7 @@ from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
 from forge_worker.job_io.occasions import Commit, Commits, Following, Occasion
 from forge_worker.job_io.restore import ForeignFiles, Restore, Restored
-from forge_worker.job_io.snapshots import Copies, Snapshots
+from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -50,6 +53,8 @@ FRESH_NS = 1_000_000_000
 # the one before.
 LAST_S, LAST_MOST_S = 60.0, 600.0
 WATCH_S = 0.5
+# The status of a file that is not there any more, but belongs to one that keeps its old version.
+GONE = (0, 0, 0)
 
 log = structlog.get_logger(__name__)
 
@@ -104,16 +109,30 @@ class CheckpointSync(Loop):
         self._missed = 0
         self._too_large = inf
         self._until = inf
-        # Whether the program was killed, maybe while it wrote.
-        self.killed = False
         # Whether any signal ended it.
         self.cut_short = False
+        # When the program was told to stop, in ns since the epoch; 0 if it was not.
+        self.asked_ns = 0
+        self._unsure: set[str] = set()
         self._in_time = False
         self._snapshots = Snapshots(
             self._saved, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
         )
         # Duration of the last upload in seconds, which a preemption notice must leave.
         self.took_s = 0.0
+
+    @cached_property
+    def _in_memory(self) -> bool:
+        return in_memory(self._saved.root.stat().st_dev)
+
+    @property
+    def killed(self) -> Kill | None:
+        """How the program was killed, maybe while it wrote; None if it ended by itself."""
+        return self._snapshots.kill
+
+    @killed.setter
+    def killed(self, killed: Kill | None) -> None:
+        self._snapshots.kill = killed
 
     @property
     def job_ended(self) -> bool:
@@ -267,17 +286,19 @@ class CheckpointSync(Loop):
         if occasion is None:
             return
         copies: Copies = {}
+        self._snapshots.begin()
         for turn in range(TRIES):
             if turn:
                 self._ending.wait(PAUSE_S)
             found, links = self._own(), self._links
             moved = (found, links) != (self._stored, self._stored_links)
+            moved = moved or any(map(self._rereads, found))
             if self._attempt.lost or not (occasion.due or ((found or links) and moved)):
                 return
             changed = self._changed(found)
             if not self._take(found, changed, copies, staging, files):
                 return
-            if self._snapshots.still(found, copies) and self._links == links:
+            if still := self._snapshots.still(found, copies) and self._links == links:
                 break
         else:
             # It never stood still. What a copied file names, such as a step, is there by now.
@@ -288,7 +309,8 @@ class CheckpointSync(Loop):
                 return
         if self._commits.pending() != occasion.commit:
             raise FileChanged("the program committed a step while the folder was copied")
-        if not self._waits(copies, gone=changed.keys() - copies.keys()):
+        self._snapshots.judge(found, changed, copies, still=still)
+        if not self._waits(gone=changed.keys() - copies.keys() - self._snapshots.absent):
             self._store_found(found, links, copies, began_ns, occasion)
 
     def _take(
@@ -299,6 +321,7 @@ class CheckpointSync(Loop):
         if any(size >= self._too_large for size, _, _ in changed.values()):
             return False
         stored = {entry.path: entry for entry in self._files}
+        self._snapshots.see(found)
         return self._snapshots.take(changed, copies, stored, staging, files)
 
     def _disk_left(self, staging: Path) -> int:
@@ -317,43 +340,56 @@ class CheckpointSync(Loop):
         look = self._foreign.without(self._saved.look())
         self._links = look.links
         self._notes.left_out(look.refused)
-        return self._whole(look.files)
+        passing = {path for path in look.files if fleeting(path, look.files)}
+        return self._whole({path: s for path, s in look.files.items() if path not in passing})
 
     def _whole(self, found: Listing) -> Listing:
         # Other ranks have parts of a step's folder, and rank 0 has what makes it whole.
         if self._attempt.grant.rank > 0:
             return found
-        return whole(found, time_ns() + (YOUNG_NS if self.job_ended and not self.killed else 0))
+        if self.killed is not None:
+            return whole(found, self.killed.at_ns)
+        return whole(found, time_ns() + (YOUNG_NS if self.job_ended else 0))
 
     def _changed(self, found: Listing) -> Listing:
         return {
             path: status
             for path, status in found.items()
-            if path not in self._known or self._stored.get(path) != status
+            if path not in self._known or self._stored.get(path) != status or self._rereads(path)
         }
+
+    def _rereads(self, path: str) -> bool:
+        """Tell whether to read a file although its size and times are those of the stored one.
+
+        A write through a mapped file may not change them, and in memory it never does.
+        """
+        if self._in_memory:
+            return self.job_ended or path in self._unsure
+        return self.job_ended and path in self._unsure
 
     def _go_on(self, _moved: int = 0) -> None:
         self._attempt.while_held()
         if not self._has_time():
             raise Stopped
 
-    def _waits(self, copies: Copies, gone: AbstractSet[str]) -> bool:
+    def _waits(self, gone: AbstractSet[str]) -> bool:
         """Return whether to wait one more step, because files were being written or moved."""
-        self._snapshots.note_torn(copies)
-        self._missed = self._missed + 1 if self._snapshots.torn or gone else 0
+        self._missed = self._missed + 1 if self._snapshots.kept or gone else 0
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
 
     def _store_found(
         self, found: Listing, links: Targets, copies: Copies, began_ns: int, occasion: Occasion
     ) -> None:
-        torn = self._snapshots.torn
-        old = {entry.path: entry for entry in self._files if entry.path in torn}
-        self._notes.busy(torn, old)
-        unchanged = found.keys() - self._changed(found).keys()
-        sound = {path: copy for path, copy in copies.items() if copy.sound}
+        out = self._snapshots.kept
+        old = {entry.path: entry for entry in self._files if entry.path in out}
+        self._notes.busy(out, old, killed=self.killed is not None)
+        unchanged = found.keys() - self._changed(found).keys() - copies.keys() - out
+        sound = {path: copy for path, copy in copies.items() if copy.sound and path not in out}
         # A folder may be half without a file that is torn or gone.
-        there = {*unchanged, *sound, *old}
-        stored = self._whole({path: s for path, s in found.items() if path in there})
+        there = {path: found[path] for path in unchanged}
+        there |= {path: copy.status for path, copy in sound.items()}
+        there |= {path: found.get(path, GONE) for path in old}
+        stored = self._whole(there)
         same = unchanged & stored.keys()
         sound = {path: copy for path, copy in sound.items() if path in stored}
         kept = [self._known[path] for path in same]
@@ -368,6 +404,7 @@ class CheckpointSync(Loop):
         complete = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
         self._stored = {path: found[path] for path in same} | complete
         self._stored_links = links
+        self._unsure = (self._unsure & same) | {p for p, copy in sound.items() if copy.written}
         self._known = {
             entry.path: entry
             for entry in files

@@ -1,16 +1,20 @@
 """Hold each file of a checkpoint folder open, or take a consistent copy of it."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 from forge_schema.storage.manifest import Entry
 
-from forge_worker.files.copies import Copy, Part, Shape, held_open, steady_copy
-from forge_worker.files.safe_files import Listing
+from forge_worker.files.copies import UNSEEN, Copies, Copy, Part, Shape, held_open, steady_copy
+from forge_worker.files.databases.in_use import DatabasesInUse, Means
+from forge_worker.files.groups.together import Together
+from forge_worker.files.groups.wholes import Folders, uneven, young
+from forge_worker.files.kills import Doubt, Kill, Openings
+from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 
@@ -20,19 +24,22 @@ MOST_HELD = 256
 COPIED_BYTES = 1 << 20
 # What copies may take beside the job's share of the disk.
 SPARE_BYTES = 16 << 20
-# Nothing is known of a file for whose copy there is no room.
-UNSEEN = Part(0, hashlib.sha256().hexdigest(), stored=False)
-
-Copies = dict[str, Copy]
+# How often a folder that was replaced as a whole meanwhile is copied again at once.
+RETAKES = 5
+# Only written to at their ends: what a killed program has left of one counts up to there.
+APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
+EVENTS = "tfevents"
+MOVING = (Shape.GROWN, Shape.MOMENT)
 
 
 class Snapshots:
     """Copies of a job's files, taken again and again.
 
-    `torn` has the digests of files that were being written, `rewritten` the files that were
-    rewritten in place while they were sent: they are copied from then on. `ended` means that no
-    process can write to the folder. `look` lists the files to store. `left` returns how many bytes
-    of its share of the disk the job has left, beside a folder of copies.
+    `torn` has the digests of files that were being written, `kept` also those that belong with one
+    of them: their last stored version stays. `rewritten` are the files that were rewritten in place
+    while they were sent: they are copied from then on. `ended` means that no process can write to
+    the folder, `kill` that its program was killed. `look` lists the files to store. `left` returns
+    how many bytes of its share of the disk the job has left, beside a folder of copies.
     """
 
     def __init__(
@@ -52,10 +59,32 @@ class Snapshots:
         self._go_on = go_on
         self._chunk_bytes = chunk_bytes
         self.torn: dict[str, Part] = {}
+        self.kept: set[str] = set()
         self.rewritten: set[str] = set()
+        self._together = Together()
+        self._databases = DatabasesInUse(saved.located, self._together)
+        self._folders = Folders(saved.located)
+        self._openings = Openings()
         # The name of a copy is never used again: an earlier one may be kept.
         self._names = count()
+        self._found: Listing = {}
+        self._now: Listing = {}
         self.ended = False
+        self.kill: Kill | None = None
+
+    @property
+    def absent(self) -> set[str]:
+        """Files of databases that did not exist at the moment of their copy."""
+        return self._databases.absent
+
+    def begin(self) -> None:
+        """Begin another checkpoint."""
+        self._folders.begin()
+        self._databases.begin()
+
+    def see(self, found: Listing) -> None:
+        """Go by these files, from now on."""
+        self._found = found
 
     def take(
         self,
@@ -69,58 +98,111 @@ class Snapshots:
 
         A file that must be copied, but for which the disk has no room, counts as being written.
         """
-        room = _Room(partial(self._left, into))
+        found = self._found
+        one = _Taking(found, copies, stored, into, files, _Room(partial(self._left, into)))
         for path in copies.keys() - changed.keys():
             del copies[path]
-        largest = sorted(changed.items(), key=lambda found: found[1][0], reverse=True)
-        for path, status in largest:
-            if path in copies and copies[path].sound and copies[path].status == status:
-                continue
-            try:
-                held = self._held(path, status[0], copies, files)
-                if held is None and not room.takes(status[0]):
-                    # It may be stored before it is rewritten again.
-                    held = self._opened(path, copies, files)
-                    copies[path] = held or Copy(status, status[0], Shape.TORN, seen=UNSEEN)
-                    continue
-                place = into / str(next(self._names))
-                copies[path] = held or self._copied(path, place, stored.get(path))
-            except FileNotFoundError:
-                copies.pop(path, None)
-            except OSError as error:
-                words = f"no checkpoint was stored, because {path!r} cannot be read: {error}"
-                self._notes.say(f"closed {path}", words)
+        self._together.look(found.keys() | stored.keys())
+        if self.kill is not None and not self.kill.at_ns:
+            self.kill = Kill(max((status[1] for status in found.values()), default=0))
+        for _ in range(RETAKES):
+            left = changed if self.ended else self._take_databases(found, changed, one)
+            if not all(self._take_one(path, left[path], one) for path in _largest_first(left)):
                 return False
+            if not (replaced := self._folders.replaced(changed)):
+                break
+            self._folders.accept(replaced)
+            for path in [path for path in copies if path.startswith(replaced)]:
+                del copies[path]
         return True
 
-    def still(self, found: Listing, copies: Copies) -> bool:
-        """Return whether the folder is as it was copied, except for files that have only grown."""
-        grown = {path for path, copy in copies.items() if copy.shape is Shape.GROWN}
-        now = {path: status for path, status in self._look().items() if path not in grown}
-        seen = {path: status for path, status in found.items() if path not in grown}
-        seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
-        return now == seen and all(copy.sound for copy in copies.values())
+    def _take_databases(self, found: Listing, changed: Listing, one: "_Taking") -> Listing:
+        means = Means(partial(self._place, one), one.room.takes, self._go_on)
+        return self._databases.take(found, changed, one.copies, means)
 
-    def note_torn(self, copies: Copies) -> None:
-        """Remember the files that were being written."""
-        self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
+    def _take_one(self, path: str, status: Status, one: "_Taking") -> bool:
+        """Copy or hold a file; False if it cannot be read."""
+        if path in one.copies and one.copies[path].sound and one.copies[path].status == status:
+            return True
+        try:
+            one.copies[path] = self._taken(path, status, one)
+        except FileNotFoundError:
+            one.copies.pop(path, None)
+        except OSError as error:
+            words = f"no checkpoint was stored, because {path!r} cannot be read: {error}"
+            self._notes.say(f"closed {path}", words)
+            return False
+        return True
 
-    def _held(self, path: str, size: int, copies: Copies, files: ExitStack) -> Copy | None:
-        if size <= min(self._chunk_bytes, COPIED_BYTES) or path in self.rewritten:
+    def _taken(self, path: str, status: Status, one: "_Taking") -> Copy:
+        doubt, small = self._doubt(path, one), min(self._chunk_bytes, COPIED_BYTES)
+        held = None
+        if status[0] > small and path not in self.rewritten:
+            held = self._opened(path, one, doubt)
+        if held is None and not one.room.takes(status[0]):
+            # It may be stored before it is rewritten again.
+            held = self._opened(path, one, doubt)
+            return held or Copy(status, status[0], Shape.TORN, seen=UNSEEN)
+        return held or self._copied(path, one, doubt)
+
+    def _opened(self, path: str, one: "_Taking", doubt: Doubt | None) -> Copy | None:
+        if sum(copy.held is not None for copy in one.copies.values()) >= MOST_HELD:
             return None
-        return self._opened(path, copies, files)
+        return held_open(*self._saved.located(path), one.files, ended=self.ended, doubt=doubt)
 
-    def _opened(self, path: str, copies: Copies, files: ExitStack) -> Copy | None:
-        if sum(copy.held is not None for copy in copies.values()) >= MOST_HELD:
-            return None
-        return held_open(*self._saved.located(path), files, ended=self.ended)
-
-    def _copied(self, path: str, into: Path, stored: Entry | None) -> Copy:
-        known = self.torn.get(path)
-        if stored is not None:
+    def _copied(self, path: str, one: "_Taking", doubt: Doubt | None) -> Copy:
+        seen = known = self.torn.get(path)
+        if (stored := one.stored.get(path)) is not None:
             known = Part(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
-        place = self._saved.located(path)
-        return steady_copy(*place, into, known, self._go_on, ended=self.ended)
+        elif doubt is not None and (path.endswith(APPENDED) or EVENTS in path):
+            known = UNSEEN
+        place, into, ended = self._saved.located(path), self._place(one), self.ended
+        return steady_copy(*place, into, known, self._go_on, ended=ended, seen=seen, doubt=doubt)
+
+    def _place(self, one: "_Taking") -> Path:
+        return one.into / str(next(self._names))
+
+    def _doubt(self, path: str, one: "_Taking") -> Doubt | None:
+        """Return how to judge whether a file is half; None if its program cannot have left one."""
+        if not self.ended or self.kill is None or self._databases.recovers(path, one.found):
+            return None
+        root, relative = self._saved.located(path)
+        openings, stored = self._openings, path in one.stored
+        return Doubt(self.kill, root, relative, path, openings, stored=stored)
+
+    def still(self, found: Listing, copies: Copies) -> bool:
+        """Return whether the folder is as it was copied, except for files that go on changing."""
+        moving = {path for path, copy in copies.items() if copy.shape in MOVING} | self.absent
+        self._now = self._look()
+        now = {path: status for path, status in self._now.items() if path not in moving}
+        seen = {path: status for path, status in found.items() if path not in moving}
+        seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
+        rest = self.ended or not young(self._together, copies)
+        return rest and now == seen and all(copy.sound for copy in copies.values())
+
+    def judge(self, found: Listing, changed: Listing, copies: Copies, *, still: bool) -> None:
+        """Note the files that were being written, and those that belong with one of them."""
+        now = self._now if still else self._look()
+        self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
+        self._openings.note(copies)
+        torn = set(self.torn) | uneven(self._together, found, now, copies, self.absent)
+        if not self.ended:
+            torn |= young(self._together, copies)
+        if replaced := self._folders.replaced(changed):
+            torn |= {path for path in (*copies, *found, *now) if path.startswith(replaced)}
+        self.kept = self._together.with_all(torn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """One turn: the files, the copies so far, what is stored, and where further copies go."""
+
+    found: Listing
+    copies: Copies
+    stored: Mapping[str, Entry]
+    into: Path
+    files: ExitStack
+    room: "_Room"
 
 
 class _Room:
@@ -139,3 +221,7 @@ class _Room:
             return False
         self._bytes -= size
         return True
+
+
+def _largest_first(files: Listing) -> list[str]:
+    return sorted(files, key=lambda path: files[path][0], reverse=True)

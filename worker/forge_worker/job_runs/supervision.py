@@ -9,6 +9,7 @@ from functools import partial
 from math import inf
 from signal import SIGKILL, Signals
 from threading import Thread
+from time import time_ns
 
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason
@@ -16,6 +17,7 @@ from forge_schema.model.states import Phase, Reason
 from forge_worker.attempt.attempt import Stop
 from forge_worker.attempt.window import opening
 from forge_worker.clock import seconds
+from forge_worker.files.kills import kill
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.stall import stall_watches
 from forge_worker.job_runs.job_state import keep_exit, keep_stop
@@ -43,10 +45,10 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     loops.append(parts.checkpoint_request)
     good = False
     try:
+        began_s = seconds()
         exited = _wait(parts, handle)
-        stored.killed = exited.code == SIGNAL_BASE + SIGKILL
         stored.cut_short = exited.code is None or exited.oom_killed or exited.code > SIGNAL_BASE
-        stored.job_ended = True
+        _note_end(parts, exited, seen=seconds() - began_s > WATCH_S or not parts.attempt.adopted)
         good = succeeded(parts, exited)
         parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
         if exited.code is None:
@@ -61,6 +63,18 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
             loop.end(parts.left_s())
         # After a success, do not wait for checkpoints that are still being stored.
         stored.end(0.0 if good else parts.left_s())
+
+
+def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
+    """Tell the checkpoints how the job ended; nobody has `seen` an end while no agent ran."""
+    stored = parts.checkpoints
+    stored.killed = kill(
+        exited.code,
+        out_of_memory=exited.oom_killed,
+        asked_ns=stored.asked_ns,
+        ended_ns=time_ns() if seen else 0,
+    )
+    stored.job_ended = True
 
 
 def succeeded(parts: Parts, exited: Exit) -> bool:
@@ -114,6 +128,7 @@ def _stopped(parts: Parts, handle: Handle) -> Exit:
             parts.phases.enter(Phase.STOPPING)
         parts.keep(partial(keep_stop, attempt.folders.root, stop))
         touch(attempt.folders.control, attempt.folders.preempt.name)
+        parts.checkpoints.asked_ns = time_ns()
         _ask_to_stop(parts, handle, stop)
     while (exited := handle.wait(WATCH_S)) is None:
         if attempt.lost:

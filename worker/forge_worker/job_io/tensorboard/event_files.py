@@ -12,8 +12,8 @@ from stat import S_ISREG
 from forge_schema.model.results import PROGRESS
 
 from forge_worker.attempt.attempt import Attempt
+from forge_worker.files.formats.records import BrokenFile, records
 from forge_worker.files.safe_files import Parts, opened, walk
-from forge_worker.job_io.tensorboard.records import BrokenFile, records
 from forge_worker.job_io.tensorboard.scalars import Scalar, scalars
 
 # TensorBoard itself takes these files for events; the number is when the writer began.

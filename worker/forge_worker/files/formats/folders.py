@@ -64,7 +64,8 @@ def whole(found: Listing, now_ns: int) -> Listing:
 
     Args:
         found: the files.
-        now_ns: the time, by which a folder is young; a program that ended by itself leaves none.
+        now_ns: the time, or that of a kill, before which a folder is young for a while; a program
+            that ended by itself leaves none.
     """
     folders: dict[str, set[str]] = {}
     for path in found:
@@ -75,7 +76,8 @@ def whole(found: Listing, now_ns: int) -> Listing:
         for f, names in folders.items()
         if names & {STEP_STATE, STEP_SIGN}
     }
-    young = {str(PurePosixPath(p).parent) for p, s in found.items() if now_ns - s[1] < YOUNG_NS}
+    times = {path: now_ns - status[1] for path, status in found.items()}
+    young = {str(PurePosixPath(p).parent) for p, age in times.items() if 0 <= age < YOUNG_NS}
     half = [f"{f}/" for f, names in folders.items() if _is_half_folder(f, names, trained, young)]
     return {path: status for path, status in found.items() if not path.startswith(tuple(half))}
 

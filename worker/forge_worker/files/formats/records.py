@@ -4,7 +4,9 @@ A record is its length, a checksum of that, its data and a checksum of them.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
 
@@ -56,6 +58,15 @@ def records(file: BinaryIO, place: int, size: int) -> Iterator[Record]:
                 return
             yield Record(rest[:length], SUM.unpack(rest[length:])[0], end)
         place = end
+
+
+def whole_records(path: Path) -> int:
+    """Return the length in bytes of a file's whole records; 0 for any other file."""
+    end = 0
+    with path.open("rb") as file, suppress(BrokenFile):
+        for record in records(file, 0, path.stat().st_size):
+            end = record.end
+    return end
 
 
 def masked(data: bytes) -> int:

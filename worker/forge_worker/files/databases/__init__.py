@@ -1,0 +1,1 @@
+"""Databases: how to copy them while their programs use them."""

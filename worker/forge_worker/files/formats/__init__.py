@@ -1,0 +1,1 @@
+"""What is known about the formats of files that training programs write."""

@@ -1,0 +1,1 @@
+"""Files that belong together."""

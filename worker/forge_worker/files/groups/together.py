@@ -1,0 +1,156 @@
+"""Which files belong together, by their names: one of them of another age makes all useless."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import PurePosixPath
+
+# A database beside its logs: SQLite, DuckDB.
+COMPANIONS = ("-wal", "-journal", "-shm", ".wal", ".wal.checkpoint", ".wal.recovery")
+# A folder with such a file is one whole: LevelDB and RocksDB, Berkeley DB …
+CURRENT, ENVIRONMENT = "CURRENT", "__db.001"
+MANIFEST = "MANIFEST-"
+# … and so is everything below one with these: zarr.
+TREES = frozenset(("zarr.json", ".zarray", ".zgroup"))
+# Data, and what tells where to find something in them, under one name.
+ARRAYS = {"arr", "array", "h5", "hdf5", "mmap", "memmap", "npy", "npz", "raw", "safetensors"}
+DATA = ARRAYS | {"arrow", "bin", "dat", "data", "faiss", "mds", "pag", "vec"}
+INDEXES = {"bak", "dir", "hdr", "idx", "index", "json", "meta", "offset", "offsets", "pkl", "toc"}
+# One of several parts: TensorFlow's, and those of Hugging Face.
+PART = re.compile(r"(.+)\.data-\d{5}-of-\d{5}|(.+)-\d{5}-of-\d{5}(?:\.\w+)?")
+PARTS_INDEX = re.compile(r"(.+)\.\w+\.index\.json")
+FOLDER_INDEX = "index.json"
+ROOT, FOLDER = ".", "/"
+
+Groups = dict[str, str]
+"""The name of the group of each file that belongs to one."""
+
+
+class Together:
+    """Groups of files, remembered as long as the names stay the same."""
+
+    def __init__(self) -> None:
+        self._names: Collection[str] = ()
+        self._groups: Groups = {}
+        self._members: dict[str, set[str]] = {}
+
+    def look(self, names: Collection[str]) -> None:
+        """Find the groups among these paths."""
+        if names == self._names:
+            return
+        self._names, self._groups, self._members = set(names), groups(names), defaultdict(set)
+        for path, group in self._groups.items():
+            self._members[group].add(path)
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def group(self, path: str) -> str | None:
+        """Return the group of a file; None if it stands alone."""
+        return self._groups.get(path)
+
+    def with_all(self, paths: Iterable[str]) -> set[str]:
+        """Return these paths, and all that belong with one of them."""
+        found = set(paths)
+        for group in {self._groups[path] for path in found if path in self._groups}:
+            found |= self._members[group]
+        return found
+
+
+def fleeting(path: str, names: Collection[str]) -> bool:
+    """Tell whether a file is only of use to the processes that have a database open.
+
+    They make it anew when there is none.
+    """
+    if path.endswith("-shm"):
+        return path.removesuffix("-shm") in names
+    if path.endswith(".mdb-lock"):
+        return path.removesuffix("-lock") in names
+    return path.endswith("lock.mdb") and f"{path.removesuffix('lock.mdb')}data.mdb" in names
+
+
+def groups(names: Collection[str]) -> Groups:
+    """Return the groups of at least two files among these paths."""
+    marked, bases = set(_marked(names)), _bases(names)
+    found: dict[str, set[str]] = defaultdict(set)
+    indexed: set[str] = set()
+    for path in names:
+        if marked and (whole := _above(path, marked)):
+            group, index = f"{whole}{FOLDER}", True
+        elif path in bases:
+            group, index = bases[path], True
+        else:
+            group, index = _stem(path)
+        if group:
+            found[group].add(path)
+            if index:
+                indexed.add(group)
+    for group in [one for one in indexed if one.endswith(f"/{FOLDER_INDEX}")]:
+        found[group] |= _data_beside(group, found)
+    joined = {group: found[group] for group in indexed if len(found[group]) > 1}
+    return {path: group for group, paths in joined.items() for path in paths}
+
+
+def _marked(names: Collection[str]) -> Iterator[str]:
+    for path in names:
+        if path.endswith((CURRENT, ENVIRONMENT, *TREES)):
+            folder, _, name = path.rpartition("/")
+            if name in {ENVIRONMENT, *TREES} or (name == CURRENT and _has(names, folder, MANIFEST)):
+                yield folder or ROOT
+
+
+def _has(names: Collection[str], folder: str, beginning: str) -> bool:
+    place = f"{folder}/{beginning}" if folder else beginning
+    return any(path.startswith(place) for path in names)
+
+
+def _above(path: str, marked: set[str]) -> str:
+    """Return the topmost folder above a path that is one whole."""
+    if ROOT in marked:
+        return ROOT
+    place = -1
+    while (place := path.find("/", place + 1)) >= 0:
+        if path[:place] in marked:
+            return path[:place]
+    return ""
+
+
+def _bases(names: Collection[str]) -> Groups:
+    """Return the database of each log, and of each database that has one."""
+    logs = {}
+    for path in names:
+        if path.endswith(COMPANIONS):
+            end = max((one for one in COMPANIONS if path.endswith(one)), key=len)
+            if (base := path.removesuffix(end)) in names:
+                logs[path] = base
+    return logs | {base: base for base in logs.values()}
+
+
+def _stem(path: str) -> tuple[str, bool]:
+    """Return what a file shares with those that belong to it, and whether this one says so.
+
+    The parts of one whole need no index to belong together.
+    """
+    stem, _, suffix = path.rpartition(".")
+    if suffix in INDEXES:
+        if suffix == "json" and path.endswith(FOLDER_INDEX):
+            folder, slash, name = path.rpartition("/")
+            if name == FOLDER_INDEX:
+                return f"{folder}/{FOLDER_INDEX}", True
+            index = PARTS_INDEX.fullmatch(name)
+            return (f"{folder}{slash}{index[1]}", True) if index else (stem, True)
+        return stem, True
+    if "-of-" in path and (part := PART.fullmatch(path)):
+        return part[1] or part[2], True
+    return (stem, False) if suffix in DATA else ("", False)
+
+
+def _data_beside(index: str, found: dict[str, set[str]]) -> set[str]:
+    """Return the files of data in the folder of an index, whatever they are called."""
+    folder = index.removesuffix(FOLDER_INDEX).strip("/")
+    return {
+        path
+        for paths in found.values()
+        for path in paths
+        if path.rpartition("/")[0] == folder and PurePosixPath(path).suffix[1:] in DATA
+    }
