@@ -70,6 +70,14 @@ def test_a_pasted_line_makes_a_machine_a_worker(
         assert elsewhere.returncode == 1
         assert "used already" in elsewhere.stderr
         assert "forge worker add" in elsewhere.stderr
+
+        # As the advice has it: a worker that is still stopping is not taken for one that works.
+        os.kill(pid, signal.SIGTERM)
+        anew = paste(line, machine, **env)
+        assert anew.returncode == 0, anew.stderr
+        old, pid = pid, int((machine / "worker" / "state" / "lock").read_text())
+        assert (pid != old, f"as process {pid}" in anew.stdout) == (True, True), anew.stdout
+        made.succeeds(made.submit(made.python, "-c", "print('here again')"))
     finally:
         os.kill(pid, signal.SIGTERM)
         psutil.Process(pid).wait(60)

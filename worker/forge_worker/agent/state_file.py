@@ -85,6 +85,7 @@ class StateKeeper(Loop):
             "worker": identity.name,
             "worker_id": identity.worker_id,
             "draining": self._claims.closed,
+            "leaving": self._machine.condition.leaving,
             "pid": os.getpid(),
             "version": VERSION,
             "queue": queue_words(self._settings),

@@ -34,6 +34,7 @@ KEPT = (
 )  # fmt: skip
 UNITS = Path("/etc/systemd/system")
 PATIENCE_S = 90.0
+NOTICED_S = 4.0
 AGAIN = "then paste the line again"
 
 
@@ -137,7 +138,7 @@ def image_advice(settings: Mapping[str, str], place: Path) -> str:
         return ""
     return (
         "only jobs that name an image (--image) run here; for all others, add"
-        f" FORGE_DEFAULT_IMAGE=python:3.11-slim to {place} and restart the worker"
+        f" FORGE_DEFAULT_IMAGE=python:3.11-slim to {place}, stop the worker, {AGAIN}"
     )
 
 
@@ -255,7 +256,8 @@ def _service(place: Place, wheel: bytes, *, fresh: bool) -> None:
     log = "journalctl -u forge-worker"
     pid = _awaited(place, lambda: False, log)
     say(f"{place.done['name']} works as the service forge-worker, process {pid}")
-    say(f"  its log: {log}; its settings: {place.settings}; stop it: systemctl stop forge-worker")
+    say(f"  its log: {log}; its settings: {place.settings}")
+    say("  stop it: systemctl stop forge-worker; restart it: systemctl restart forge-worker")
 
 
 def _make_user(place: Place) -> None:
@@ -286,14 +288,46 @@ def _background(place: Place, *, fresh: bool) -> None:
         os.kill(running, signal.SIGUSR2)
         _until(lambda: not _running(place), f"the worker of before does not end; see {log}")
         running = 0
+    elif running and _stops(place, running):
+        say(f"the worker of before, process {running}, is stopping; waiting for its end")
+        _until(
+            lambda: not _running(place),
+            f"the worker of before, process {running}, is stopping, but still has jobs; wait for"
+            f" its end (`tail {log}`), {AGAIN}",
+        )
+        running = 0
     if not running:
         child = _started(place, log)
         running = _awaited(place, lambda: child.poll() is not None, f"tail {log}")
     say(f"{place.done['name']} works in the background, as process {running}")
-    say(f"  its log: {log}; its settings: {place.settings}; stop it: kill {running}")
+    say(f"  its log: {log}; its settings: {place.settings}")
+    say(f"  stop it: kill {running}; restart it: stop it, {AGAIN}")
     say(
         "  it does not start again with the machine; where systemd runs, a line pasted as root does"
     )
+
+
+def _stops(place: Place, running: int) -> bool:
+    """Tell whether a worker is leaving; one that was just told to says so within a second or two.
+
+    A pasted line may follow right after `kill`, as the advice has it.
+    """
+    late = time.monotonic() + NOTICED_S
+    while time.monotonic() < late:
+        if _running(place) != running:
+            return True
+        told = _state(place)
+        if told.get("pid") == running and told.get("leaving"):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def _state(place: Place) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        told = json.loads((place.state / "state.json").read_text(encoding="utf-8"))
+        return told if isinstance(told, dict) else {}
+    return {}
 
 
 def _started(place: Place, log: Path) -> "subprocess.Popen[bytes]":
@@ -329,10 +363,7 @@ def _awaited(place: Place, ended: Callable[[], bool], log: str) -> int:
         if ended():
             raise CannotJoin(f"the worker has ended again; its log says why: {log}")
         pid = _running(place)
-        with suppress(OSError, ValueError):
-            told = json.loads((place.state / "state.json").read_text(encoding="utf-8"))
-            return bool(pid) and told["pid"] == pid
-        return False
+        return bool(pid) and _state(place).get("pid") == pid
 
     _until(registered, f"the worker has not reached the queue yet; its log says why: {log}")
     return _running(place)
