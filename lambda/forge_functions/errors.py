@@ -158,9 +158,11 @@ def _forge_error(request: Request, error: Exception) -> JSONResponse:
 def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
     faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
-    problem = Problem(
-        code="invalid", message="; ".join(faults), hint="/openapi.json describes each path"
-    )
+    kind = request.headers.get("content-type", "application/json")
+    hint = "/openapi.json describes each path"
+    if "json" not in kind and any(e["loc"] == ("body",) for e in error.errors()):
+        hint = f"send JSON as Content-Type: application/json, and not as {kind[:100]}"
+    problem = Problem(code="invalid", message="; ".join(faults), hint=hint)
     return answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, problem)
 
 

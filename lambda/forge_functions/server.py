@@ -69,7 +69,6 @@ ROUTERS = (
     notifications.router,
     bundles.router,
     reports.router,
-    fleet.router,
     overview.router,
     admin_workers.router,
     admin_invitations.router,
@@ -83,6 +82,7 @@ ROUTERS = (
     workers.router,
     worker_records.router,
     upcoming.router,
+    fleet.router,
 )
 # Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10

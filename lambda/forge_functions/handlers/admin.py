@@ -12,7 +12,6 @@ from forge_functions.routes.admin import workers as admin_workers
 from forge_functions.routes.workers import join
 
 handler = LambdaHandler(
-    fleet.router,
     admin_workers.router,
     admin_invitations.router,
     admin_keys.router,
@@ -22,4 +21,5 @@ handler = LambdaHandler(
     admin_notifier.router,
     # It refuses: these functions hold a part of the packages only.
     join.router,
+    fleet.router,
 )

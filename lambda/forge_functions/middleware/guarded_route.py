@@ -10,10 +10,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from forge_schema.model.quantities import counted
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from forge_functions.auth import authentication, worker
 
+FORM = "application/x-www-form-urlencoded"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 # Forge's own objects have fewer than a hundred fields; users' documents may have more.
 MOST_FIELDS = 10_000
@@ -21,7 +23,18 @@ IDENTIFY = {authentication.caller: authentication.identify, worker.worker: worke
 
 
 class GuardedRequest(Request):
-    """Parses the body outside the event loop, and rejects objects with very many fields."""
+    """Parses the body outside the event loop, and rejects objects with very many fields.
+
+    Whatever `curl -d` calls it: no path takes a form.
+    """
+
+    @property
+    def headers(self) -> Headers:
+        """The headers, with JSON for the type of a form."""
+        found = super().headers
+        if not found.get("content-type", "").startswith(FORM):
+            return found
+        return Headers({**found, "content-type": "application/json"})
 
     async def json(self) -> Any:  # noqa: ANN401 - Starlette's own
         if not hasattr(self, "_json"):

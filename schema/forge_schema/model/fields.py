@@ -217,7 +217,17 @@ def _faults(fields: Mapping[str, Any], said: Mapping[Any, Any]) -> list[InitErro
     ]
 
 
+# What others call a field of ours.
+WORDS = {"type": "kind"}
+
+
+def _of_other_words(name: str, fields: Mapping[str, Any]) -> list[str]:
+    """Return the field that a longer name ends with: `labels` of `worker_labels`."""
+    end = name.rpartition("_")[2]
+    return [word for word in (WORDS.get(end, end), end) if word in fields]
+
+
 def _fault(name: str, fields: Mapping[str, Any]) -> PydanticCustomError:
-    near = get_close_matches(name, fields, n=1)
+    near = [*get_close_matches(name, fields, n=1), *_of_other_words(name, fields)]
     hint = f"; did you mean {near[0]}?" if near else ""
     return PydanticCustomError("extra_forbidden", "unknown field{hint}", {"hint": hint})

@@ -97,7 +97,7 @@ class Registry:
 
     def workers(self) -> list[Row]:
         """Return all workers, with the seconds since each was last heard from and its leases."""
-        return self._database.rows("workers", again=True, worker_id=None)
+        return self._database.rows("workers", again=True, worker_id=None, name=None)
 
     def worker(self, worker_id: int) -> Row:
         """Return one worker, as `workers` does.
@@ -105,10 +105,23 @@ class Registry:
         Raises:
             NoSuchWorker: there is no such worker.
         """
-        row = self._database.one("workers", again=True, worker_id=worker_id)
+        row = self._database.one("workers", again=True, worker_id=worker_id, name=None)
         if row is None:
             raise NoSuchWorker(
                 f"there is no worker {worker_id}", hint="`forge worker list` lists them"
+            )
+        return row
+
+    def worker_called(self, name: str) -> Row:
+        """Return the worker of a name, as `workers` does.
+
+        Raises:
+            NoSuchWorker: there is no such worker.
+        """
+        row = self._database.one("workers", again=True, worker_id=None, name=name)
+        if row is None:
+            raise NoSuchWorker(
+                f"there is no worker {name!r}", hint="`forge worker list` lists them"
             )
         return row
 

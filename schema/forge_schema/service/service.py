@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import Filter, parse
+from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import (
     EXPLAINED,
     Attempt,
@@ -306,6 +307,14 @@ class Service(Scheduling):
         from forge_schema.model.worker import WorkerInfo
 
         return WorkerInfo.model_validate(self._registry.worker(worker_id))
+
+    def worker_of(self, handle: str) -> WorkerInfo:
+        """Return one worker, by its id or its name."""
+        from forge_schema.model.worker import WorkerInfo
+
+        if handle.isascii() and handle.isdecimal() and int(handle) <= LARGEST:
+            return self.worker(int(handle))
+        return WorkerInfo.model_validate(self._registry.worker_called(handle))
 
     def drain(self, worker_id: int, *, undo: bool = False) -> None:
         """Ask a worker to finish its jobs and take no more, or withdraw the request."""

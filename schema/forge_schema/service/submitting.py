@@ -209,7 +209,8 @@ class Submitting(Verbs):
             config = checked(Reference, named, place)
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
-            fields = _merged(kept["spec"], fields)
+            # A config without a name for its jobs gives them its own.
+            fields = _merged({"name": _called(config.config_name), **kept["spec"]}, fields)
         return _checked_job(fields, place)
 
     def _templates(self, owner: str | None) -> Templates:
@@ -217,6 +218,10 @@ class Submitting(Verbs):
 
         whose = self.caller.acting_for(owner, "read or write the job configs")
         return Templates(self._database, owner=whose, actor=self.caller.actor)
+
+
+def _called(config_name: str) -> str:
+    return f"job-{config_name}" if is_handle(config_name) else config_name
 
 
 def _check_config(config: Fields) -> None:

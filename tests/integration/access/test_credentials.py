@@ -110,6 +110,7 @@ def test_a_worker_comes_with_the_token_that_an_admin_made(rig: Rig, workers: Wor
     found = workers.check(worker_token(text))
     assert found is not None
     assert (found["id"], found["name"], found["kind"]) == (worker_id, "gpu-1", "persistent")
+    assert rig.registry.workers()[0]["labels"] == {"zone": "eu"}
     boot(rig, worker_id, labels={"zone": "us", "disk": "ssd"})
     (row,) = rig.registry.workers()
     assert (row["name"], row["status"], row["cpus"]) == ("gpu-1", "connecting", 2.0)

@@ -86,7 +86,9 @@ def test_everybody_reads_the_fleet(api: Api) -> None:
     (listed,) = viewer.get("/api/v1/workers")["items"]
     assert listed == viewer.get(f"/api/v1/workers/{worker.id}")
     assert (listed["name"], listed["labels"]["zone"], listed["leases"]) == ("gpu-1", "eu", 0)
+    assert listed == viewer.get(f"/api/v1/workers/{listed['name']}")
     problem(viewer.call("GET", "/api/v1/workers/99"), 404, "worker_not_found")
+    problem(viewer.call("GET", "/api/v1/workers/nobody"), 404, "worker_not_found")
     problem(viewer.call("GET", WORKERS), 403, "forbidden")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -111,6 +112,35 @@ def test_a_template_is_laid_under_a_job(api: Api, ann: Caller) -> None:
     needs = told["spec"]["resources"]
     assert (needs["gpus"], needs["memory_mb"]) == (2, 2048)
     assert api.rig.row("SELECT labels FROM shape")["labels"]["zone"] == "eu*"
+
+
+def test_a_job_of_a_config_without_a_name_has_the_configs(ann: Caller) -> None:
+    for name, called in (("nightly", "nightly"), ("2026", "job-2026")):
+        ann.call("PUT", f"/api/v1/queue/templates/{name}", {"spec": NIGHTLY})
+        (job,) = ann.post(SUBMIT, {"config_name": name})["job_ids"]
+        assert ann.get(f"{JOBS}/{job}")["name"] == called
+
+
+def test_a_body_is_json_whatever_curl_calls_it(api: Api, ann: Caller) -> None:
+    form = {**ann.headers, "Content-Type": "application/x-www-form-urlencoded"}
+    body = json.dumps(SPEC)
+    answer = api.http.post(SUBMIT, headers=form, content=body)
+    assert ann.get(f"{JOBS}/{answer.json()['job_ids'][0]}")["name"] == SPEC["name"]
+    problem(api.http.post(SUBMIT, headers=form, content="name=digits"), 422, "invalid")
+    as_text = {**ann.headers, "Content-Type": "text/plain"}
+    refused = api.http.post(SUBMIT, headers=as_text, content=body)
+    problem(refused, 422, "invalid")
+    assert "send JSON as Content-Type: application/json" in refused.json()["hint"]
+
+
+def test_words_of_others_lead_to_ours(root: Caller) -> None:
+    for given, ours in (
+        ("worker_type", "kind"),
+        ("worker_labels", "labels"),
+        ("worker_name", "name"),
+    ):
+        answer = root.call("POST", "/api/v1/admin/workers", {"name": "w", given: "x"})
+        assert f"did you mean {ours}?" in problem(answer, 422, "invalid")
 
 
 def test_a_template_is_its_owners(api: Api, ann: Caller, root: Caller) -> None:

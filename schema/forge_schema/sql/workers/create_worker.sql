@@ -1,12 +1,13 @@
--- Creates a worker that has not connected yet. A repeated call finds its own row by id and hash.
+-- Creates a worker that has not connected yet; until then its labels are those pinned here. A
+-- repeated call finds its own row by id and hash.
 WITH made AS (
     INSERT INTO worker (
-        id, name, boot_id, kind, cpus, memory_mb, disk_mb, pinned_labels, token_hash,
+        id, name, boot_id, kind, cpus, memory_mb, disk_mb, labels, pinned_labels, token_hash,
         token_expires_at, public_key, registered_at, last_seen_at
     )
     VALUES (
         %(id)s, %(name)s, '00000000-0000-0000-0000-000000000000', %(kind)s, 0, 0, 0, %(labels)s,
-        %(hash)s, forge_now() + %(lasts)s::interval, %(public_key)s, forge_now(), forge_now()
+        %(labels)s, %(hash)s, forge_now() + %(lasts)s::interval, %(public_key)s, forge_now(), forge_now()
     )
     ON CONFLICT DO NOTHING
     RETURNING id

@@ -1,4 +1,4 @@
--- Every worker, or one by id: seconds since it was last heard from, and its leases.
+-- Every worker, or one by id or by name: seconds since it was last heard from, and its leases.
 SELECT
     worker.id, worker.name, worker.kind,
     forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,
@@ -12,5 +12,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS leases FROM lease
     WHERE lease.worker_id = worker.id AND lease.over IS NULL
 ) AS held
-WHERE %(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s
+WHERE
+    (%(worker_id)s::bigint IS NULL OR worker.id = %(worker_id)s)
+    AND (%(name)s::text IS NULL OR worker.name = %(name)s)
 ORDER BY worker.name
