@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from forge_schema.model.quantities import counted
 from forge_schema.model.stored import (
     Artifact,
     ArtifactChunk,
@@ -228,14 +229,17 @@ def download_all(
     goes on with what is there. Links are made last, and no file is written through one.
 
     Raises:
-        ClientError: a path or a link leads out of the folder, a file cannot be written, or is
-            corrupt.
+        ClientError: a path or a link leads out of the folder, after all others were written; or a
+            file cannot be written, or is corrupt.
     """
-    _check(artifacts, folder)
+    fitting = _fitting(artifacts)
     place = folder if folder.exists() else _partial(folder, artifacts)
-    _download_all(backend, artifacts, place, progress)
+    _download_all(backend, fitting, place, progress)
     if place != folder and place.exists():
         place.replace(folder)
+    # The others are there.
+    if refused := [artifact for artifact in artifacts if artifact not in fitting]:
+        raise _refused(refused, folder)
     return [folder / artifact.path for artifact in artifacts]
 
 
@@ -263,22 +267,29 @@ def _download_all(
             _link(artifact, folder)
 
 
-def _check(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Refuse names and links of a worker that could lead out of the folder."""
-    for artifact in artifacts:
-        if artifact.target is not None and not stays_inside(artifact.path, artifact.target):
-            raise _refused(artifact, folder, f"is a link to {artifact.target!r}, outside")
-    links = [artifact.path for artifact in artifacts if artifact.target is not None]
-    below = below_a_link((artifact.path for artifact in artifacts), links)
-    for artifact in artifacts:
-        if artifact.path == below:
-            raise _refused(artifact, folder, "would be written through a link in")
+def _fitting(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """Return those whose names and links, of a worker, cannot lead out of a folder together."""
+    fitting = [one for one in artifacts if _fits(one)]
+    links = [one.path for one in fitting if one.target is not None]
+    while below := below_a_link((one.path for one in fitting), links):
+        fitting = [one for one in fitting if one.path != below]
+        links = [one for one in links if one != below]
+    return fitting
 
 
-def _refused(artifact: Artifact, folder: Path, why: str) -> ClientError:
+def _fits(artifact: Artifact) -> bool:
+    if artifact.path.startswith("/") or not {"", ".", ".."}.isdisjoint(artifact.path.split("/")):
+        return False
+    return artifact.target is None or stays_inside(artifact.path, artifact.target)
+
+
+def _refused(artifacts: Sequence[Artifact], folder: Path) -> ClientError:
+    first, more = artifacts[0], len(artifacts) - 1
+    link = "" if first.target is None else f", a link to {first.target!r}"
+    others = f" and {counted(more, 'other')}" if more else ""
     return ClientError(
-        f"the artifact {artifact.path} {why} {folder}",
-        hint="name another folder",
+        f"the artifact {first.path!r}{link}{others} would lead out of {folder}, or through a link",
+        hint="all others are there, unless something in the folder stood in their way",
         code="artifact_path_refused",
     )
 
@@ -310,12 +321,12 @@ def _made_place(artifact: Artifact, folder: Path) -> Path:
     """
     path = folder / artifact.path
     if not path.parent.resolve().is_relative_to(folder.resolve()) or ".." in path.parts[-1:]:
-        raise _refused(artifact, folder, "would be written outside")
+        raise _refused([artifact], folder)
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     above = [one for one in path.parents if one != folder and one.is_relative_to(folder)]
     if any(one.is_symlink() for one in above):
-        raise _refused(artifact, folder, "would be written through a link in")
+        raise _refused([artifact], folder)
     return path
 
 

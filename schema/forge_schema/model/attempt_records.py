@@ -18,6 +18,7 @@ from forge_schema.model.fields import (
     Moment,
     Number,
     Path,
+    PathBelow,
     Size,
     Text,
 )
@@ -68,7 +69,7 @@ class Artifact(MessagePart):
     A link has a `target`, which is its content too. `modified_at` is when a file was last changed.
     """
 
-    path: Path
+    path: PathBelow
     key: Key
     bytes: Size
     sha256: Digest

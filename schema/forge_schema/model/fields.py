@@ -81,6 +81,13 @@ def _short_path(path: str) -> str:
     return path
 
 
+def _below(path: str) -> str:
+    # It becomes a path on the machine of whoever downloads the file.
+    if path.startswith("/") or not {"", ".", ".."}.isdisjoint(path.split("/")):
+        raise ValueError("a path must be relative, and stay in its folder")
+    return path
+
+
 def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
     try:
         said = json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
@@ -113,6 +120,7 @@ Word = Annotated[Text, Field(min_length=1, max_length=200)]
 Note = Annotated[Text, Field(max_length=200)]
 Key = Annotated[Text, Field(min_length=1, max_length=900)]
 Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]
+PathBelow = Annotated[Path, AfterValidator(_below)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # JSON distinguishes booleans, numbers and strings, so none is converted to another.
 Flag = Annotated[bool, Field(strict=True)]

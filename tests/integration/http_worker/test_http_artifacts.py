@@ -25,6 +25,7 @@ from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused
 from forge_worker.queue.http.store import HttpObjects, HttpStore
+from pydantic import ValidationError
 from support.client.reaching import key
 from support.http.api import opened
 from support.http.guest import Guest
@@ -163,6 +164,14 @@ def test_an_artifact_names_no_key_but_its_own(shop: Shop, path: str) -> None:
         lie = Artifact(path, shop.attempt.keys.artifact(name), 1, "ab" * 32)
         with pytest.raises(ServerRefused):
             shop.gateway.add_artifacts(shop.attempt.fence, [lie])
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "..", "../x", "a/../../x", "a//x", "./x", "a/."])
+def test_a_name_that_leaves_its_folder_is_not_recorded(shop: Shop, path: str) -> None:
+    key = shop.attempt.keys.artifact(f"unnameable/{'ab' * 32}")
+    # The same model reads the message at the server.
+    with pytest.raises(ValidationError, match="stay in its folder"):
+        shop.gateway.add_artifacts(shop.attempt.fence, [Artifact(path, key, 1, "ab" * 32)])
 
 
 def test_an_upload_of_artifacts_goes_on_where_an_agent_was_killed(shop: Shop) -> None:

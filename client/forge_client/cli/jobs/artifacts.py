@@ -11,11 +11,11 @@ from forge_schema.model.stored import Artifact
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.output import Column, Format, FormatOption, in_a_line
 from forge_client.downloads import download_all
 
 COLUMNS: list[Column] = [
-    ("PATH", lambda a: a.path if a.target is None else f"{a.path} -> {a.target}"),
+    ("PATH", lambda a: in_a_line(a.path if a.target is None else f"{a.path} -> {a.target}")),
     ("SIZE", lambda a: size_text(a.bytes) if a.target is None else "link"),
     ("SHA256", lambda a: a.sha256),
 ]

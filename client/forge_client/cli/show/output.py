@@ -203,6 +203,11 @@ def _lines(row: list[Cell], widths: list[int], gap: int) -> Iterable[str]:
         yield (" " * gap).join(parts).rstrip()
 
 
+def in_a_line(name: str) -> str:
+    """Return a name of somebody else without the line breaks that would look like other rows."""
+    return "�".join(name.splitlines())
+
+
 def _cell(value: object) -> Cell:
     # Text from other users must not send control codes to this terminal.
     text = CONTROLS.sub("�", "" if value is None else str(value))
