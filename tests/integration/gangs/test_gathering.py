@@ -131,7 +131,7 @@ def test_the_jobs_log_names_whom_the_others_wait_for(
 ) -> None:
     monkeypatch.setattr(gathering, "NOTE_S", 0.0)
     monkeypatch.setattr(gathering, "NOTES_S", 0.0)
-    party = gathered(patience_s=20.0)
+    party = gathered()
     run, log = party.run, party.attempts[0].folders.log
     log.parent.mkdir(parents=True, exist_ok=True)
     told: dict[str, JsonValue] = {"address": "127.0.0.1"}
@@ -189,7 +189,7 @@ NOWHERE = "240.0.0.1"
 def test_the_member_that_others_cannot_reach_is_the_one_that_failed(
     gathered: Callable[..., Party], lost: int, blamed: list[int]
 ) -> None:
-    party = gathered(elsewhere={lost: NOWHERE}, patience_s=5.0)
+    party = gathered(elsewhere={lost: NOWHERE})
     run = party.run
     # Those that pass wait for the others, until one of these ends.
     with ThreadPoolExecutor(3) as threads:
