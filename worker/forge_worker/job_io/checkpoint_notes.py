@@ -78,14 +78,14 @@ class CheckpointNotes:
         for old, hint in cases:
             new = [p for p in sorted(paths) if (p in kept) is old and advice(p) == hint]
             if killed:
-                self._left_out(new, old=old)
+                self._kept_out(new, old=old)
             elif new := [path for path in new if path not in self._named]:
                 what = "keep their last stored version" if old else "are stored without them"
                 words = f"{_names(new)}, being written whenever a checkpoint is due; {hint}"
                 self.say(f"busy {new[:NAMED]}", f"checkpoints {what}: {words}")
         self._named.update(paths)
 
-    def _left_out(self, paths: list[str], *, old: bool) -> None:
+    def _kept_out(self, paths: list[str], *, old: bool) -> None:
         if paths:
             what = "keeps their last stored version" if old else "is stored without them"
             why = "being written when the program was killed, and not shown to be whole"

@@ -1,0 +1,237 @@
+"""The last checkpoint of a killed program: what it was writing is left out, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_worker.files.kills import Kill
+from forge_worker.files.rest import in_memory
+from forge_worker.job_io import checkpoints
+from forge_worker.job_io.checkpoints import CheckpointSync
+from support.services import require
+from support.workers.attempts import Desk, desk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forge_worker.attempt.attempt import Attempt
+
+LIMIT_MB = 10
+MS, S = 1_000_000, 1_000_000_000
+OLD, NEW = b"\0the old version", b"\0the new version"
+MEMORY = Path("/dev/shm")  # noqa: S108  the point of the test
+LONG_AGO = 1_000_000_000
+
+
+@pytest.fixture
+def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
+    with desk(database_url, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
+
+
+def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+    return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
+
+
+def stored(here: Desk, attempt: Attempt) -> dict[str, bytes]:
+    """Return the files of the newest checkpoint."""
+    row = here.gateway.latest_checkpoint(attempt.fence.job_id)
+    files = json.loads(here.store.get(row["key"]))["files"] if row else []
+    return {file["path"]: here.store.get(file["key"]) for file in files}
+
+
+def end(sync: CheckpointSync, killed: Kill | None) -> None:
+    sync.killed = killed
+    sync.job_ended = True
+    sync.step()
+
+
+def in_place(path: Path) -> int:
+    """Rewrite a file in place, in a folder that did not change since; return the time of it."""
+    path.write_bytes(NEW)
+    at_ns = path.stat().st_mtime_ns
+    os.utime(path.parent, ns=(LONG_AGO, LONG_AGO))
+    return at_ns
+
+
+def renamed(path: Path) -> int:
+    """Write a file elsewhere and rename it."""
+    new = path.parent.parent / "control" / "new"
+    new.write_bytes(NEW)
+    at_ns = new.stat().st_mtime_ns - MS
+    os.utime(new, ns=(at_ns, at_ns))
+    new.rename(path)
+    os.utime(path.parent, ns=(LONG_AGO, LONG_AGO))
+    return at_ns
+
+
+def then_another(path: Path) -> int:
+    """Rewrite a file in place, then make another beside it."""
+    at_ns = in_place(path)
+    os.utime(path.parent, ns=(at_ns + MS, at_ns + MS))
+    return at_ns
+
+
+def emptied(path: Path) -> int:
+    path.write_bytes(b"")
+    return path.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize(
+    ("write", "killed_after_ns", "asked", "kept"),
+    [
+        (in_place, MS, False, OLD),
+        (in_place, 5 * S, False, NEW),
+        (renamed, MS, False, NEW),
+        (then_another, MS, False, NEW),
+        (emptied, MS, False, OLD),
+        # Told to stop: it died of the signal, or handled it and saved.
+        (in_place, MS, True, OLD),
+        (in_place, -S, True, NEW),
+    ],
+)
+def test_what_was_being_written_keeps_its_version_and_what_was_complete_is_stored(
+    here: Desk, write: Callable[[Path], int], killed_after_ns: int, *, asked: bool, kept: bytes
+) -> None:
+    attempt = here.attempt()
+    path, sync = attempt.folders.checkpoint / "model", sync_of(here, attempt)
+    path.write_bytes(OLD)
+    sync.step()
+    at_ns = write(path)
+    end(sync, Kill(at_ns + killed_after_ns, asked=asked))
+    assert stored(here, attempt) == {"model": kept}
+    words = "keeps their last stored version: 'model', being written when the program was killed"
+    assert attempt.folders.log.read_text().count(words) == (kept is OLD)
+
+
+def test_a_program_that_ends_by_itself_stores_what_it_wrote_last(here: Desk) -> None:
+    attempt = here.attempt()
+    path, sync = attempt.folders.checkpoint / "model", sync_of(here, attempt)
+    path.write_bytes(OLD)
+    sync.step()
+    in_place(path)
+    end(sync, None)
+    assert stored(here, attempt) == {"model": NEW}
+
+
+def test_a_file_that_shows_that_it_is_whole_is_stored_whenever_it_was_written(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }\n"
+    array = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(32)
+    files = {"a.npy": array, "b.json": b'{"step": 5}', "c.log": b"one\n" * 2000, "d": b"step 5"}
+    for name in files:
+        (folder / name).write_bytes(OLD)
+    sync.step()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    os.utime(folder, ns=(LONG_AGO, LONG_AGO))
+    end(sync, Kill(time.time_ns()))
+    assert stored(here, attempt) == files
+
+
+def test_a_half_first_version_is_left_out_and_a_log_counts_up_to_its_last_line(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    (folder / "model").write_bytes(NEW)
+    (folder / "train.log").write_bytes(b"one\n" * 2000 + b"tw")
+    (folder / "before").write_bytes(OLD)
+    os.utime(folder / "before", ns=(LONG_AGO, LONG_AGO))
+    os.utime(folder, ns=(LONG_AGO, LONG_AGO))
+    end(sync, Kill(time.time_ns()))
+    assert stored(here, attempt) == {"before": OLD, "train.log": b"one\n" * 2000}
+    assert "is stored without them: 'model', being written" in attempt.folders.log.read_text()
+
+
+def test_a_file_that_was_open_and_not_written_to_since_is_not_complete(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    for name in ("open", "closed"):
+        (folder / name).write_bytes(OLD)
+    sync.step()
+    with (folder / "open").open("wb", 0) as still, (folder / "closed").open("wb", 0) as then:
+        still.write(NEW)
+        then.write(NEW)
+        sync.step()
+        then.write(NEW)
+    end(sync, Kill(time.time_ns() + 10 * S))
+    assert stored(here, attempt) == {"open": OLD, "closed": NEW + NEW}
+
+
+def test_a_file_that_is_changed_in_place_all_the_time_is_stored_at_last(here: Desk) -> None:
+    attempt = here.attempt()
+    path, sync = attempt.folders.checkpoint / "rows.dat", sync_of(here, attempt)
+    path.write_bytes(bytes(8192))
+    with path.open("r+b", 0) as file, mmap.mmap(file.fileno(), 8192) as rows:
+        for number in range(1, 4):
+            rows[:2] = bytes([0, number])
+            rows.flush()
+            os.utime(path)
+            sync.step()
+        assert stored(here, attempt) == {}
+        assert "save a copy of the array now and then" in attempt.folders.log.read_text()
+    os.utime(path.parent, ns=(LONG_AGO, LONG_AGO))
+    end(sync, Kill(time.time_ns()))
+    assert stored(here, attempt)["rows.dat"][:2] == b"\0\3"
+
+
+@pytest.fixture
+def in_ram(database_url: str) -> Iterator[Desk]:
+    require(MEMORY.is_dir() and in_memory(MEMORY.stat().st_dev), "a file system in memory")
+    with TemporaryDirectory(dir=MEMORY) as root, desk(database_url, Path(root)) as made:
+        yield made
+
+
+def test_in_memory_a_mapped_file_is_stored_as_it_was_at_the_end(in_ram: Desk) -> None:
+    attempt = in_ram.attempt()
+    path, sync = attempt.folders.checkpoint / "rows.npy", sync_of(in_ram, attempt)
+    path.write_bytes(bytes(8192))
+    with path.open("r+b", 0) as file, mmap.mmap(file.fileno(), 8192) as rows:
+        # Only the first write to a page leaves a trace.
+        rows[:2] = b"\0\0"
+        os.utime(path, ns=(LONG_AGO, LONG_AGO))
+        # Open, and by its times quiet for long; but a part of a change may be there.
+        for number in range(1, 4):
+            rows[:2] = bytes([0, number])
+            rows.flush()
+            sync.step()
+        assert path.stat().st_mtime_ns == LONG_AGO
+        assert stored(in_ram, attempt) == {}
+    sync.step()
+    sync.step()
+    assert stored(in_ram, attempt)["rows.npy"][:2] == b"\0\3"
+    # It is opened once more, after it was stored.
+    with path.open("r+b", 0) as file, mmap.mmap(file.fileno(), 8192) as rows:
+        rows[:2] = b"\0\4"
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    end(sync, None)
+    assert stored(in_ram, attempt)["rows.npy"][:2] == b"\0\4"
+
+
+def test_what_was_stored_while_it_was_open_is_read_again_at_the_end(here: Desk) -> None:
+    attempt = here.attempt()
+    path, sync = attempt.folders.checkpoint / "rows", sync_of(here, attempt)
+    path.write_bytes(OLD)
+    os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    with path.open("r+b", 0) as file:
+        sync.step()
+        assert stored(here, attempt) == {"rows": OLD}
+        file.write(NEW)
+        # As a write to a page that waits to be written to the disk.
+        os.utime(path, ns=(LONG_AGO, LONG_AGO))
+        sync.step()
+        assert stored(here, attempt) == {"rows": OLD}
+    end(sync, None)
+    assert stored(here, attempt) == {"rows": NEW}
