@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from forge_client.backend import Backend
 
 LOOPBACK = "127.0.0.1"
+# What would start something in a shell.
+SHELL = "$`;&|()<>"
 HOST = re.compile(r"job-(\d+)(?:-(\d+))?")
 # The folder that it runs in has nothing to do with it.
 FORGE = [sys.executable, "-P", "-m", "forge_client.main"]
@@ -93,7 +95,9 @@ def options(forge: Sequence[str], name: str, ports: Sequence[int] = ()) -> dict[
 def config(forge: Sequence[str]) -> str:
     """Return a section for ~/.ssh/config that makes `ssh job-7` work."""
     lines = [f"  {name} {value}" for name, value in options(forge, "%h").items()]
-    return "\n".join(["Host job-*", *lines])
+    # ssh gives the name to a shell, as it was typed or written by somebody else.
+    hosts = " ".join(["job-*", *(f"!*{mark}*" for mark in SHELL)])
+    return "\n".join([f"Host {hosts}", *lines])
 
 
 def command(name: str, *words: str, ports: Sequence[int] = ()) -> list[str]:

@@ -14,6 +14,7 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.up import leftovers, running
 from forge_client.up.child_process import speak_to
+from forge_client.up.folder_access import close
 from forge_client.up.postgres import require_usable
 from forge_client.up.running import Running
 
@@ -96,8 +97,9 @@ def detached(plan: Plan) -> int:
     require_usable(plan.dir)
     if (pid := holder(plan.dir)) is not None:
         raise already_running(plan.dir, pid)
+    close(plan.dir)
     log = _log(plan)
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log.parent.mkdir(mode=0o700, exist_ok=True)
     child = os.fork()
     if child == 0:
         os.setsid()

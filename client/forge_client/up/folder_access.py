@@ -1,4 +1,4 @@
-"""Gives the user who runs Postgres for root, and nobody else, access to the wheel and the data."""
+"""Closes the folder of a `forge up`, and lets the user in who runs Postgres for root."""
 
 import os
 import pwd
@@ -11,7 +11,25 @@ VERSION = 2
 NOBODY = 0xFFFFFFFF
 OWNER, USER, GROUP, MASK, OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
 READ, PASS = 4, 1
+CLOSED = 0o700
+STORE = "store"
 Entry = tuple[int, int, int]  # kind, rights, id: acl(5)
+
+
+def close(folder: Path) -> None:
+    """Make a folder, or close one that is only ours to all other users: it has code and results.
+
+    What is not of a `forge up`, such as a home folder, stays as it is.
+
+    Raises:
+        OSError: it cannot be made or closed.
+    """
+    folder.mkdir(mode=CLOSED, parents=True, exist_ok=True)
+    found = folder.stat()
+    ours = (folder / STORE).is_dir() or not any(folder.iterdir())
+    if found.st_uid == os.geteuid() and ours and found.st_mode & 0o077:
+        # Whoever runs Postgres is let in again when it starts.
+        folder.chmod(CLOSED)
 
 
 def let_pass(user: pwd.struct_passwd, path: Path) -> None:

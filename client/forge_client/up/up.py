@@ -20,6 +20,7 @@ from forge_client.settings import Connection
 from forge_client.up import leftovers
 from forge_client.up.child_process import ChildProcess
 from forge_client.up.detached import Plan, locked
+from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import FILE, Running
 from forge_client.up.server import Server
@@ -48,7 +49,7 @@ def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
         ClientError: another `forge up` is using the folder, or something does not start.
     """
     require_usable(plan.dir)
-    plan.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    close(plan.dir)
     with locked(plan.dir), StopSignals() as asked:
         # A file left by a killed `forge up` is stale.
         (plan.dir / FILE).unlink(missing_ok=True)
@@ -122,7 +123,7 @@ def _start_database(postgres: Postgres) -> None:
 
 
 def _running(folder: Path, postgres: Postgres) -> Running:
-    (folder / "store").mkdir(exist_ok=True)
+    (folder / STORE).mkdir(exist_ok=True)
     return Running(
         dir=folder,
         pid=os.getpid(),

@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 from forge_client.errors import ClientError
-from forge_client.up.folder_access import let_pass, let_read
+from forge_client.up.folder_access import close, let_pass, let_read
 from forge_client.up.postgres import SOCKET_BYTES, Postgres
 from forge_client.up.wheel import Call
 from support.database.postgres import fast_folder
@@ -212,6 +212,19 @@ def test_the_data_is_its_own_users_and_closed_to_others(tmp_path: Path) -> None:
     assert found.st_mode & 0o777 == 0o700
     assert pwd.getpwuid(found.st_uid).pw_name == "pgserver"
     assert (tmp_path.parent.stat().st_mode & 0o007) == 0
+
+
+def test_the_folder_of_a_forge_up_is_closed_and_no_other(tmp_path: Path) -> None:
+    new, empty, open_one, home = (tmp_path / name for name in ("new", "empty", "open", "home"))
+    for folder in (empty, open_one / "store", home / "photos"):
+        folder.mkdir(parents=True)
+    for folder in (empty, open_one, home):
+        folder.chmod(0o755)
+    for folder in (new, empty, open_one, home):
+        close(folder)
+        close(folder)
+    modes = [folder.stat().st_mode & 0o777 for folder in (new, empty, open_one, home)]
+    assert modes == [0o700, 0o700, 0o700, 0o755]
 
 
 def test_files_that_a_narrow_umask_closed_are_opened_for_reading(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncssh
 import pytest
+from forge_client import tunnel
 from forge_worker.runners.entry import SESSION, Process, Program
 from forge_worker.shells.ssh import Ssh
 
@@ -135,3 +136,18 @@ def test_what_a_session_leaves_behind_ends_with_the_connection(
     # One that nobody has waited for yet has no command line.
     words = Path(f"/proc/{left[0]}/cmdline")
     eventually(lambda: not words.exists() or not words.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "reaches"),
+    [("job-7", 1), ("job-7-1", 1), ("job-7;x", 0), ("job-7$x", 0), ("job-7`x`", 0), ("job-7|x", 0)],
+)
+def test_ssh_gives_a_shell_no_name_that_would_start_something(
+    tmp_path: Path, name: str, reaches: int
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(tunnel.config(["forge"]) + "\n")
+    told = subprocess.run(
+        ["ssh", "-G", "-F", file, name], capture_output=True, text=True, check=False
+    )
+    assert told.stdout.count("proxycommand forge ssh") == reaches
