@@ -22,6 +22,7 @@ DESCRIPTIONS = {
     "grace": "The time between SIGTERM and SIGKILL; at most an hour.",
     "preempt_signal": "The signal that a preempted job gets.",
     "checkpoint_dir": "The project's folder that is stored as the checkpoint.",
+    "checkpoint": "Patterns of files in the project's folder that checkpoints hold too, as *.pt.",
     "keep_checkpoints": "How many of the newest checkpoints are kept for certain.",
     "from_checkpoint": "Start from a job's newest checkpoint, or from JOB:ATTEMPT.NUMBER.",
     "after": "Start once these jobs have begun.",

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from forge_schema.model.errors import plainly, shorter
@@ -78,7 +79,23 @@ CheckpointName = Annotated[
 
 def _folder(said: object) -> object:
     """Return a folder's path as the queue writes it: a shell completes `runs` to `runs/`."""
-    return said.removeprefix("./").rstrip("/") or said if isinstance(said, str) else said
+    if not isinstance(said, str):
+        return said
+    if not PurePosixPath(said).parts:
+        raise ValueError(
+            "the project's folder itself cannot be the checkpoint folder; name the files that the"
+            " job writes there by patterns, such as --checkpoint '*.pt'"
+        )
+    return said.removeprefix("./").rstrip("/") or said
+
+
+def _patterns(said: object) -> object:
+    """Return patterns as the queue writes them; a single one may be given alone."""
+    if isinstance(said, str):
+        said = [said]
+    if not isinstance(said, Iterable):
+        return said
+    return [one.removeprefix("./").rstrip("/") if isinstance(one, str) else one for one in said]
 
 
 def _jobs(said: object) -> object:
@@ -239,6 +256,9 @@ class Request(BaseModel):
     checkpoint_dir: Annotated[
         str | None, BeforeValidator(_folder, json_schema_input_type=_Below)
     ] = None
+    checkpoint: Annotated[
+        list[str] | None, BeforeValidator(_patterns, json_schema_input_type=_Below | list[_Below])
+    ] = None
     keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None
@@ -333,7 +353,7 @@ class Request(BaseModel):
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
         same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
         same |= {"experiment"}
-        same |= {"preempt_signal", "checkpoint_dir", "keep_checkpoints"}
+        same |= {"preempt_signal", "checkpoint_dir", "checkpoint", "keep_checkpoints"}
         same |= {"after", "after_ok", "after_any"}
         same |= {"parallel", "launcher", "same", "mixed"}
         nodes = zip(("nodes", "max_nodes"), self.nodes or (), strict=False)

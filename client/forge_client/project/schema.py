@@ -26,6 +26,7 @@ OWN_FORM = {
     "nodes",
     "image_tar",
     "checkpoint_dir",
+    "checkpoint",
     "requirements",
     "parameters",
     "arguments",

@@ -46,6 +46,7 @@ class CommonSpec(TypedDict, total=False):
     grace: Time | None
     preempt_signal: str | None
     checkpoint_dir: str | None
+    checkpoint: Sequence[str] | None
     keep_checkpoints: int | None
     from_checkpoint: int | str | None
     max_failures: int | None

@@ -39,6 +39,10 @@ def submit_line(asked: Mapping[str, Any]) -> str:
         words.append(_word("--from-checkpoint", _checkpoint(source)))
     for name, option in (("labels", "--label"), ("env", "--env")):
         words += [_word(option, f"{n}={v}") for n, v in asked.get(name, {}).items()]
+    patterns = asked.get("checkpoint")
+    # Unvalidated, as below.
+    named = patterns if isinstance(patterns, list) else []
+    words += [_word("--checkpoint", pattern) for pattern in named]
     words += ["--mixed"] * bool(asked.get("mixed"))
     command = asked.get("command")
     return " ".join([*words, *(["--", shlex.join(command)] if command else [])])
@@ -47,7 +51,7 @@ def submit_line(asked: Mapping[str, Any]) -> str:
 def unsaid(asked: Mapping[str, Any]) -> list[str]:
     """Return the fields that have no command-line option."""
     known = {*OPTIONS, "mixed", "resources", "timeout_s", "labels", "env", "command"}
-    known |= {"from_checkpoint", "bundle_digest", "owner", "idempotency_key"}
+    known |= {"from_checkpoint", "checkpoint", "bundle_digest", "owner", "idempotency_key"}
     return sorted(set(asked) - known)
 
 

@@ -30,10 +30,11 @@ YEAR_S = 31_536_000
 MAX_ID = 2**63 - 1
 MAX_SMALL = 32_767
 MOST_NODES = 1000
+MOST_PATTERNS = 32
 
 # Fields left out of the payload if they have the default; workers read them with `.get`.
 OPTIONAL = {"kind", "handler", "sweep", "junit", "share", "image_tar", "dockerfile"}
-OPTIONAL |= {"requirements", "secrets", "tuning", "preempt_signal", "checkpoint_dir"}
+OPTIONAL |= {"requirements", "secrets", "tuning", "preempt_signal", "checkpoint_dir", "checkpoint"}
 OPTIONAL |= {"keep_checkpoints", "stall", "after", "after_ok", "after_any", "parallel"}
 OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"} | SHOWN
 # The same, of those in which the jobs of a sweep differ.
@@ -269,7 +270,8 @@ class JobSpec(KnownFields, BaseModel):
     starts its program, by default `none`. All machines have the same value of the label `same`,
     and the same model of GPU unless they may be `mixed`.
     With `max_nodes`, each run has as many machines as are free then, from `nodes` up to so many.
-    `checkpoint_dir` is a folder of the project that is the checkpoint folder as well.
+    `checkpoint_dir` is a folder of the project that is the checkpoint folder as well. The files
+    that the patterns `checkpoint` name in the work folder are in its checkpoints too.
     """
 
     model_config = ConfigDict(json_schema_extra=_kinds_of_job())
@@ -318,6 +320,7 @@ class JobSpec(KnownFields, BaseModel):
     grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
     preempt_signal: SignalName = "SIGTERM"
     checkpoint_dir: RelativePath | None = None
+    checkpoint: Annotated[list[RelativePath], Field(max_length=MOST_PATTERNS)] = []
     keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
     from_checkpoint: CheckpointSource | None = None
     stall: Stall | None = None

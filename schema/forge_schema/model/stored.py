@@ -1,7 +1,7 @@
 """What a job stores: its log, artifacts and checkpoints."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from pydantic import Field
 
 from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Record
+from forge_schema.model.quantities import counted
 
 Place: TypeAlias = tuple[int, int, int]
 """Where a log chunk stands in the reading order: token, rank, number."""
@@ -68,6 +69,13 @@ class Artifact(Stored):
     attempt: int
     target: str | None = None
     modified_at: datetime | None = None
+
+
+def files_and_links(found: Sequence[Artifact]) -> str:
+    """Return how many files and links there are, in words."""
+    links = sum(one.target is not None for one in found)
+    files = counted(len(found) - links, "file")
+    return f"{files} and {counted(links, 'link')}" if links else files
 
 
 class ArtifactChunk(Stored):

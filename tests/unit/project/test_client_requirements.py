@@ -97,6 +97,27 @@ def test_the_checkpoint_folder_is_named_as_a_shell_completes_it(said: str) -> No
     assert Request().changed({"checkpoint_dir": said}).fields()["checkpoint_dir"] == "runs"
 
 
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ("*.pt", ["*.pt"]),
+        (["./*.pt", "runs/", "**"], ["*.pt", "runs", "**"]),
+        (("a", "b"), ["a", "b"]),
+    ],
+)
+def test_patterns_of_files_in_the_checkpoint_may_be_one_or_several(
+    said: object, sent: list[str]
+) -> None:
+    assert Request().changed({"checkpoint": said}).fields()["checkpoint"] == sent
+    assert "checkpoint" not in Request().changed({"checkpoint": None}).fields()
+
+
+@pytest.mark.parametrize("said", [".", "./", "", "./."])
+def test_the_project_itself_is_no_checkpoint_folder_and_patterns_are_the_way(said: str) -> None:
+    with pytest.raises(ClientError, match=r"--checkpoint '\*\.pt'"):
+        Request().changed({"checkpoint_dir": said})
+
+
 POETRY = "[tool.poetry.dependencies]\npython = '^3.11'\n"
 OTHERS = {
     "poetry": {"pyproject.toml": f"{POETRY}six = '~1.16'\n"},

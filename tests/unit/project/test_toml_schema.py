@@ -61,11 +61,14 @@ RIGHT = [
     {"nodes": 4, "delay": 0, "command": ["python", ""], "resources": {"vram": "0"}},
     {"nodes": " 3 ", "delay": 90, "backoff": 1.5, "after": "7,8", "after_ok": [7, "8"]},
     {"from_checkpoint": "7:1.2", "requirements": False, "checkpoint_dir": "./runs/"},
+    {"checkpoint": "*.pt"},
+    {"checkpoint": ["./**/best.ckpt", "runs/"]},
     {"matrix": {"lr": [0.1, 0.01], "on": [True]}, "resources": {"cpus": 0.5, "memory": "512mib"}},
 ]
 WRONG = [
     {"comand": "x"},
     {"command": 5},
+    {"checkpoint": 5},
     {"nodes": "2-8"},
     {"timeout": "two hours"},
     {"timeout": True},
@@ -103,6 +106,8 @@ REFUSED_LATER = [
     {"checkpoint_interval": "0s"},
     {"checkpoint_dir": "/abs"},
     {"checkpoint_dir": "../up"},
+    {"checkpoint": "/abs/*.pt"},
+    {"checkpoint": ["../*.pt"]},
     {"command": []},
     {"command": " "},
     {"stall": {"idle_gpu_percent": 500}},

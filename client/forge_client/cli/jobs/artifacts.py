@@ -1,12 +1,11 @@
 """`forge artifacts`: the files in a job's output folder."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from forge_schema.model.quantities import counted, size_text
-from forge_schema.model.stored import Artifact
+from forge_schema.model.quantities import size_text
+from forge_schema.model.stored import files_and_links
 
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
@@ -19,13 +18,6 @@ COLUMNS: list[Column] = [
     ("SIZE", lambda a: size_text(a.bytes) if a.target is None else "link"),
     ("SHA256", lambda a: a.sha256),
 ]
-
-
-def files_and_links(found: Sequence[Artifact]) -> str:
-    """Return how many files and links there are, in words."""
-    links = sum(one.target is not None for one in found)
-    files = counted(len(found) - links, "file")
-    return f"{files} and {counted(links, 'link')}" if links else files
 
 
 def artifacts(

@@ -8,9 +8,8 @@ import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, happened
 from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.results import link_of
-from forge_schema.model.stored import Artifact
+from forge_schema.model.stored import Artifact, files_and_links
 
-from forge_client.cli.jobs.artifacts import files_and_links
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import output

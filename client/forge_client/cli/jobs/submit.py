@@ -110,6 +110,7 @@ def submit(
     objective: o.ObjectiveOption = None,
     preempt_signal: o.PreemptSignalOption = None,
     checkpoint_dir: o.CheckpointDirOption = None,
+    checkpoint: o.CheckpointOption = None,
     keep_checkpoints: o.KeepOption = None,
     from_checkpoint: o.FromCheckpointOption = None,
     after: o.AfterOption = None,

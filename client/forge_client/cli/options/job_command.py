@@ -26,7 +26,8 @@ PANELS = {
         *("stall_no_progress", "stall_silent_log", "stall_idle_gpu"),
     ),
     "Checkpoints": (
-        *("from_checkpoint", "checkpoint_interval", "checkpoint_dir", "keep_checkpoints"),
+        *("from_checkpoint", "checkpoint_interval", "checkpoint_dir", "checkpoint"),
+        "keep_checkpoints",
     ),
 }
 PLACE = {panel: place for place, panel in enumerate(PANELS, 1)}

@@ -127,6 +127,14 @@ CheckpointDirOption = Annotated[
         help="The project's folder that is stored as the checkpoint, e.g. trainer_output.",
     ),
 ]
+CheckpointOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="PATTERN",
+        help="Files in the project's folder that checkpoints hold too, e.g. '*.pt'; repeatable.",
+    ),
+]
 KeepOption = Annotated[
     int | None,
     typer.Option(
@@ -222,6 +230,7 @@ def changes(given: Mapping[str, Any]) -> dict[str, Any]:
         "labels": labels(given.get("label") or []),
         "env": environment(given.get("env") or []),
         "secrets": given.get("secret"),
+        "checkpoint": given.get("checkpoint") or None,
         "requirements": False if given.get("no_install") else given.get("requirements"),
         "no_progress": given.get("stall_no_progress"),
         "silent_log": given.get("stall_silent_log"),
