@@ -25,6 +25,11 @@ def logins() -> Path:
     return user_state_path("forge") / "logins"
 
 
+def trusted() -> Path:
+    """Return the folder with an empty file for each server that a project may name."""
+    return user_state_path("forge") / "trusted"
+
+
 def studies() -> Path:
     """Return the file with the studies of this user's searches that go through a server."""
     return user_state_path("forge") / "studies" / "studies.db"

@@ -61,6 +61,8 @@ class Settings(BaseModel):
     store_url: str | None = None
     dir: Path | None = None
     owner: str = Field(default_factory=login_name)
+    # Whether the server is only what a folder's forge.toml says, which anybody may have written.
+    named_by_folder: bool = False
 
     @property
     def job_owner(self) -> str | None:
@@ -76,6 +78,10 @@ class Settings(BaseModel):
         url = checked_url(self.url or "")
         key = self._key()
         login = None if key else _login(url)
+        if key and self.named_by_folder:
+            from forge_client.http import trusted  # noqa: PLC0415 - as below
+
+            trusted.check(url)
         return Server(
             url,
             key or login,
@@ -84,6 +90,15 @@ class Settings(BaseModel):
             verify=not self.insecure_skip_verify,
             login=login is not None,
         )
+
+    def asks_about(self) -> str | None:
+        """Return the server that a key would be sent to though only a folder names it, if any."""
+        if not (self.url and self.named_by_folder and (self.api_key or self.api_key_file)):
+            return None
+        from forge_client.http import trusted  # noqa: PLC0415 - as below
+
+        url = checked_url(self.url)
+        return None if trusted.is_known(url) else url
 
     def _key(self) -> str | None:
         if self.api_key_file is not None:
@@ -154,7 +169,9 @@ def load(flags: Mapping[str, object], project: Mapping[str, object]) -> Settings
     chosen = _chosen({"the options": given, "FORGE_* variables": variables, "forge.toml": project})
     if chosen == "url" and "store_url" in given:
         raise _conflict("a server has its own store", "leave out --store-url, or pass a database")
-    settings = settings.model_copy(update={name: None for name in PLACES if name != chosen})
+    by_folder = chosen == "url" and not (given.get("url") or variables.get("url"))
+    others = {name: None for name in PLACES if name != chosen}
+    settings = settings.model_copy(update={**others, "named_by_folder": by_folder})
     return _with_one_key(settings, given, variables)
 
 
@@ -170,7 +187,8 @@ def _with_one_key(
 
 def _variables() -> dict[str, str]:
     """Return the FORGE_* variables that are set, by the names of their fields."""
-    known = {name: os.environ.get(f"FORGE_{name.upper()}") for name in Settings.model_fields}
+    names = Settings.model_fields.keys() - {"named_by_folder"}
+    known = {name: os.environ.get(f"FORGE_{name.upper()}") for name in names}
     return {name: text for name, text in known.items() if text}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from forge_client import default_paths, settings
 from forge_client.errors import ClientError
+from forge_client.http import trusted
 from forge_client.up.running import TOLD_S, Running, all_running, find, latest_dir
 
 
@@ -138,3 +139,42 @@ def test_a_spoilt_pointer_is_as_good_as_none(text: str) -> None:
     default_paths.pointer().parent.mkdir(parents=True)
     default_paths.pointer().write_text(text, encoding="utf-8")
     assert latest_dir() == default_paths.default_dir()
+
+
+SERVER = "https://forge.example"
+
+
+@pytest.mark.parametrize("key_file", [False, True])
+def test_a_key_goes_to_no_server_that_only_a_folder_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, key_file: bool
+) -> None:
+    (tmp_path / "key").write_text("fgk_mine_000000")
+    flags: dict[str, object] = {"api_key_file": tmp_path / "key"} if key_file else {}
+    if not key_file:
+        monkeypatch.setenv("FORGE_API_KEY", "fgk_mine_000000")
+    for url in (SERVER, "http://127.0.0.1:8900"):
+        found = settings.load(flags, {"url": url})
+        assert found.asks_about() == url
+        with pytest.raises(ClientError, match="was never sent") as refused:
+            found.server()
+        assert "FORGE_URL" in refused.value.hint
+        trusted.remember(url)
+        assert found.asks_about() is None
+        assert found.server().key == "fgk_mine_000000"
+    assert settings.load({"url": "https://mine.example", **flags}, {"url": SERVER}).server().key
+    monkeypatch.setenv("FORGE_URL", "https://mine.example")
+    assert settings.load(flags, {"url": "https://stranger.example"}).server().key
+
+
+def test_to_a_folders_server_a_key_travels_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGE_API_KEY", "fgk_mine_000000")
+    trusted.remember("http://forge.example")
+    with pytest.raises(ClientError, match="unencrypted"):
+        settings.load({}, {"url": "http://forge.example"}).server()
+    assert settings.load({"url": "http://forge.example"}, {}).server().key
+
+
+def test_without_a_key_a_folders_server_needs_no_question() -> None:
+    found = settings.load({}, {"url": SERVER})
+    assert found.asks_about() is None
+    assert found.server().key is None

@@ -1,5 +1,6 @@
 """The starting point of every command: global flags, settings and the backend."""
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,8 +56,22 @@ def settings_of(context: typer.Context, project: "Project | None" = None) -> Set
         cast("typer.Context", context.find_root())
     )
     found = settings.load(vars(flags), _connection(project))
+    _ask_about_server(context, found)
     _tell_which(context, found)
     return found
+
+
+def _ask_about_server(context: typer.Context, found: Settings) -> None:
+    """Ask once about a server that only the folder names; without a terminal, it is refused."""
+    parsing = context.find_root().resilient_parsing or context.resilient_parsing
+    if parsing or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if url := found.asks_about():
+        from forge_client.http import trusted  # noqa: PLC0415 - rarely needed
+
+        asked = f"The forge.toml of this folder names the server {url}. Send it your API key?"
+        if typer.confirm(asked, err=True):
+            trusted.remember(url)
 
 
 def _tell_which(context: typer.Context, found: Settings) -> None:
