@@ -316,3 +316,31 @@ def test_a_folder_that_the_program_replaces_is_named_once(
         f"forge: the checkpoint folder was replaced by a {kind}, so nothing in it is stored"
     ]
     assert here.store.given == []
+
+
+def test_what_an_interrupted_save_left_is_restored_once(here: Desk) -> None:
+    attempt = here.attempt()
+    (attempt.folders.checkpoint / "model").write_text("one")
+    (attempt.folders.checkpoint / ".tmpAbC123").write_text("half")
+    end(sync_of(here, attempt))
+    second, sync = resumed(here, attempt)
+    assert sorted(os.listdir(second.folders.checkpoint)) == [".tmpAbC123", "model"]  # noqa: PTH208
+    assert log(second) == [
+        (
+            "forge: '.tmpAbC123' may be what interrupted saves left: not restored again if nothing"
+            " changes them"
+        )
+    ]
+    (second.folders.checkpoint / "model").write_text("two")
+    end(sync)
+    third, sync = resumed(here, second)
+    assert os.listdir(third.folders.checkpoint) == ["model"]  # noqa: PTH208  names
+    assert log(third) == [
+        (
+            "forge: not restored: '.tmpAbC123', 4 B, which interrupted saves left, and the attempt"
+            " before did not touch"
+        )
+    ]
+    (third.folders.checkpoint / "model").write_text("three")
+    end(sync)
+    assert log(resumed(here, third)[0]) == []

@@ -2,22 +2,26 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from forge_schema.database.pool import Row
+from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import checkpoint_name, passed_over_text
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt
+from forge_worker.files.formats.unfinished import unfinished
 from forge_worker.files.safe_files import Listing, entered, remove_tree
 from forge_worker.files.saved_files import Look, Targets
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.fetching import Fetcher
+
+NAMED = 3
 
 Part = tuple[int, Entry]
 """A file of a checkpoint, and the rank that stored it."""
@@ -91,6 +95,8 @@ class Restore:
         self._gateway = gateway
         self._folder = attempt.folders.checkpoint
         self._damaged: set[str] = set()
+        # The manifests whose leftovers were named in the log.
+        self._told: set[str] = set()
         # The manifest that is being restored.
         self._begun: str | None = None
         self._fetcher = self._new_fetcher()
@@ -175,7 +181,7 @@ class Restore:
 
     def _fetched(self, row: Row) -> list[Part]:
         try:
-            parts = self._parts(row)
+            parts = self._without_leftovers(self._parts(row), row)
         except ObjectMissing as error:
             raise CheckpointUnsound(error.message) from error
         if self._begun != row["key"]:
@@ -193,6 +199,20 @@ class Restore:
         self._folder.joinpath(*above).mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError), entered(self._folder, tuple(above)) as place:
             os.symlink(entry.target, last, dir_fd=place)
+
+    def _without_leftovers(self, parts: list[Part], row: Row) -> list[Part]:
+        """Leave out what interrupted saves left, once an attempt has not touched it."""
+        found = unfinished((entry for _, entry in parts), row["attempt"])
+        if row["key"] not in self._told:
+            self._told.add(row["key"])
+            size = sum(entry.size for _, entry in parts if entry.path in found.old)
+            if found.old:
+                words = f"not restored: {_named(found.old)}, {size_text(size)}, which interrupted"
+                self._attempt.note(f"{words} saves left, and the attempt before did not touch")
+            if found.new:
+                words = f"{_named(found.new)} may be what interrupted saves left: not restored"
+                self._attempt.note(f"{words} again if nothing changes them")
+        return [(rank, entry) for rank, entry in parts if entry.path not in found.old]
 
     def _parts(self, row: Row) -> list[Part]:
         # A server of the version before knows only rank 0's.
@@ -228,6 +248,11 @@ class Restore:
 
 def _place(row: Row) -> tuple[int, int]:
     return row["attempt"], row["number"]
+
+
+def _named(paths: Collection[str]) -> str:
+    names = ", ".join(repr(path) for path in sorted(paths)[:NAMED])
+    return f"{names} and {len(paths) - NAMED} more" if len(paths) > NAMED else names
 
 
 def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[Part]:
