@@ -278,6 +278,10 @@ class Event(Record):
     detail: dict[str, Any] | None
 
 
+# Actions of the audit trail whose names are not the words of users.
+HAPPENED = {"promoted": "queued", "dispatched": "started"}
+
+
 def happened(action: str, detail: Mapping[str, Any] | None) -> str:
     """Return what happened in words: an event's action, and what a reader needs of its detail."""
     said = detail or {}
@@ -285,7 +289,9 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
         job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
         return f"the agent of {said['worker']} was replaced; the job {job}"
     words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
-    return " ".join([action, *(["with", *words] if words else [])])
+    if action == "retried" and said.get("checkpoint"):
+        return f"retried from checkpoint {said['checkpoint']}"
+    return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
 
 
 class Template(Record):

@@ -10,6 +10,7 @@ from forge_schema.model.attempt_records import Checkpoint, MetricLine
 from forge_schema.model.lease import fence_params
 from forge_schema.model.states import Budget, Phase, Reason, State
 from forge_schema.queue.thinning import PENDING
+from support.gangs.runs import formed, running
 
 if TYPE_CHECKING:
     from forge_schema.model.lease import Grant
@@ -184,6 +185,31 @@ def test_new_checkpoints_are_thinned_around_one_that_may_be_sound(rig: Rig) -> N
     rig.database.rows("thin_checkpoints", keep=1, pending=PENDING, **held)
     rig.finish(grant, **FAILED)
     assert begins(rig, worker)[1] == "1.1"
+
+
+def test_all_ranks_of_a_run_begin_with_the_older_one(rig: Rig) -> None:
+    first = running(rig, 2)
+    for fence in first.fences:
+        rig.queue.gather(fence, 1, {"keeps_checkpoints": True})
+    for number in range(3):
+        for rank, fence in enumerate(first.fences):
+            key, follows = f"jobs/1/{rank}/{number}", number if rank else None
+            # Only one of them was killed; the other was asked to stop, and did.
+            made = Checkpoint(number, key, 1, 10, follows=follows, killed=number == 2 and rank == 1)
+            assert rig.records.add_checkpoint(fence, made)
+    first.end(1, Reason.PREEMPTED)
+    first.end(0, Reason.RUN_ENDED)
+    for begun in (2, 1, 0):
+        rig.clock.advance(10_000)
+        rig.tick.promote()
+        run = formed(rig, 1, first.workers)
+        run.start()
+        assert rig.records.restorable(1)[0]["number"] == begun
+        for fence in run.fences:
+            assert rig.records.add_beginning(fence, 1, begun)
+        run.end(1, **FAILED)
+        run.end(0, Reason.RUN_ENDED)
+    assert failures(rig) == 1
 
 
 def test_what_runs_well_again_is_not_held_against_older_ones(rig: Rig) -> None:

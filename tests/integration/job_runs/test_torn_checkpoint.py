@@ -31,6 +31,9 @@ pathlib.Path(os.environ["FORGE_CHECKPOINT_FILE"]).touch()
 while not pathlib.Path(sys.argv[1]).exists():
     threading.Event().wait(0.05)
 state.write_bytes(b"step")
+# It looks as if it had gone on to something else, so the file is not taken for half of one.
+folder.joinpath("unfinished").write_bytes(b"")
+folder.joinpath("unfinished").rename(folder / "finished")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -114,6 +114,8 @@ def test_a_gang_with_a_range_of_machines_needs_its_least() -> None:
 def test_what_only_a_gang_has_is_refused_without_one() -> None:
     for alone in ({"launcher": "ray"}, {"same": "zone"}):
         assert "is for jobs on several machines: set nodes to 2 or more" in refusal(**alone)
+    said = refusal(launcher="torchrun", resources={"gpus": 8})
+    assert "-- torchrun --nproc-per-node 8 PROGRAM" in said
     assert "1000" in refusal(nodes=1001)
     assert "a range of machines begins with 2 or more" in refusal(max_nodes=8)
     assert "cannot go from 4 to 2: the least comes first" in refusal(nodes=4, max_nodes=2)

@@ -47,7 +47,7 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     try:
         began_s = seconds()
         exited = _wait(parts, handle)
-        stored.cut_short = exited.code is None or exited.oom_killed or exited.code > SIGNAL_BASE
+        stored.cut_short = _cut_short(parts, exited)
         _note_end(parts, exited, seen=seconds() - began_s > WATCH_S or not parts.attempt.adopted)
         good = succeeded(parts, exited)
         parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
@@ -75,6 +75,16 @@ def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
         ended_ns=time_ns() if seen else 0,
     )
     stored.job_ended = True
+
+
+def _cut_short(parts: Parts, exited: Exit) -> bool:
+    """Tell whether the program may have been killed while it wrote.
+
+    A launcher or a shell may hide that, so one that was told to stop must have exited with 0.
+    """
+    if parts.stopped_for is not None and exited.code != 0:
+        return True
+    return exited.code is None or exited.oom_killed or exited.code > SIGNAL_BASE
 
 
 def succeeded(parts: Parts, exited: Exit) -> bool:

@@ -8,6 +8,7 @@ import typer
 from forge_schema.model.job import Attempt, Event, Firing, JobDetail, happened
 from forge_schema.model.quantities import counted, duration_text, size_text
 from forge_schema.model.results import link_of
+from forge_schema.model.states import reason_in_words
 from forge_schema.model.stored import Artifact, files_and_links
 
 from forge_client.cli.options.job_names import LAST, JobId
@@ -29,10 +30,10 @@ from forge_client.findings import everything
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),
     ("WORKER", lambda a: a.worker),
-    ("REASON", lambda a: a.reason),
+    ("REASON", lambda a: reason_in_words(a.reason)),
     ("EXIT", lambda a: a.exit_code),
     ("WAITED", lambda a: ran(a.waited_s)),
-    ("HELD", lambda a: ran(a.held_s)),
+    ("TOOK", lambda a: ran(a.held_s)),
     ("ACCEPTED", lambda a: "yes" if a.accepted else ""),
     ("DETAIL", lambda a: first_line(a.detail)),
 ]
@@ -41,7 +42,7 @@ MEMBERS: list[Column] = [
     RANK,
     ("WORKER", lambda m: m.worker),
     ("PHASE", lambda m: m.doing if m.reason is None else ""),
-    ("REASON", lambda m: m.reason),
+    ("REASON", lambda m: reason_in_words(m.reason)),
     ("EXIT", lambda m: m.exit_code),
 ]
 EVENTS: list[Column] = [
@@ -50,7 +51,7 @@ EVENTS: list[Column] = [
     ("WHAT", lambda e: happened(e.action, e.detail)),
 ]
 # What a narrow terminal does without, of any of them.
-DROP = ("ACCEPTED", "WAITED", "HELD")
+DROP = ("ACCEPTED", "WAITED", "TOOK")
 # Part of the line of resources.
 SAID = {"resources", "nodes", "max_nodes", "git", "environment"}
 # How much of a bundle's digest is shown: enough to compare two jobs.

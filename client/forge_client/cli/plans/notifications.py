@@ -58,7 +58,7 @@ COLUMNS: list[Column] = [
     ("TARGET", lambda n: n.target),
     ("EVENTS", lambda n: ",".join(n.events)),
     ("QUERY", lambda n: n.query),
-    ("OF", lambda n: "everyone" if n.everyone else n.owner),
+    ("OWNER", lambda n: "everyone" if n.everyone else n.owner),
     ("DELIVERIES", _state),
     ("ERROR", lambda n: n.error),
 ]

@@ -1,5 +1,5 @@
 -- The newest attempts of a job, including running ones, each with its times and with the checkpoint
--- that it resumed from: as its worker told, or else the newest of an earlier attempt, unless that was
+-- that it resumed from: as its worker reported, or else the newest of an earlier attempt, unless that was
 -- thinned out since or is passed over. A member of a run that is over is listed as ended while the
 -- others go on.
 SELECT
