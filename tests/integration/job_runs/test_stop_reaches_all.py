@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -69,6 +70,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 import signal
+import subprocess
 while True: signal.pause()
 """
 FILES = {
@@ -201,5 +203,23 @@ def test_agent_that_does_not_see_the_processes_has_the_container_signal_them(
     bench, case = Bench(make_runner("docker"), tmp_path), CASES[name]
     try:
         test_every_process_has_its_time_to_save(bench, case, eventually)
+    finally:
+        bench.close()
+
+
+def test_shell_inside_a_container_holds_up_no_end_of_its_job(tmp_path: Path) -> None:
+    bench = Bench(make_runner("docker"), tmp_path)
+    try:
+        for stops, code in ((True, 3), (False, 0)):
+            waits = "echo up; until [ -e go ]; do :; done"
+            job = started(bench, "exec PYTHON saves.py" if stops else waits)
+            job.expect(b"up\n")
+            inside = ["sh", "-c", "sleep 600; : inside"]
+            subprocess.run(["docker", "exec", "--detach", job.spec.name, *inside], check=True)
+            if stops:
+                job.handle.stop()
+            (job.spec.work_dir / "go").touch()
+            assert job.result().code == code
+            assert b"forge:" not in job.output
     finally:
         bench.close()

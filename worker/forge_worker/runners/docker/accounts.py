@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from forge_worker.runners.runner import Mount
 
@@ -64,8 +64,14 @@ class Accounts:
 
 
 def accounts_of(api: APIClient, container: str, uid: int, gid: int, home: str) -> Accounts:
-    """Return the accounts for a user, by the lists in a container that need not run."""
-    passwd, group = (_list(api, container, place) for place in (PASSWD, GROUP))
+    """Return the accounts for a user, by the lists in a container that need not run.
+
+    An image whose lists cannot be read keeps them as they are.
+    """
+    try:
+        passwd, group = (_list(api, container, place) for place in (PASSWD, GROUP))
+    except APIError:
+        return Accounts(NAME, {})
     users = _entries(passwd)
     known = next((entry[0] for entry in users if entry[2] == str(uid)), None)
     lists = {}

@@ -244,7 +244,7 @@ class ContainerHandle:
             self._cut_off = self._cut_off or inside.job(signal.SIGKILL)
             inside.kill()
             self._runs(PAUSE_S)
-        return inside is None and self._process is not None
+        return self._process is not None and self._process.ended()
 
     def _tell(self, signum: int, notice_s: float) -> bool:
         """Have each process signalled by this machine; return False if they are not seen here."""

@@ -29,6 +29,7 @@ from forge_worker.runners.process.notice import (
     TURN_S,
     Notice,
     Process,
+    deals,
     living,
     send,
 )
@@ -148,23 +149,35 @@ class Telling:
         self._ended = ended
         now = time.monotonic()
         self._notice = Notice(number, now, now + notice_s)
+        self._main_runs = True
         # If it does not, it dies of the signal.
-        self._deals = any(one.deals for one in inside.job(number) if one.pid == inside.main)
+        self._main_deals = False
 
     def start(self) -> None:
         """Signal the main process now, and the rest in a thread."""
         send(self._inside.shell, STOP)
-        if self._inside.main:
-            send(self._inside.main, self._notice.number)
+        self._tell_main()
         threading.Thread(target=self._run, name="telling", daemon=True).start()
 
+    def _tell_main(self) -> None:
+        if main := self._inside.main:
+            self._main_deals = deals(main, self._notice.number)
+            send(main, self._notice.number)
+
     def _run(self) -> None:
-        pause, main = threading.Event(), self._inside.main
-        runs = True
+        pause = threading.Event()
         while not self._ended():
-            job, now = self._inside.job(self._notice.number), time.monotonic()
-            if runs and main not in {one.pid for one in job}:
-                runs = False
-                self._notice.ended(now, dealt=self._deals)
-            self._notice.turn(now, job, main if runs else None)
+            if self._inside.main:
+                self._turn()
+            elif found := Inside.of(self._inside.init):
+                # The shell had not started it yet.
+                self._inside = found
+                self._tell_main()
             pause.wait(TURN_S)
+
+    def _turn(self) -> None:
+        job, now, main = self._inside.job(self._notice.number), time.monotonic(), self._inside.main
+        if self._main_runs and main not in {one.pid for one in job}:
+            self._main_runs = False
+            self._notice.ended(now, dealt=self._main_deals)
+        self._notice.turn(now, job, main if self._main_runs else None)

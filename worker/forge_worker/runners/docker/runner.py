@@ -167,10 +167,14 @@ class DockerRunner:
             self.sandboxes.joined(leftover.name, sandbox)
         # What runs now was not stopped by any engine before this one.
         running = found["State"]["Running"]
-        since = run if running else of_label(leftover.labels.get(ENGINE_LABEL, ""))
-        alone_s = None if running else _alone_s(log_path, found["State"]["FinishedAt"])
+        began = of_label(leftover.labels.get(ENGINE_LABEL, ""))
+        since = run if running else began
+        alone_s = None
         if running:
             log_path.with_name(GONE).unlink(missing_ok=True)
+        elif run.process == began.process:
+            # An engine that was not there does not know when the container ended.
+            alone_s = _alone_s(log_path, found["State"]["FinishedAt"])
         return self._handle(leftover.name, pipe, grace_s, since, watched=False, alone_s=alone_s)
 
     def _handle(

@@ -110,6 +110,12 @@ def living(root: int, number: int = signal.SIGTERM) -> list[Process]:
     return [process for process in found if process is not None]
 
 
+def deals(pid: int, number: int) -> bool:
+    """Return whether a process does more with a signal than die."""
+    found = _process(pid, number)
+    return found is not None and found.deals
+
+
 def is_shell(pid: int) -> bool:
     """Return whether a process is a shell: it may wait for its command whatever it is sent."""
     try:

@@ -39,6 +39,7 @@ from forge_worker.runners.process.notice import (
     TURN_S,
     Notice,
     Process,
+    deals,
     living,
     said_of,
     send,
@@ -69,6 +70,7 @@ class Shim:
         self._kill_at = NEVER
         self._killed = False
         self._notice: Notice | None = None
+        self._main_deals = False
         # When what runs on after a command that ended by itself is told to end.
         self._leave_at = NEVER
         # What that was, and what was killed when the time to stop was up.
@@ -296,6 +298,7 @@ class Shim:
         self._notice = Notice(number, now, now + notice_s)
         # Until its status is collected, the process id cannot be reused.
         if self._status is None:
+            self._main_deals = deals(self._pid, number)
             send(self._pid, number)
 
     def _collect(self) -> None:
@@ -303,13 +306,12 @@ class Shim:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self._pid:
                     self._status, self._ended_at = ended[1], time.monotonic()
-                    self._turn_to_the_rest(ended[1])
+                    self._turn_to_the_rest()
 
-    def _turn_to_the_rest(self, status: int) -> None:
+    def _turn_to_the_rest(self) -> None:
         """Give what is below the main process, which has ended, its time."""
         if self._notice is not None:
-            died = os.WIFSIGNALED(status) and os.WTERMSIG(status) == self._notice.number
-            self._notice.ended(self._ended_at, dealt=not died)
+            self._notice.ended(self._ended_at, dealt=self._main_deals)
         elif self._kill_at == NEVER:
             self._leave_at = self._ended_at + LEFT_SETTLE_S
             self._kill_at = self._leave_at + LEFT_NOTICE_S
