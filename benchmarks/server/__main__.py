@@ -1,7 +1,7 @@
 """What one server holds: attacks on it, and a load of streaming workers through its faults.
 
-`python benchmarks/server attacks` and `… load` print the tables of RESULTS.md; `--help` lists what
-can be changed.
+`python benchmarks/server attacks`, `… sieges` and `… load` print the tables of RESULTS.md; `--help`
+lists what can be changed.
 """
 
 import sys
