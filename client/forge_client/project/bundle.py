@@ -75,7 +75,7 @@ def pack_listing(
                 mode="w|", fileobj=compressed, format=tarfile.PAX_FORMAT, encoding="utf-8"
             ) as tar,
         ):
-            for entry in listing.entries:
+            for entry in listing.links_last:
                 add(tar, entry, progress)
     return Bundle(digest.hex(), out, digest.written, listing.total_bytes, len(listing.files))
 

@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """The entries in the order of the bundle: each after its parent folder, and links last.
+    """The entries, each after its parent folder.
 
     `left_out` are the paths left out although no ignore file names them, and `ignored` those that
     one names; `unmatched` are the patterns of `include` that matched nothing. The `faults` are the
@@ -48,6 +48,11 @@ class Listing:
     unmatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+
+    @property
+    def links_last(self) -> list[Entry]:
+        """The entries as a bundle has them: whoever unpacks it writes nothing through a link."""
+        return sorted(self.entries, key=lambda one: one.link is not None)
 
     @property
     def files(self) -> tuple[Entry, ...]:

@@ -78,8 +78,7 @@ class _Scan:
         entries = self._with_links(self._folder(self.root, "", rules)[0])
         if self.faults:
             raise _together(self.faults)
-        # Links last: whoever unpacks them writes nothing through one.
-        return sorted(entries, key=lambda one: (one.link is not None, one.name.split("/")))
+        return sorted(entries, key=lambda one: one.name.split("/"))
 
     def _folder(self, path: Path, name: str, rules: Rules) -> tuple[list[Entry], bool]:
         """List a folder's content, and return whether the folder is really empty."""

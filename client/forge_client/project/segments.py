@@ -42,7 +42,7 @@ def pack_segments(
         encoding="utf-8",
         copybufsize=READ_BYTES,
     )
-    for entry in listing.entries:
+    for entry in listing.links_last:
         cutter.make_room(entry.size)
         add(tar, entry, progress)
         if _ends_segment(entry):

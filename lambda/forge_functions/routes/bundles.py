@@ -89,7 +89,7 @@ def image(
 def _offer(
     key: str, service: Service, shared: Services, request: Request, said: Announced
 ) -> Stored | Upload:
-    if service.is_stored(key, said.digest):
+    if service.is_stored(key, said.digest, size=said.bytes):
         return Stored()
     signer = shared.signer(str(request.base_url))
     # An owner who has not uploaded it must prove to have the content by uploading it again. An

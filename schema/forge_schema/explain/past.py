@@ -20,13 +20,16 @@ SPENT = {
     ),
 }
 BUDGETS = (Budget.FAILURES, Budget.LOSSES, Budget.PREEMPTIONS)
+# Of a bundle or a saved image, in a worker's words.
+DAMAGED = "the store's copy of "
+UPLOADED_ANEW = "submit it again, which replaces the stored copy"
 # What to do besides retrying.
 ADVICE = {
     Reason.OOM: "request more memory with --memory",
     Reason.DISK_FULL: "request more disk with --disk: the job filled what it had",
     Reason.TIMEOUT: "set a longer timeout, or write checkpoints more often",
     Reason.IMAGE_MISSING: "name an image that its workers can pull",
-    Reason.BUNDLE_CORRUPT: "submit the folder again: the stored copy is damaged",
+    Reason.BUNDLE_CORRUPT: "submit the folder again",
 }
 # Why a running job is asked to end, where the word alone does not tell.
 ASKED = {Asked.ENDED: "its run is over"}
@@ -133,7 +136,8 @@ def remedies(status: Row) -> list[Remedy]:
     if retryable(status):
         command = f"forge retry {status['job_id']}"
         found.append(Remedy(code="retry", text="retry it", command=command))
-        if advice := ADVICE.get(Reason(status["reason"])):
+        damaged = DAMAGED in (status["detail"] or "")
+        if advice := UPLOADED_ANEW if damaged else ADVICE.get(Reason(status["reason"])):
             found.insert(0, Remedy(code=status["reason"], text=advice))
         if status["reason"] in FAULTS_OF_ITS_OWN:
             last = f"forge logs {status['job_id']} --tail 20"

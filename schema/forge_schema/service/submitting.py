@@ -21,6 +21,7 @@ from forge_schema.storage import Store, keys
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+    from datetime import datetime
 
     from forge_schema.model.bundles import Segment, SegmentList
     from forge_schema.model.spec import JobSpec
@@ -102,11 +103,29 @@ class Submitting(Verbs):
             self._look_for_uploads(jobs)
             return submission.submit(jobs, any_owner=self.caller.admin)
 
-    def is_stored(self, key: str, digest: str) -> bool:
-        """Tell whether a bundle or an image is stored, and the caller may run it."""
+    def is_stored(self, key: str, digest: str, *, size: int) -> bool:
+        """Tell whether a bundle or an image of this size is stored, and the caller may run it.
+
+        One that a worker found damaged is not, until it is uploaded again. No report deletes
+        anything: a wrong one costs an upload of the same bytes.
+        """
         self.caller.require(Role.SUBMITTER)
-        there = self._open_store().size(key) is not None
-        return there and (self.caller.admin or self._has_uploaded(self.caller.owner, key, digest))
+        if self._open_store().size(key) != size or not self._is_newer(key, self._damaged(digest)):
+            return False
+        return self.caller.admin or self._has_uploaded(self.caller.owner, key, digest)
+
+    def _damaged(self, digest: str) -> datetime | None:
+        """Return when a worker last found an object, or a segment of it, damaged."""
+        row = self._database.one("damaged_at", again=True, sha256=digest)
+        found: datetime | None = row["at"] if row else None
+        return found
+
+    def _is_newer(self, key: str, damaged: datetime | None) -> bool:
+        """Tell whether an object was written after it was found damaged."""
+        if damaged is None:
+            return True
+        written = self._open_store().modified(key)
+        return written is not None and written > damaged
 
     def missing_segments(self, bundle: SegmentList) -> list[Segment]:
         """Return the segments that the caller must upload before the bundle can be stored.
@@ -119,22 +138,33 @@ class Submitting(Verbs):
 
         self.caller.require(Role.SUBMITTER)
         segments = {one.sha256: one for one in bundle.segments}
-        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="segments") as threads:
-            usable = self._usable(segments.values(), threads)
-        if missing := [one for one in segments.values() if one.sha256 not in usable]:
-            return missing
         listed = bundle.dumped()
         digest = list_digest(listed)
-        if not self.is_stored(keys.bundle(digest), digest):
+        damaged = self._damaged(digest)
+        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="segments") as threads:
+            usable = self._usable(segments.values(), damaged, threads)
+        if missing := [one for one in segments.values() if one.sha256 not in usable]:
+            return missing
+        if not self.is_stored(keys.bundle(digest), digest, size=len(listed)):
             self._open_store().put(keys.bundle(digest), listed)
             self._uploads.add(self.caller.owner, digest)
         return []
 
-    def _usable(self, segments: Collection[Segment], threads: ThreadPoolExecutor) -> set[str]:
-        """Return which segments are stored and the caller's, by their SHA-256."""
+    def _usable(
+        self, segments: Collection[Segment], damaged: datetime | None, threads: ThreadPoolExecutor
+    ) -> set[str]:
+        """Return which segments are stored and the caller's, by their SHA-256.
+
+        If a worker found one damaged, nobody knows which: all that are older are sent again.
+        """
         store = self._open_store()
-        sizes = threads.map(lambda one: store.size(keys.segment(one.sha256)), segments)
-        there = {one.sha256 for one, size in zip(segments, sizes, strict=True) if size == one.bytes}
+
+        def is_whole(one: Segment) -> bool:
+            key = keys.segment(one.sha256)
+            return store.size(key) == one.bytes and self._is_newer(key, damaged)
+
+        whole = threads.map(is_whole, segments)
+        there = {one.sha256 for one, sound in zip(segments, whole, strict=True) if sound}
         if self.caller.admin:
             return there
         uploads = self._uploads

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -131,6 +132,13 @@ class FileStore:
         try:
             with self.open(key) as file:
                 return os.fstat(file.fileno()).st_size
+        except ObjectMissing:
+            return None
+
+    def modified(self, key: str) -> datetime | None:
+        try:
+            with self.open(key) as file:
+                return datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
         except ObjectMissing:
             return None
 

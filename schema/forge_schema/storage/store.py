@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -124,6 +125,9 @@ class Store(Protocol):
 
     def size(self, key: str) -> int | None:
         """Return an object's size in bytes, or None if it does not exist."""
+
+    def modified(self, key: str) -> datetime | None:
+        """Return when an object was written last, or None if it does not exist."""
 
     def uploader(self, key: str) -> str | None:
         """Return the owner that a signed URL stored with the object, or None."""

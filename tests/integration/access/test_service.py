@@ -30,7 +30,7 @@ SPEC = {"name": "x", "command": ["ls"]}
 CHANGES: dict[str, Act] = {
     "submit": lambda s, _: s.submit([SPEC]),
     "check": lambda s, _: s.check([SPEC]),
-    "is_stored": lambda s, _: s.is_stored(keys.bundle(DIGEST), DIGEST),
+    "is_stored": lambda s, _: s.is_stored(keys.bundle(DIGEST), DIGEST, size=1),
     "missing_segments": lambda s, _: s.missing_segments(
         SegmentList(segments=[Segment(sha256=DIGEST, bytes=1)])
     ),

@@ -1,7 +1,9 @@
-"""Saved images on their way to the store, and who may read them there."""
+"""Saved images on their way to the store, what becomes of damaged ones, and who may read them."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,12 +11,14 @@ from forge_client import ClientError
 from forge_client.direct.backend import DirectBackend
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
+from forge_client.project.bundle import pack
 from forge_client.project.forge_toml import Project
 from forge_client.project.image_tar import ImageTarUnfit, read
 from forge_client.project.request import Request
 from forge_client.project.submission import no_bar, upload_images, with_images
 from forge_client.settings import Connection
 from forge_functions.objects.access import may_get, may_put
+from forge_schema.model.states import Reason
 from forge_schema.queue.own_leases import OwnLease, OwnLeases
 from forge_schema.storage import keys, open_store
 from support.client.reaching import key
@@ -22,11 +26,13 @@ from support.engine.image_registry import one_file
 from support.http.server import served, server_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from forge_client.backend import Backend
     from support.queue.rig import Rig
+
+    Kind = tuple[str, Callable[[], None], Callable[[], bool], str, Reason]
 
 TAR = "ef" * 32
 
@@ -61,6 +67,53 @@ def test_saved_image_is_uploaded_once_for_all_its_jobs(backend: Backend, tmp_pat
     assert store.get(keys.image(image.digest)) == file.read_bytes()
     # With the SHA-256 known to the store, the file is no longer needed.
     assert with_images(requests) == (requests, [])
+
+
+def test_what_a_worker_found_damaged_is_sent_again_and_a_lie_forgets_nothing(
+    backend: Backend, rig: Rig, tmp_path: Path
+) -> None:
+    """Bundles and images alike; a worker's word deletes nothing and takes nobody's right."""
+    (tmp_path / "image.tar").write_bytes(one_file("manifest.json", b"[]"))
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("print(1)")
+    image = read(tmp_path / "image.tar", no_bar)
+    bundle = pack(tmp_path / "project", tmp_path / "bundle", limit_bytes=1 << 20)
+    store = open_store((tmp_path / "store").as_uri())
+    kinds: list[Kind] = [
+        (keys.bundle(bundle.digest), partial(backend.upload_bundle, bundle),
+         partial(backend.has_bundle, bundle), "bundle_digest", Reason.BUNDLE_CORRUPT),
+        (keys.image(image.digest), partial(backend.upload_image, image),
+         partial(backend.has_image, image), "image_tar", Reason.IMAGE_MISSING),
+    ]  # fmt: skip
+    for stored_as, upload, has, field, reason in kinds:
+        digest = image.digest if field == "image_tar" else bundle.digest
+        upload()
+        whole = store.get(stored_as)
+        # One byte less is seen at once.
+        store.put(stored_as, whole[:-1])
+        assert not has()
+        upload()
+        assert store.get(stored_as) == whole
+        store.put(stored_as, bytes(len(whole)))
+        assert has()
+        worker = rig.worker(field)
+        for said, sound in (
+            ("it has no command", True),
+            (f"the store's copy of {stored_as}", False),
+        ):
+            (job,) = backend.submit([{"name": "x", "command": ["ls"], field: digest}])
+            (grant,) = [one for one in worker.claim() if one.job_id == job]
+            rig.clock.set(datetime.now(UTC))
+            rig.finish(grant, reason, detail=said)
+            assert has() == sound
+        assert store.size(stored_as) == len(whole)
+        # It runs until it is replaced, and for all others whose right it is.
+        assert backend.submit([{"name": "y", "command": ["ls"], field: digest, "delay_s": 900}])
+        upload()
+        assert has()
+        assert store.get(stored_as) == whole
+        (remedy, *_) = backend.explain(job, workers=0).remedies
+        assert remedy.text == "submit it again, which replaces the stored copy"
 
 
 def test_file_that_docker_did_not_save_is_refused_at_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -22,9 +23,9 @@ from forge_client.settings import Connection
 from forge_schema.access.api_keys import Keys
 from forge_schema.http_client import tls_context
 from forge_schema.model.bundles import SegmentList
-from forge_schema.model.states import Role
+from forge_schema.model.states import Reason, Role
 from forge_schema.storage import KeyInvalid, Store, keys, open_store
-from forge_worker.prepare.bundle import BundleCache
+from forge_worker.prepare.bundle import BundleCache, BundleCorrupt
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.store import HttpObjects, HttpStore
 from support import trees
@@ -32,6 +33,7 @@ from support.http.api import SPEC, Api, Caller, opened, problem
 from support.http.http_worker import PLENTY, machine, session
 from support.store.storage import Proxy, answer, new_bucket, proxy, use_credentials
 from support.store.verifying_proxy import Verifier
+from support.waiting import eventually
 from support.workers.attempts import attempt_of
 
 if TYPE_CHECKING:
@@ -250,6 +252,29 @@ def test_segments_of_another_owner_are_as_good_as_absent(shop: Shop, project: Pa
     assert bob.submit(bundle_digest=bundle.digest)
     assert sent_by(shop, "ann", project).sent == 0
     assert shop.api.key("ann").submit(bundle_digest=bundle.digest)
+
+
+def test_what_a_worker_found_damaged_is_sent_again(shop: Shop, project: Path) -> None:
+    bundle, rig = sent_by(shop, "ann", project).bundle, shop.api.rig
+    key = keys.segment(bundle.segments[1].sha256)
+    data = shop.store.get(key)
+    shop.store.put(key, data[:-1] + bytes([data[-1] ^ 1]))
+    job = shop.api.key("ann").submit(bundle_digest=bundle.digest)
+    assert sent_by(shop, "ann", project).sent == 0
+    with pytest.raises(BundleCorrupt) as found:
+        BundleCache(shop.store, shop.root / "cache", ROOMY).unpack(bundle.digest, shop.root / "to")
+    rig.clock.set(datetime.now(UTC))
+    end(rig, job, Reason.BUNDLE_CORRUPT, str(found.value))
+    assert sent_by(shop, "ann", project).sent == bundle.size
+    assert shop.store.get(key) == data
+    # S3 keeps whole seconds, so an upload right after the report may count as older.
+    assert eventually(lambda: sent_by(shop, "ann", project).sent == 0)
+
+
+def end(rig: Rig, job: int, reason: Reason, detail: str) -> None:
+    """Have a worker end a job."""
+    (grant,) = [one for one in rig.worker(f"of {job}").claim() if one.job_id == job]
+    rig.finish(grant, reason, detail=detail)
 
 
 @pytest.mark.parametrize("kind", ["bundles", "images"])

@@ -163,6 +163,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "approvals": lambda w: w.database.rows(
         "approvals", again=True, owner=None, sweep=None, after=0, count=1_000
     ),
+    "damaged_at": lambda w: w.database.one("damaged_at", again=True, sha256="ab" * 32),
     "queues": lambda w: Limits(w.database, actor="user:ann").queues(),
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),

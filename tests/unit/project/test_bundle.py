@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.project.bundle import BundleError, Listing, pack, pack_listing, scan
 from forge_client.project.ignore import sentence
+from forge_client.project.listing import Entry
 from forge_worker.prepare.archive import Limits, extract
 from hypothesis import assume, given, reject, settings
 from support import trees
@@ -246,10 +248,14 @@ class TestLinks:
         found = trees.read(tmp_path / "out")
         assert {name: found[name] for name in links} == links
         assert packed(tmp_path / "out", tmp_path / "again").digest == before.digest
-        assert names(scan(project))[-len(links) :] == sorted(
-            (f"{name}/" if (project / name).is_dir() else name for name in links),
-            key=lambda name: name.rstrip("/").split("/"),
-        )
+        # A list of packages that Forge adds does not come after them either.
+        listing = scan(project)
+        added = Entry(".forge-lock.txt", project / "train.py", folder=False, size=9)
+        added = replace(added, mtime_ns=(project / "train.py").stat().st_mtime_ns)
+        whole = replace(listing, entries=(*listing.entries, added))
+        pack_listing(whole, tmp_path / "whole", limit_bytes=LIMIT)
+        extract(tmp_path / "whole", tmp_path / "with", limits=Limits())
+        assert trees.read(tmp_path / "with") == {**found, ".forge-lock.txt": b"print(1)\n"}
 
     @pytest.mark.parametrize(
         ("text", "stored"),

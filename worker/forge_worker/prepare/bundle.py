@@ -165,7 +165,7 @@ class BundleCache:
             arriving.unlink(missing_ok=True)
         raise BundleCorrupt(
             f"the store's copy of {key} is damaged",
-            hint="delete that object and submit the project again",
+            hint="submit it again, which replaces the stored copy",
         )
 
     @contextmanager

@@ -25,7 +25,7 @@ from forge_worker.runners.images.building import Build, run_build
 from forge_worker.runners.images.dockerfile import check_triggers, images, refused
 from forge_worker.runners.images.image import PullProgress, ensure_image
 from forge_worker.runners.images.reference import check_build, check_name, check_tar
-from forge_worker.runners.images.saved_image import load, unsound
+from forge_worker.runners.images.saved_image import SavedImageUnsound, load
 from forge_worker.runners.runner import ImageMissing, Runner, RunSpec, StartFailed
 
 LABEL = "forge.image"
@@ -166,7 +166,10 @@ class Images:
             with tar.open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() == digest:
                     return
-        raise unsound(f"the store's copy of {digest[:12]} is damaged")
+        raise SavedImageUnsound(
+            f"the saved image cannot be used: the store's copy of {digest[:12]} is damaged",
+            hint="submit it again, which replaces the stored copy",
+        )
 
     def _made(self, name: str) -> Image:
         if (made := own_images.kept(self._client, name)) is None:

@@ -47,7 +47,13 @@ versions=${asked%% (*} said=${asked##*(}
 if [ -n "$asked" ] && ! is "$python" $versions; then
   found=
   for one in $versions; do
-    if [ -z "$found" ] && is "python$one" "$one"; then found=python$one; fi
+    if [ -n "$found" ]; then break; fi
+    if is "python$one" "$one"; then found=python$one
+    elif [ -n "$uv" ]; then
+      # Such as one of uv's own, which is on no PATH.
+      other=$("$uv" python find --no-project "$one" 2>/dev/null)
+      if [ -n "$other" ] && is "$other" "$one"; then found=$other; fi
+    fi
   done
   if [ -n "$found" ]; then python=$found
   else echo "forge: the project requires Python ${said%)}, and here is $("$python" -V)"; fi

@@ -45,7 +45,7 @@ def _diff(listing: Listing, calm: tuple[str, ...]) -> tuple[bytes, list[str]]:
     gone = tried(root, *calm, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
     deleted = {name for name in _names(gone) if not leaves_out(root, name)}
     shown = sorted(
-        ({entry.name for entry in listing.entries if not entry.folder} & names) | deleted
+        ({one.name for one in listing.entries if not one.folder or one.link} & names) | deleted
     )
     modules = sorted(name for name in names.difference(shown) if (root / name).is_dir())
     left_out = [f"the changes in the submodule {name}" for name in modules]

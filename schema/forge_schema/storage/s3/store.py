@@ -16,7 +16,7 @@ from forge_schema.storage.s3.transfer import PART_BYTES, Upload, chunks
 from forge_schema.storage.store import ObjectMissing, Piece, Progress, StoredObject
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import MultipartUploadTypeDef
+    from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef, MultipartUploadTypeDef
 
 CONFLICT_TRIES = 5
 
@@ -76,22 +76,17 @@ class S3Store:
                     progress(len(chunk))
 
     def size(self, key: str) -> int | None:
-        name = self._name(key)
-        try:
-            with translated(key, self.url):
-                return self._client.head_object(Bucket=self._bucket, Key=name)["ContentLength"]
-        except ObjectMissing:
-            return None
+        found = self._head(key)
+        return found["ContentLength"] if found else None
+
+    def modified(self, key: str) -> datetime | None:
+        found = self._head(key)
+        return found["LastModified"] if found else None
 
     def uploader(self, key: str) -> str | None:
         """Return the owner who uploaded an object through a signed URL, or None."""
-        name = self._name(key)
-        try:
-            with translated(key, self.url):
-                found = self._client.head_object(Bucket=self._bucket, Key=name)
-        except ObjectMissing:
-            return None
-        return from_metadata(found["Metadata"])
+        found = self._head(key)
+        return from_metadata(found["Metadata"]) if found else None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         wanted = self._prefix + checked_prefix(prefix)
@@ -128,6 +123,14 @@ class S3Store:
                     )
                     removed += 1
         return removed
+
+    def _head(self, key: str) -> "HeadObjectOutputTypeDef | None":
+        name = self._name(key)
+        try:
+            with translated(key, self.url):
+                return self._client.head_object(Bucket=self._bucket, Key=name)
+        except ObjectMissing:
+            return None
 
     def _name(self, key: str) -> str:
         return self._prefix + checked(key)
