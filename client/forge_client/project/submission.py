@@ -238,10 +238,13 @@ def with_packages(
 
 def _check_folder(path: str | None, listing: Listing) -> None:
     for one in listing.entries:
-        if one.name == path and (one.link is not None or not one.folder):
+        if one.folder and one.link is None:
+            continue
+        if path and f"{path}/".startswith(f"{one.name}/"):
             kind = "file" if one.link is None else "link"
             raise ClientError(
-                f"{path!r} is a {kind} of the project, so it cannot be the checkpoint folder",
+                f"{one.name!r} is a {kind} of the project,"
+                f" so {path!r} cannot be the checkpoint folder",
                 hint="name a folder with --checkpoint-dir, which need not exist yet",
                 code="option_invalid",
             )

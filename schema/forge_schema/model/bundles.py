@@ -11,7 +11,7 @@ from pydantic import FailFast, Field, ValidationError
 
 from forge_schema.model.fields import NUMERIC, Digest, KnownFields, Record
 from forge_schema.model.quantities import counted
-from forge_schema.model.stored import SignedUrl
+from forge_schema.model.stored import SignedUrl, stays_inside
 
 # A folder of more than this many bytes becomes segments, none of which has more.
 SEGMENT_BYTES = 32 << 20
@@ -128,12 +128,11 @@ def name_fault(path: str) -> str | None:
 def link_fault(name: str, target: str) -> str | None:
     """Return what is wrong with the target of the link at this path, or None.
 
-    It may go up only at its beginning, from the link's own folder, which is no link. So each step
-    from there, through whatever other links, stays in the bundle.
+    All that a target goes through is named as in a bundle; the link's own folder is no link.
     """
     names = target.split("/")
     up = next((number for number, one in enumerate(names) if one != ".."), len(names))
-    if up > name.count("/"):
+    if not stays_inside(name, target):
         return "leads out of the bundle"
     below = "/".join(names[up:])
     return None if target == "." or (up and not below) else name_fault(below)

@@ -19,7 +19,7 @@ from forge_functions.dashboard.routes.runs import code_diff as page
 from forge_schema.code.comparison import TooDifferent, differences
 from forge_schema.model.bundles import SegmentList
 from forge_schema.storage import keys, open_store
-from support import trees
+from support import archives, trees
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +65,23 @@ def test_a_text_differs_as_difflib_has_it(old: str) -> None:
         found = differences("f", old.encode(), new.encode())
         lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "a/f", "b/f", lineterm="")
         assert [*found] == [*lines]
+
+
+def test_links_differ_by_where_they_lead(told: Telling) -> None:
+    files = [archives.member("a", b"x"), archives.member("b", b"x"), archives.folder("d")]
+
+    def linked(*targets: str) -> bytes:
+        links = (
+            archives.member(f"last{n}", type=tarfile.SYMTYPE, linkname=target)
+            for n, target in enumerate(targets)
+        )
+        return archives.archive(*files, *links)
+
+    found = told(linked("a", "d"), linked("b", "d"))
+    (changed,) = found.files
+    assert changed.lines == [
+        "--- a/last0", "+++ b/last0", "@@ -1 +1 @@", "-link to a", "+link to b",
+    ]  # fmt: skip
 
 
 def test_a_bomb_is_not_unpacked(told: Telling) -> None:

@@ -58,11 +58,15 @@ def test_the_file_is_found_by_itself_unless_it_is_named_or_not_wanted(
         ({"forge.toml": "requirements = 'a.txt'\n"}, "a.txt is not in the bundle"),
         ({"pyproject.toml": "[project\n"}, "pyproject.toml"),
         ({"forge.toml": "checkpoint_dir = './main.py'\n"}, "'main.py' is a file of the project"),
+        ({"forge.toml": "checkpoint_dir = 'main.py/x'\n"}, "'main.py' is a file of the project"),
+        ({"forge.toml": "checkpoint_dir = 'main'\n"}, "'main' is a link of the project"),
+        ({"forge.toml": "checkpoint_dir = 'main/x'\n"}, "'main' is a link of the project"),
         ({"forge.toml": "requirements = true\n"}, "line 1, column 1: requirements: it must"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, files: dict[str, str], said: str) -> None:
     (tmp_path / "main.py").touch()
+    (tmp_path / "main").symlink_to("main.py")
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ClientError, match=said):
