@@ -68,7 +68,9 @@ async def slow_readers(site: Site, scenery: Scenery) -> None:
     async def one(_number: int) -> None:
         reader, writer = await connect(site.server.base)
         writer.write(head("GET", scenery.large, {}))
-        while await reader.read(1 << 10):
+        while True:
+            if not await reader.read(1 << 10):
+                break
             await asyncio.sleep(0.5)
         writer.transport.abort()
 
