@@ -54,6 +54,16 @@ FILES = {
 }
 
 
+LINKS = {
+    "latest.png": "plot.png",
+    "sub/again.png": "../latest.png",
+    "gone": "nowhere",
+    "out": "../../etc/passwd",
+    "round": "about",
+    "about": "round",
+}
+
+
 def files() -> dict[str, bytes]:
     return {**FILES, "table.parquet": parquet()}
 
@@ -77,8 +87,12 @@ def job(api: Api) -> int:
         rows.append(
             Artifact(name, keys.artifact(name), len(data), hashlib.sha256(data).hexdigest())
         )
+    for name, target in LINKS.items():
+        digest = hashlib.sha256(target.encode()).hexdigest()
+        rows.append(Artifact(name, keys.artifact(name), len(target), digest, target=target))
     assert api.rig.records.add_artifacts(grant.fence, rows)
     parts = [Entry(f"{name}/weights.pt", 5, "a" * 64, f"jobs/{job}/x") for name in ("b", "a")]
+    parts.append(Entry.link("last", "b"))
     manifest = keys.checkpoint_manifest(0)
     api.services.store.put(manifest, Manifest(tuple(parts)).dumped())
     assert api.rig.records.add_checkpoint(grant.fence, Checkpoint(0, manifest, 2, 10))
@@ -109,6 +123,16 @@ def test_only_images_are_served_and_as_nothing_else(ann: Guest, job: int) -> Non
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
     for name in ("evil.png", "a.svg", "page.html", "none"):
         assert ann.http.get(f"/jobs/{job}/image?path={name}").status_code == 404
+
+
+def test_a_link_shows_what_it_leads_to_in_the_job_s_own_files(ann: Guest, job: int) -> None:
+    for name in ("latest.png", "sub/again.png"):
+        assert ann.http.get(f"/jobs/{job}/image?path={name}").content == PNG
+        assert f'src="/jobs/{job}/image?path=plot.png"' in ann.page(f"/jobs/{job}/file?path={name}")
+    for name in ("gone", "out", "round"):
+        for kind in ("file", "image", "artifact"):
+            assert ann.http.get(f"/jobs/{job}/{kind}?path={name}").status_code == 404
+    assert "latest.png</a> → plot.png" in ann.page(f"/jobs/{job}")
 
 
 def test_what_is_read_is_bounded(ann: Guest, job: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,4 +191,5 @@ def test_the_files_of_a_checkpoint_are_listed(ann: Guest, job: int) -> None:
     shown = ann.page(f"/jobs/{job}/checkpoint?attempt=1&number=0")
     assert shown.index("a/weights.pt") < shown.index("b/weights.pt")
     assert f"--from-checkpoint {job}:1.0" in shown
+    assert "last → b<" in shown
     assert ann.http.get(f"/jobs/{job}/checkpoint?attempt=1&number=1").status_code == 404

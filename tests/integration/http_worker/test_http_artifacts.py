@@ -156,6 +156,31 @@ def test_artifacts_whose_names_no_key_can_hold_are_kept(shop: Shop, tmp_path: Pa
         assert (tmp_path / str(number)).stat().st_size == file.bytes
 
 
+def test_links_and_times_of_artifacts_are_kept(shop: Shop, tmp_path: Path) -> None:
+    output = shop.attempt.folders.output
+    (output / "model.bin").symlink_to("model-2.bin")
+    (output / "out").symlink_to("/etc/passwd")
+    os.mkfifo(output / "pipe")
+    (output / "model-2.bin").write_bytes(b"two")
+    os.utime(output / "model-2.bin", ns=(0, 1_577_836_800_123_456_789))
+    shop.keep(large=os.urandom(3 * CHUNK))
+    for backend in (shop.over_http, shop.direct):
+        found = backend.artifacts(shop.job_id)
+        assert [(one.path, one.target) for one in found] == [
+            *(("large", None), ("model-2.bin", None)),
+            ("model.bin", "model-2.bin"),
+        ]
+        folder = tmp_path / type(backend).__name__
+        download_all(backend, found, folder)
+        assert (folder / "model.bin").readlink().name == "model-2.bin"
+        assert (folder / "model-2.bin").stat().st_mtime_ns == 1_577_836_800_123_456_000
+    said = "'out' is a link to '/etc/passwd', which leads out of its folder"
+    assert shop.attempt.folders.log.read_text().splitlines() == [
+        f"forge: not stored in artifacts: {said}",
+        "forge: not stored in artifacts: 'pipe' is a named pipe",
+    ]
+
+
 @pytest.mark.parametrize("path", ["model", "a\\b"])
 def test_an_artifact_names_no_key_but_its_own(shop: Shop, path: str) -> None:
     names = ["other", "unnameable/other", f"unnameable/{'ab' * 32}/x"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -344,3 +346,33 @@ def test_what_an_interrupted_save_left_is_restored_once(here: Desk) -> None:
     (third.folders.checkpoint / "model").write_text("three")
     end(sync)
     assert log(resumed(here, third)[0]) == []
+
+
+def test_a_link_that_is_renamed_all_the_time_is_stored_with_what_it_leads_to(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAUSE_S", 0.0)
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    write(folder, last="step=1")
+    over = threading.Event()
+
+    def turn() -> None:
+        for target in cycle(("runs/a/step=2", "step=1")):
+            if over.is_set():
+                return
+            (folder / ".new").symlink_to(target)
+            (folder / ".new").rename(folder / "last")
+
+    turning = threading.Thread(target=turn, daemon=True)
+    turning.start()
+    try:
+        for number in range(3):
+            (folder / f"other-{number}").write_text("x")
+            sync.step()
+    finally:
+        over.set()
+        turning.join()
+    assert newest(here, attempt)["counted"] == 5
+    found = {row["path"]: row["target"] for row in newest(here, attempt)["links"]}
+    assert found["last"] in {"step=1", "runs/a/step=2"}

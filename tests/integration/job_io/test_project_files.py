@@ -77,6 +77,21 @@ def test_files_beside_the_code_are_in_the_checkpoint(both: Bed, tmp_path: Path) 
     assert both.log(follower).decode().startswith("4 ['best.pt', 'fixed.pt', 'last.pt', 'runs/a/1")
 
 
+def test_a_program_may_remove_or_replace_its_other_folders(process: Bed) -> None:
+    process.worker()
+    for name in ("OUTPUT", "CHECKPOINT"):
+        for act in ("", "os.symlink('/etc', place)", "open(place, 'w')"):
+            job = process.script(
+                f"import os\nplace = os.environ['FORGE_{name}_DIR']\nos.rmdir(place)\n{act}\n"
+            )
+            process.succeeds(job)
+            kind = "link" if "link" in act else "file"
+            words = f"the {name.lower()} folder was replaced by a {kind}, so nothing in it is"
+            assert process.log(job).decode() == (f"forge: {words} stored\n" if act else "")
+            assert process.artifacts(job) == {}
+            assert process.reasons(job) == ["succeeded"]
+
+
 def test_a_program_may_remove_or_replace_its_checkpoint_folder(both: Bed, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()

@@ -298,7 +298,8 @@ class CheckpointSync(Loop):
             changed = self._changed(found)
             if not self._take(found, changed, copies, staging, files):
                 return
-            if still := self._snapshots.still(found, copies) and self._links == links:
+            still = self._snapshots.still(found, copies)
+            if still and self._links == links:
                 break
         else:
             # It never stood still. What a copied file names, such as a step, is there by now.

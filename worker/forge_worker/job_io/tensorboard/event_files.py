@@ -33,6 +33,13 @@ class EventFiles:
 
     def __init__(self, attempt: Attempt) -> None:
         self._folders = attempt.folders
+        top, *below = attempt.saved.folder
+        # In a large project, a walk of all of it may not get as far as the checkpoint folder.
+        self._roots: tuple[tuple[Path, Parts], ...] = (
+            (attempt.folders.work, ()),
+            (attempt.folders.output, ()),
+            (attempt.folders.root / top, tuple(below)),
+        )
         self._cursors = attempt.cursors
         self._found: dict[int, tuple[Path, Parts]] = {}
 
@@ -90,8 +97,8 @@ class EventFiles:
 
     def _new(self) -> Iterator[tuple[Path, Parts, stat_result]]:
         began_s = int((self._folders.root / "lease.json").stat().st_mtime)
-        for root in (self._folders.work, self._folders.output, self._folders.checkpoint):
-            for parts, status in islice(walk(root), LOOKED_AT):
+        for root, start in self._roots:
+            for parts, status in islice(walk(root, start), LOOKED_AT):
                 name = NAME.fullmatch(parts[-1])
                 if name and int(name[1]) >= began_s and S_ISREG(status.st_mode):
                     yield root, parts, status
