@@ -127,11 +127,13 @@ def test_links_out_of_a_jobs_folders_are_not_followed(both: Bed, tmp_path: Path)
     job = both.script(LAYS_LINKS, str(outside), timeout_s=2, grace_s=1)
     both.says(job, "up")
     assert both.ended(job)["reason"] == "timeout"
-    assert both.artifacts(job) == {"own": b"mine"}
+    # The link that stays inside is kept, as what it says.
+    assert both.artifacts(job) == {"own": b"mine", "self": b"."}
     row = both.database.one("latest_checkpoint", job_id=job)
     assert row is not None
     manifest = json.loads(both.store.get(row["key"]))
     assert [entry["path"] for entry in manifest["files"]] == ["own"]
+    assert manifest["links"] == [{"path": "self", "target": "."}]
     assert both.jobs.metrics(job) == []
     assert sorted(path.name for path in outside.iterdir()) == ["metrics", "secret"]
     stored = b"".join(both.store.get(found.key) for found in both.store.list(""))
