@@ -21,7 +21,7 @@ FIELDS = (
     *("seconds", "gpu_seconds", "cost", "revision", "submitted_at", "finished_at"),
 )
 # Those of a job of a sweep: what it took.
-SPENT = ("seconds", "last_seconds", "gpu_seconds", "energy_j", "cost")
+SPENT = ("seconds", "gpu_seconds", "energy_j", "cost", "last_seconds")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
 # A user name and a password end with the last @ before the path.

@@ -90,7 +90,9 @@ def compare(
         )
         for place, values in found.items()
     ]
-    numbers = (*SPENT, *_numbers([point for points in sweeps.values() for point in points]))
+    told = _numbers([point for points in sweeps.values() for point in points])
+    # Only the first few are shown, so the jobs' own come before the last of the others.
+    numbers = (*SPENT[:3], *told, *SPENT[3:])
     own = {metric, f"{RESULT}{metric}", f"{METRICS}{metric}"}
     others = [name for name in numbers if name not in own]
     return Comparison(groups, without, others)
