@@ -172,6 +172,24 @@ def test_bundle_that_is_missing_is_the_stores_fault(process: Bed) -> None:
     assert process.reasons(job) == ["storage_failed", "storage_failed"]
 
 
+def test_a_projects_links_are_links_where_it_runs(both: Bed, tmp_path: Path) -> None:
+    both.worker()
+    code = """
+import os
+print(os.readlink("last"), os.readlink("conf"), open("last").read())
+open("conf/new", "w").write("x")
+print(sorted(os.listdir("configs/base")))
+"""
+    folder = project(tmp_path, **{"train.py": code, "step-2": "two"})
+    (folder / "configs" / "base").mkdir(parents=True)
+    (folder / "configs" / "base" / "a.yaml").touch()
+    (folder / "last").symlink_to("step-2")
+    (folder / "conf").symlink_to("configs/base")
+    job = both.submit(both.python, "train.py", bundle_digest=both.upload(folder))
+    both.succeeds(job)
+    assert b"step-2 configs/base two\n['a.yaml', 'new']\n" in both.log(job)
+
+
 def test_project_is_where_the_job_starts(both: Bed, tmp_path: Path) -> None:
     both.worker()
     folder = project(tmp_path, **{"train.py": "print(open('data').read())", "data": "7"})

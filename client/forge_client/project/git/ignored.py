@@ -67,18 +67,16 @@ class Above:
 
 
 def above(root: Path) -> Above | None:
-    """Return what holds in a folder of a repository; None if it is in none.
-
-    Raises:
-        OSError: an ignore file cannot be read.
-    """
+    """Return what holds in a folder of a repository; None if it is in none."""
     top = top_of(root)
     if top is None:
         return None
     rules = repository_rules(top)
     place = b""
     for part in root.relative_to(top).parts:
-        rules = rules.with_file(top / os.fsdecode(place) / GITIGNORE, place)
+        # Git goes on without one that cannot be read.
+        with suppress(OSError):
+            rules = rules.with_file(top / os.fsdecode(place) / GITIGNORE, place)
         place += os.fsencode(part)
         if rules.excludes(place, folder=True):
             return Above(rules, top, ignored=True)

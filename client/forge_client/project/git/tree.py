@@ -164,11 +164,7 @@ class Tree:
     faults: list[str] = field(default_factory=list)
 
     def rules(self) -> Rules:
-        """Return the rules that hold in the root.
-
-        Raises:
-            OSError: an ignore file cannot be read.
-        """
+        """Return the rules that hold in the root."""
         found = above(self.root)
         if found is None:
             return Rules()
@@ -181,11 +177,7 @@ class Tree:
         return Rules(Ignore(), found.rules, prefix, known, shut=found.ignored)
 
     def inside(self, path: Path, name: str, rules: Rules) -> Rules:
-        """Return the rules inside a folder: others, if it is a repository of its own.
-
-        Raises:
-            OSError: as `rules`.
-        """
+        """Return the rules inside a folder: others, if it is a repository of its own."""
         inner = rules.listed is None or rules.listed.is_inner(name)
         if not (inner and name and is_repository(path)):
             # What was a submodule: its folder is known, and its content is not.
