@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from forge_worker.attempt.attempt import Attempt
+    from support.workers.worker import Bed
 
 LIMIT_MB = 10
 MS, S = 1_000_000, 1_000_000_000
@@ -114,6 +115,23 @@ def test_what_was_being_written_keeps_its_version_and_what_was_complete_is_store
     assert stored(here, attempt) == {"model": kept}
     words = "keeps their last stored version: 'model', being written when the program was killed"
     assert attempt.folders.log.read_text().count(words) == (kept is OLD)
+
+
+def test_what_a_look_stored_after_the_kill_is_judged_again_at_the_end(here: Desk) -> None:
+    attempt = here.attempt()
+    folder, sync = attempt.folders.checkpoint, sync_of(here, attempt)
+    (folder / "model").write_bytes(OLD)
+    (folder / "other").write_bytes(OLD)
+    sync.step()
+    (folder / "other").write_bytes(NEW)
+    at_ns = in_place(folder / "model")
+    killed = Kill(at_ns + MS)
+    # Nobody has it open any more, and the end was not noticed yet.
+    sync.step()
+    assert stored(here, attempt)["model"] == NEW
+    os.utime(folder / "other", ns=(LONG_AGO, LONG_AGO))
+    end(sync, killed)
+    assert stored(here, attempt) == {"model": OLD, "other": NEW}
 
 
 def test_a_program_that_ends_by_itself_stores_what_it_wrote_last(here: Desk) -> None:
@@ -235,3 +253,49 @@ def test_what_was_stored_while_it_was_open_is_read_again_at_the_end(here: Desk) 
         assert stored(here, attempt) == {"rows": OLD}
     end(sync, None)
     assert stored(here, attempt) == {"rows": NEW}
+
+
+HALF_SAVES = """
+import os, pathlib, signal, sys, threading, time
+folder = pathlib.Path(os.environ["FORGE_CHECKPOINT_DIR"])
+state, model, beside = folder / "state", folder / "model", folder / "beside"
+if model.exists():
+    print("resumed with", model.read_bytes()[:4], len(model.read_bytes()), beside.read_bytes())
+    sys.exit(0)
+model.write_bytes(b"\\0one" * 100_000)
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.05)
+(folder / "new").write_bytes(b"\\0two")
+(folder / "new").rename(beside)
+threading.Event().wait(0.1)
+with model.open("wb") as file:
+    for _ in range(1000):
+        file.write(b"\\0two" * 10)
+        file.flush()
+    if sys.argv[1] == "itself":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("half", flush=True)
+    while True:
+        file.write(b"\\0two")
+        file.flush()
+        threading.Event().wait(0.001)
+"""
+
+
+@pytest.mark.parametrize("by", ["itself", "preempted"])
+def test_a_program_killed_in_a_save_resumes_with_its_last_whole_one(
+    both: Bed, by: str, eventually: Callable[..., None]
+) -> None:
+    worker = both.worker()
+    job = both.script(HALF_SAVES, by, checkpoint_interval_s=1, max_failures=1)
+    both.says(job, "up")
+    eventually(lambda: both.jobs.checkpoints(job))
+    next(worker.folder.glob("jobs/*/work")).joinpath("go").touch()
+    if by == "preempted":
+        both.says(job, "half")
+        both.queue.preempt(job)
+    both.succeeds(job)
+    said = both.log(job)
+    assert rb"resumed with b'\x00one' 400000 b'\x00two'" in said
+    assert b"'model', being written when the program was killed" in said

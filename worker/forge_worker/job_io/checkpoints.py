@@ -114,6 +114,10 @@ class CheckpointSync(Loop):
         # When the program was told to stop, in ns since the epoch; 0 if it was not.
         self.asked_ns = 0
         self._unsure: set[str] = set()
+        # The newest checkpoint, the one before it, and when the files of the newest were seen.
+        self._newest: tuple[Entry, ...] = ()
+        self._earlier: tuple[Entry, ...] | None = None
+        self._looked_ns = self._seen_ns = 0
         self._in_time = False
         self._snapshots = Snapshots(
             self._saved, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
@@ -179,6 +183,7 @@ class CheckpointSync(Loop):
         """Resume after an earlier agent, without uploading again what it has stored."""
         found = self._restore.recalled()
         self._files, number = found.files, found.number
+        self._newest = self._files
         paths = (PurePosixPath(entry.path).parts for entry in found.files)
         self._saved.patterns.add(parts[1:] for parts in paths if parts[0] == WORK)
         # Whatever belongs to an older checkpoint may have been removed.
@@ -285,6 +290,7 @@ class CheckpointSync(Loop):
         occasion = self._occasion()
         if occasion is None:
             return
+        self._doubt_what_came_late()
         copies: Copies = {}
         self._snapshots.begin()
         for turn in range(TRIES):
@@ -310,9 +316,24 @@ class CheckpointSync(Loop):
                 return
         if self._commits.pending() != occasion.commit:
             raise FileChanged("the program committed a step while the folder was copied")
+        self._looked_ns = time_ns()
         self._snapshots.judge(found, changed, copies, still=still)
         if not self._waits(gone=changed.keys() - copies.keys() - self._snapshots.absent):
             self._store_found(found, links, copies, began_ns, occasion)
+
+    def _doubt_what_came_late(self) -> None:
+        """Judge again what was stored after the program was killed, before that was noticed.
+
+        Nobody had these files open any more, so they seemed to be complete.
+        """
+        late = self.killed is not None and self._seen_ns >= self.killed.at_ns
+        if not self.job_ended or not late or self._earlier is None:
+            return
+        again = {entry.path for entry in set(self._files) - set(self._earlier)}
+        self._files, self._earlier = self._earlier, None
+        for path in again:
+            self._known.pop(path, None)
+            self._stored.pop(path, None)
 
     def _take(
         self, found: Listing, changed: Listing, copies: Copies, staging: Path, files: ExitStack
@@ -364,9 +385,8 @@ class CheckpointSync(Loop):
 
         A write through a mapped file may not change them, and in memory it never does.
         """
-        if self._in_memory:
-            return self.job_ended or path in self._unsure
-        return self.job_ended and path in self._unsure
+        either = any if self._in_memory else all
+        return either((self.job_ended, path in self._unsure))
 
     def _go_on(self, _moved: int = 0) -> None:
         self._attempt.while_held()
@@ -400,7 +420,7 @@ class CheckpointSync(Loop):
         linked = links_with(links, found, {entry.path for entry in kept}, before)
         kept += [Entry.link(path, target) for path, target in linked.items()]
         files = tuple(sorted(kept, key=lambda entry: entry.path))
-        if occasion.due or (occasion.records and files and files != self._files):
+        if occasion.due or (occasion.records and files and files != self._newest):
             self._store_manifest(Manifest(files), occasion.commit)
         complete = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
         self._stored = {path: found[path] for path in same} | complete
@@ -430,6 +450,9 @@ class CheckpointSync(Loop):
         if not self._gateway.add_checkpoint(self._attempt.fence, row):
             self._attempt.lose()
             return
+        # What it referred to may be gone.
+        keeps = self._attempt.grant.spec.get("keep_checkpoints", 0) != 1
+        self._earlier, self._seen_ns = (self._newest if keeps else None), self._looked_ns
         self._remember(manifest.files)
         self._notes.stored()
         self._following.note_stored()
@@ -437,7 +460,7 @@ class CheckpointSync(Loop):
             self._commits.note_stored(commit)
 
     def _remember(self, files: tuple[Entry, ...]) -> None:
-        self._files = files
+        self._files = self._newest = files
         self._chunks.reset(_keys_in(files))
 
     def _sent(self, copies: Copies) -> list[Entry]:

@@ -72,7 +72,7 @@ def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
         exited.code,
         out_of_memory=exited.oom_killed,
         asked_ns=stored.asked_ns,
-        ended_ns=time_ns() if seen else 0,
+        ended_ns=exited.at_ns or (time_ns() if seen else 0),
     )
     stored.job_ended = True
 

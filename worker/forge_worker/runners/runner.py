@@ -7,7 +7,7 @@ The exit code is the same in all of them: the main process's own code, 128 + n i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from signal import SIGKILL
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -99,11 +99,15 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a job ended, as seen by its runner; `code` is None if it is unknown."""
+    """How a job ended, as seen by its runner; `code` is None if it is unknown.
+
+    `at_ns` is when its main process ended, since the epoch, or 0 if that is unknown.
+    """
 
     code: int | None
     oom_killed: bool = False
     detail: str = ""
+    at_ns: int = field(default=0, compare=False)
 
 
 def unwatched(exited: Exit, alone_s: float) -> Exit:
@@ -113,7 +117,8 @@ def unwatched(exited: Exit, alone_s: float) -> Exit:
     while its worker has no agent, may have been killed for a reason of its own.
     """
     if exited.code == SIGNAL_BASE + SIGKILL and not exited.oom_killed and alone_s <= TOGETHER_S:
-        return Exit(code=None, detail="the job was killed together with the agent of its worker")
+        said = "the job was killed together with the agent of its worker"
+        return replace(exited, code=None, detail=said)
     return exited
 
 

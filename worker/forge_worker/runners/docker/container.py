@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from dataclasses import replace
+from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ from forge_worker.runners.process.notice import said_of
 from forge_worker.runners.runner import EngineUnreachable, Exit, unwatched
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forge_worker.runners.docker.pipe import Pipe
     from forge_worker.runners.process.notice import Process
     from forge_worker.runners.use import JobUse
@@ -355,9 +358,10 @@ class ContainerHandle:
             # An engine that stops also stops its containers. A job that handles SIGTERM cleanly
             # then exits with 0 and would look successful.
             said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
-            self._end(Exit(code=None, oom_killed=state["OOMKilled"], detail=said))
+            self._end(Exit(None, state["OOMKilled"], said, _finished_ns(state)))
         else:
-            seen = Exit(state["ExitCode"], state["OOMKilled"], state["Error"])
+            at_ns = _finished_ns(state)
+            seen = Exit(state["ExitCode"], state["OOMKilled"], state["Error"], at_ns)
             self._end(seen if self._alone_s is None else unwatched(seen, self._alone_s))
 
     def _vouched(self) -> bool:
@@ -403,7 +407,7 @@ class ContainerHandle:
                 last += said_of(self._cut_off, "when the time to stop was up")
             lost = self._pipe.finish(last)
             detail = "; ".join(filter(None, (seen.detail, lost)))
-            self._exit = Exit(seen.code, seen.oom_killed, detail)
+            self._exit = replace(seen, detail=detail)
 
     def _unredirected(self) -> bytes:
         """Return the output from before the redirection, which says why that failed."""
@@ -437,3 +441,11 @@ def remove_container(engine: Engine, name: str, process: MainProcess | None = No
         else:
             return
         threading.Event().wait(PAUSE_S / 10)
+
+
+def _finished_ns(state: Mapping[str, Any]) -> int:
+    """Return when a container ended, since the epoch; 0 if the engine does not say."""
+    try:
+        return int(datetime.fromisoformat(state["FinishedAt"]).timestamp() * 1e9)
+    except ValueError:
+        return 0

@@ -112,7 +112,8 @@ class ProcessHandle:
         said = self._line.read()
         if "code" in said:
             self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
-            return Exit(said["code"], oom_killed=said["oom"], detail=said["detail"])
+            at_ns = said.get("at_ns", 0)
+            return Exit(said["code"], said["oom"], detail=said["detail"], at_ns=at_ns)
         kill_session(self.pid)
         confinement_of(self._name).end()
         return Exit(code=None, detail="the job's supervising process was killed")

@@ -122,7 +122,8 @@ class Shim:
         self._say_what_was_killed()
         code, detail = self._code(), self._detail(stubborn)
         self._note_exit(code, detail)
-        self._tell(code=code, oom=self._oom, detail=detail, **self._used())
+        told = {"code": code, "oom": self._oom, "detail": detail, "at_ns": self._at_ns()}
+        self._tell(**told, **self._used())
         self._confinement.end()
 
     def kill(self) -> None:
@@ -188,6 +189,12 @@ class Shim:
             self._door.close()
         self._stop()
 
+    def _at_ns(self) -> int:
+        """Return when the main process ended, since the epoch; 0 if that was not seen."""
+        if not self._ended_at:
+            return 0
+        return time.time_ns() - int((time.monotonic() - self._ended_at) * 1e9)
+
     def _note_exit(self, code: int | None, detail: str) -> None:
         """Save how the job ended: the agent may be gone before it hears it."""
         if self._door is None or self._abandoned or self._reaped:
@@ -196,6 +203,7 @@ class Shim:
             "code": code,
             "oom_killed": self._oom,
             "detail": detail[:DETAIL_LENGTH],
+            "at_ns": self._at_ns(),
         }
         if not self._killed and not self._oom:
             kept[ALONE_S] = max(0.0, self._ended_at - self._gone_at)
