@@ -188,7 +188,10 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
     assert (refused.value.exit_code, refused.value.hint) == (2, "choose one of batch")
     with pytest.raises(ClientError, match=r"no job reports a number named x\.z") as refused:
         compare(sweeps, "x.z")
-    assert refused.value.hint == "choose one of result.x.y, seconds, gpu_seconds, energy_j"
+    assert (
+        refused.value.hint
+        == "choose one of result.x.y, seconds, gpu_seconds, energy_j, cost, last_seconds"
+    )
     # Nobody can tell yet what jobs will say that have said nothing.
     quiet = SweepPoint(job_id=1, name="n", state=State.READY, parameters={"batch": 1})
     assert compare({"s": [quiet]}, "x.z", ["batch"]).without == 1
@@ -239,7 +242,8 @@ def test_a_sweep_is_compared_by_metrics_too() -> None:
         assert [group.mean for group in found.groups] == means, metric
         assert found.without == 3 - len(means)
     assert compare({"s": points}, "loss").others == [
-        *("seconds", "gpu_seconds", "energy_j", "result.acc", "metrics.acc"),
+        *("seconds", "gpu_seconds", "energy_j", "result.acc", "metrics.acc", "cost"),
+        "last_seconds",
     ]
     assert compare({"s": points[2:]}, "loss").without == 1
     with pytest.raises(ClientError, match="no job reports a number named los"):
