@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 WAITS = """
 import os, signal, sys
 if os.environ["FORGE_ATTEMPT"] != "1": sys.exit()
+if sys.argv[2:] and os.fork() == 0: os.setsid()
 print("up", flush=True)
 while True: signal.pause()
 """
 LASTS: dict[str, Any] = {"lease_ttl_s": 60}
 
 
-def running(made: Bed, **fields: int) -> tuple[int, list[int]]:
+def running(made: Bed, *words: str, **fields: int) -> tuple[int, list[int]]:
     """Start a job; return its number once it runs, and its processes."""
     mark = uuid.uuid4().hex
-    job = made.script(WAITS, mark, **fields)
+    job = made.script(WAITS, mark, *words, **fields)
     made.says(job, "up")
     return job, processes_with(mark)
 
@@ -126,14 +127,19 @@ def test_job_that_is_killed_with_all_that_watches_it_is_lost(
     both: Bed, eventually: Eventually
 ) -> None:
     worker = both.worker(**LASTS)
-    job, found = running(both, max_failures=0, max_losses=1)
+    job, found = running(both, "and a daemon", max_failures=0, max_losses=1)
     if both.kind == "docker":
-        watching = keepers_of(worker)
+        watching, remains = [*keepers_of(worker), *found], []
     else:
-        watching = [shim.pid for pid in found if (shim := psutil.Process(pid).parent())]
+        # The main process goes with its shim, and the daemon below it remains.
+        parents = {pid: psutil.Process(pid).ppid() for pid in found}
+        watching = [shim for shim in parents.values() if shim not in found]
+        remains = [pid for pid, parent in parents.items() if parent in found]
+        assert len(remains) == 1
     assert watching
     worker.kill()
-    killed([*watching, *found], eventually)
+    killed(watching, eventually)
     both.worker(**LASTS)
+    eventually(lambda: not any(map(alive, remains)))
     both.succeeds(job)
     assert both.reasons(job) == ["worker_lost", "succeeded"]

@@ -9,6 +9,8 @@ from forge_worker.attempt.attempt import Attempt
 from forge_worker.machine.slots import Slot
 from forge_worker.runners.runner import FOLDER_LABEL, QUEUE_LABEL, WORKER_LABEL, Runner, RunSpec
 
+PREEMPT_FILE = "FORGE_PREEMPT_FILE"
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -78,7 +80,7 @@ def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> d
         "FORGE_ATTEMPT": str(attempt.grant.attempt),
         "FORGE_CHECKPOINT_DIR": str(paths.checkpoint_dir),
         "FORGE_OUTPUT_DIR": str(paths.output_dir),
-        "FORGE_PREEMPT_FILE": str(paths.control_dir / attempt.folders.preempt.name),
+        PREEMPT_FILE: str(paths.control_dir / attempt.folders.preempt.name),
         "FORGE_CHECKPOINT_FILE": str(paths.control_dir / attempt.folders.save.name),
         "FORGE_METRICS_FILE": str(paths.control_dir / attempt.folders.metrics.name),
         "FORGE_DEVICE": device,

@@ -20,10 +20,12 @@ from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.clock import seconds, this_boot
 from forge_worker.job_runs import job_state
+from forge_worker.job_runs.job_environment import PREEMPT_FILE
 from forge_worker.machine.slots import Slot
 from forge_worker.prepare.secrets import SecretProvision
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.process.runner import kill_remains
 from forge_worker.runners.runner import Exit, Handle, Leftover, Own, Runner
 
 # An agent that dies this soon after it continued a job may have died because of the job.
@@ -249,6 +251,8 @@ def clear(
             log.warning("container_unchecked", folder=str(one.root))
             continue
         fence = one.fence()
+        # A container has another path there.
+        kill_remains(PREEMPT_FILE, str(one.preempt.absolute()))
         if gateway is not None and fence is not None and fence not in spooled:
             _give_back(fence, gateway)
         one.remove()

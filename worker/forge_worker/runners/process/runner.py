@@ -258,6 +258,22 @@ def kill_session(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
+def kill_remains(variable: str, value: str) -> None:
+    """Kill every process whose environment has a variable that only one attempt was given.
+
+    What had been below a shim that was killed is found by nothing else.
+    """
+    found = True
+    until = time.monotonic() + REAP_PATIENCE_S
+    while found and time.monotonic() < until:
+        found = False
+        for process in psutil.process_iter(["environ"]):
+            if (process.info["environ"] or {}).get(variable) == value:
+                found = True
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+
+
 def _order(spec: RunSpec, cpu_set: tuple[int, ...], alone_s: float, user: JobUser | None) -> bytes:
     gpus = visible(spec.gpu_uuids, spec.gpu_vendor)
     order = Order(
