@@ -166,13 +166,18 @@ class Attempt:
         with self.folders.log.open("ab", buffering=0) as log, held(log):
             log.write(f"forge: {words}\n".encode(errors="backslashreplace"))
 
-    def request_stop(self, stop: Stop) -> None:
-        """Request that the job be stopped. Thread-safe; may be repeated."""
+    def request_stop(self, stop: Stop) -> bool:
+        """Request that the job be stopped, and return whether this is now why.
+
+        Thread-safe; may be repeated.
+        """
         with self._lock:
-            if self._stop is None or (stop.lost and not self._stop.lost):
+            wins = self._stop is None or (stop.lost and not self._stop.lost)
+            if wins:
                 self._stop = stop
             self._window = earlier(self._window, stop.window)
         self.stopping.set()
+        return wins
 
     def decide_end(self) -> bool:
         """Make the caller responsible for delivering the end; False if another one already is."""
@@ -195,11 +200,12 @@ class Attempt:
 
     def lose(self, reason: str = NOT_OURS) -> None:
         """Have the job killed, because its lease is lost. May be repeated."""
-        if not self.lost:
+        stop = Stop(Reason.WORKER_LOST, "the lease was lost", lost=True)
+        # Several loops may hear of it at once.
+        if self.request_stop(stop):
             unrenewed_s = round(seconds() - self.renewed_s, 1)
             job = {"job": self.fence.job_id, "attempt": self.grant.attempt}
             log.warning("lease_lost", **job, reason=reason, unrenewed_s=unrenewed_s)
-        self.request_stop(Stop(Reason.WORKER_LOST, "the lease was lost", lost=True))
 
     def while_wanted(self, _moved: int = 0) -> None:
         """Check whether a preparation should continue; used as its progress callback.
