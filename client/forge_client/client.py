@@ -10,6 +10,7 @@ from forge_schema.model.job import ListedJob
 from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 
 from forge_client import settings
+from forge_client.cli.options.sweep_names import whole_name
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
@@ -199,11 +200,12 @@ class Client(Plans, Administration):
         return Sweep(self.backend, made)
 
     def sweep(self, name: str, *, owner: str | None = None) -> Sweep:
-        """Return an existing sweep of yours, or of another owner.
+        """Return an existing sweep of yours, or of another owner, by its name or the start of it.
 
         Raises:
-            ClientError: there is no such sweep.
+            ClientError: there is no such sweep, or several could be meant.
         """
+        name = whole_name(self.backend, name, owner)
         self.backend.findings.sweep(name, owner=owner)
         return Sweep(self.backend, name, owner)
 

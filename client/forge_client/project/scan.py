@@ -17,10 +17,24 @@ from forge_client.project.listing import IGNORE_HINT, BundleError, Entry, Listin
 MOST_ENTRIES = 100_000
 # As many links as a kernel follows.
 MOST_HOPS = 40
+PROJECT_MARKS = ("forge.toml", "pyproject.toml")
 # So many faults are named.
 MOST_FAULTS = 100
 # A folder with these is not looked at further; all other faults are collected.
 FATAL = {"bundle_too_large", "file_changed"}
+
+
+def _require_project(root: Path) -> None:
+    """Refuse the folders that hold everything, unless they say that they are projects."""
+    is_home = str(root) == os.path.realpath(os.environ.get("HOME") or "/")
+    if not (is_home or str(root) == "/") or any((root / name).exists() for name in PROJECT_MARKS):
+        return
+    what = "the whole file system" if str(root) == "/" else "your home folder"
+    raise BundleError(
+        f"{root} is {what}, not a project",
+        code="bundle_invalid",
+        hint="name the folder with the job's code; a home that is a project has a forge.toml",
+    )
 
 
 def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
@@ -48,6 +62,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
             hint="the folder comes first: forge submit . -- python train.py",
         )
     root = folder.resolve()
+    _require_project(root)
     found = _Scan(root, Guard(include), Tree(root))
     entries = tuple(found.run())
     return Listing(

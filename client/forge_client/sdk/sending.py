@@ -1,5 +1,7 @@
 """Turn folders and fields into jobs as the queue takes them, and upload what they need."""
 
+import inspect
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,9 @@ from forge_client.project.submission import (
     with_packages,
 )
 from forge_client.settings import Settings
+
+OURS = "forge_client"
+INCLUDE = re.compile(r"--include '?([^'\s]+)'?")
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,17 @@ def packed(
     """List a project's folder; what is left out that jobs may need is a warning."""
     listing = scan(root, include=project.include)
     for said in notices(listing, project.command or []):
-        warnings.warn(said, stacklevel=4)
+        _warn(said)
     return Parcel(listing, limit or project.limit or LIMIT, config)
+
+
+def _warn(said: str) -> None:
+    """Warn at the line outside this package that has the call, in the words of the SDK."""
+    frame, level = inspect.currentframe(), 0
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == OURS:
+        frame, level = frame.f_back, level + 1
+    said = INCLUDE.sub(lambda option: f"include={[option[1]]}", said)
+    warnings.warn(said.replace("use --secret", "use secrets=[…]"), stacklevel=level + 1)
 
 
 def requests(

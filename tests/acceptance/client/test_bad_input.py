@@ -49,6 +49,14 @@ def test_a_file_in_place_of_the_folder(forge: Command, project: Path) -> None:
     told(forge("submit", project / "train.py", "--", "ls"), 2, "is not a folder", "--")
 
 
+def test_a_home_folder_is_no_project(forge: Command, tmp_path: Path) -> None:
+    told(forge("submit", "/", "--", "ls"), 2, "the whole file system")
+    home = tmp_path / "own-home"
+    home.mkdir()
+    there = forge("submit", home, "--dry-run", "--", "ls", HOME=str(home))
+    told(there, 2, "is your home folder, not a project")
+
+
 def test_no_command(forge: Command, project: Path) -> None:
     done = forge("submit", project)
     told(done, 2, "no command given", "-- python train.py")

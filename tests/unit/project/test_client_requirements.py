@@ -209,3 +209,25 @@ def test_a_pyproject_that_is_named_has_to_list_packages(tmp_path: Path) -> None:
     write(tmp_path, {"pyproject.toml": WITHOUT, "forge.toml": "requirements = 'pyproject.toml'\n"})
     with pytest.raises(ClientError, match=r"pyproject\.toml, which Forge does not install from"):
         chosen(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "made"),
+    [
+        (["train.py", "--lr", "1"], ["python", "train.py", "--lr", "1"]),
+        (["run.sh"], ["bash", "run.sh"]),
+        (["./train.py"], ["./train.py"]),
+        (["other.py"], ["other.py"]),
+        (["data"], ["data"]),
+        (["python", "train.py"], ["python", "train.py"]),
+    ],
+)
+def test_a_script_of_the_project_in_place_of_a_program_is_run(
+    tmp_path: Path, command: list[str], made: list[str]
+) -> None:
+    for name in ("train.py", "run.sh", "data"):
+        (tmp_path / name).touch()
+    asked = Request().changed({"command": command, "requirements": False})
+    assert with_packages([asked], scan(tmp_path)).requests[0].command == made
+    launched = asked.changed({"launcher": "torchrun", "nodes": 2})
+    assert with_packages([launched], scan(tmp_path)).requests[0].command == command

@@ -12,7 +12,7 @@ from forge_client.cli.options.job_names import job_id
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import span
 from forge_client.cli.show import output
-from forge_client.cli.show.output import Column, Format, FormatOption, inline
+from forge_client.cli.show.output import Column, Format, FormatOption, brief
 
 PAGE = 1000
 COLUMNS: list[Column] = [
@@ -21,8 +21,9 @@ COLUMNS: list[Column] = [
     ("WHAT", lambda e: e.action),
     ("JOB", lambda e: e.job_id),
     ("WORKER", lambda e: e.worker_id),
-    ("DETAIL", lambda e: inline(e.detail)),
+    ("DETAIL", lambda e: brief(e.detail)),
 ]
+DROP = ("WORKER", "WHO")
 
 
 def events(
@@ -44,7 +45,7 @@ def events(
     back = span("--since", since)
     with backend_of(context) as backend:
         worker_id = _worker_id(backend, worker)
-        output.show(_pages(backend, back, job, worker_id, actor), COLUMNS, form)
+        output.show(_pages(backend, back, job, worker_id, actor), COLUMNS, form, DROP)
 
 
 def _pages(

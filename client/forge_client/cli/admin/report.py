@@ -1,26 +1,32 @@
 """`forge report`: the reporting views."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, BinaryIO
 
 import typer
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, names_text
 from forge_schema.tables import write_csv
 
 from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.verbs import ShowByDefault
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, inline, plain
+from forge_client.cli.show.output import Column, Format, brief, inline, plain
 from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
 app = typer.Typer(cls=ShowByDefault, help="Reports: SQL views of jobs, cost, waiting, losses.")
 Row = Mapping[str, Any]
+MOST, ON_SCREEN = 1000, 25
+# Columns that are always shown, names of hidden ones to list, and digits of a digest.
+FIRST, SHOWN, DIGITS = 3, 6, 12
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ReportFormat(StrEnum):
@@ -73,8 +79,11 @@ def show(
         list[str] | None, typer.Option("--by", help="Columns to group by: owner,queue.")
     ] = None,
     count: Annotated[
-        int, typer.Option("--count", "-n", help="Maximum number of rows.", min=1)
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--count", "-n", help="Maximum number of rows; default: 1000, on a terminal 25.", min=1
+        ),
+    ] = None,
     form: Form = ReportFormat.TABLE,
 ) -> None:
     """Print a report."""
@@ -88,12 +97,14 @@ def show(
         if name is None:
             _show([{"report": each} for each in backend.reports()], form)
             return
-        rows = backend.report(name, since=since, by=_columns(by), count=count)
+        on_screen = form is ReportFormat.TABLE and sys.stdout.isatty()
+        most = count or (ON_SCREEN if on_screen else MOST)
+        rows = backend.report(name, since=since, by=_columns(by), count=most)
     _show(rows, form)
     if not rows:
         narration.say("no rows" + (f" since {since}" if since else ""))
-    elif len(rows) == count:
-        narration.say(f"there may be more than {counted(count, 'row')}; --count shows more")
+    elif len(rows) == most:
+        narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
 
 
 def _columns(by: list[str] | None) -> list[str]:
@@ -110,11 +121,27 @@ def _show(rows: Sequence[dict[str, Any]], form: ReportFormat) -> None:
             names = _column_names(rows)
             columns: list[Column] = [(key, _reader(key)) for key in names]
             empty = [key for key in names if not any(_reader(key)(row) for row in rows)]
-            output.show(rows, columns, Format(form), empty)
+            # What a report is about comes first in it.
+            least = [key for key in reversed(names[FIRST:]) if key not in empty]
+            output.show(rows, columns, Format(form), [*empty, *least])
+            hidden = output.dropped(rows, columns, [*empty, *least])
+            if hidden and form is ReportFormat.TABLE:
+                narration.say(f"not shown here: {names_text(hidden, SHOWN)}; -o csv has all", "dim")
 
 
 def _reader(key: str) -> Callable[[dict[str, object]], str]:
-    return lambda row: inline(row[key])
+    return lambda row: _short(row[key])
+
+
+def _short(value: object) -> str:
+    """Return a value; on a terminal digests and times without what only programs need."""
+    if not sys.stdout.isatty():
+        return inline(value)
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, str) and DIGEST.fullmatch(value):
+        return value[:DIGITS]
+    return brief(value)
 
 
 def write_parquet(rows: Sequence[Row], to: BinaryIO) -> None:

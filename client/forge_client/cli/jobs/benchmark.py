@@ -11,6 +11,7 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.completion import sweeps
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.sweep_names import SHOWN, whole_name
@@ -32,7 +33,10 @@ app = typer.Typer(
 app.command("run", cls=JobCommand)(search.run)
 app.command("resume")(search.resume)
 SweepName = Annotated[
-    str, typer.Argument(metavar="SWEEP", help="The sweep's name, or the start of it.")
+    str,
+    typer.Argument(
+        metavar="SWEEP", help="The sweep's name, or the start of it.", autocompletion=sweeps
+    ),
 ]
 ParallelOption = Annotated[
     int | None,

@@ -97,5 +97,7 @@ def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None
         teller.piece(piece)
     teller.rest()
     teller.end_line()
+    if job.terminal and part.attempt in {None, job.attempt}:
+        teller.status(job)
     if not job.attempt and not job.terminal:
         narration.say(f"job {job.job_id} is {job.word}: `-f` waits for its output", "dim")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 from forge_schema.job_filter import KEYS
+from forge_schema.model.quantities import counted
 from forge_schema.model.states import StateWord
 
 from forge_client.cli.options.session import backend_of
@@ -56,7 +57,13 @@ def _experiments(backend: "Backend") -> Known:
     return ((name, "") for name in dict.fromkeys(found) if name)
 
 
+def _sweeps(backend: "Backend") -> Known:
+    found = backend.findings.run_groups("sweep:*", by="sweep", owner=backend.me().owner)
+    return ((one.name, counted(one.runs, "job")) for one in found.items[:NEWEST] if one.name)
+
+
 jobs = _completing(_jobs)
+sweeps = _completing(_sweeps)
 experiments = _completing(_experiments)
 keys = _completing(lambda backend: ((one.id, one.name) for one in backend.admin.api_keys()))
 queues = _completing(lambda backend: ((one.name, "") for one in backend.admin.queues()))

@@ -40,7 +40,7 @@ LEFT_OUT = {"curve"}
 BARS = "▁▂▃▄▅▆▇█"
 HASH = 8
 CURVE = "CURVE"
-DROP = ("REVISION", "COST", "SUBMITTED", "TIME", CURVE, "NAME")
+DROP = ("REVISION", "COST", "SUBMITTED", "TIME", CURVE)
 
 
 def runs(
@@ -141,8 +141,12 @@ def _rows(found: list[Run], named: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _show(found: list[Run], named: list[str] | None, wanted: list[str], form: Format) -> None:
-    columns = [_column(one) for one in named or _columns(found)]
-    drop: tuple[str, ...] = DROP
+    shown = named or _columns(found)
+    # Without the id, nothing can be done with a row.
+    shown = shown if form is not Format.TABLE or "job_id" in shown else ["job_id", *shown]
+    columns = [_column(one) for one in shown]
+    # What is chosen is shown; else the job and its name stay longest.
+    drop: tuple[str, ...] = DROP if named else (*DROP, *_least(shown))
     if key := drawn_metric(found, wanted):
         curve = f"{CURVE} {key}"
         columns.append((curve, lambda run: sparkline(run.curve or [])))
@@ -223,6 +227,15 @@ def _columns(found: list[Run]) -> list[str]:
         *(f"result.{key}" for key in columns_of(found, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
     ]
+
+
+def _least(shown: list[str]) -> list[str]:
+    """Return the titles of parameters, metrics and results, the least telling first."""
+    own = [one for one in shown if one not in FIELDS]
+    results = [one for one in own if one.startswith("result.")]
+    best = [one for one in own if one.endswith(".best")]
+    others = [one for one in own if one not in {*results, *best}]
+    return [*reversed(results), *reversed(best), *reversed(others[1:])]
 
 
 def _qualified(table: str, key: str) -> str:

@@ -73,6 +73,12 @@ def show(
                 _write(json.dumps(plain(row)))
 
 
+def dropped(rows: Sequence[Any], columns: Sequence[Column], drop: Sequence[str]) -> list[str]:
+    """Return the titles of the columns that `show` leaves out here."""
+    kept = {title for title, _ in table(rows, columns, width(), drop)[0]}
+    return [title for title, _ in columns if title not in kept]
+
+
 def show_one(value: object, form: Format, as_table: Callable[[], None]) -> None:
     """Print one thing: as JSON, or as a table by calling `as_table`."""
     if form is Format.TABLE:

@@ -17,7 +17,7 @@ from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
-from forge_client.project.environment.packages import WithPackages
+from forge_client.project.environment.packages import RUNNERS, WithPackages
 from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.image_tar import ImageTar
 from forge_client.project.notices import notices
@@ -131,10 +131,11 @@ def tell_command(request: Request, listing: Listing) -> None:
     elif request.launcher or is_notebook(request.command):
         return
     elif "/" not in program and program in {entry.name for entry in listing.files}:
-        how = f"python {program}" if program.endswith(".py") else f"./{program}"
-        rest = shlex.join([*how.split(), *words])
+        runner = RUNNERS.get(Path(program).suffix)
+        rest = shlex.join([runner, program, *words] if runner else [f"./{program}", *words])
         narration.say(
-            f"{program} is a file of the project, not a program: did you mean -- {rest}",
+            f"{program} is a file of the project, not a program: did you mean -- {rest}?"
+            + " It is run so." * bool(runner),
             style="yellow",
         )
 

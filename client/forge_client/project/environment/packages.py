@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
@@ -15,6 +15,8 @@ from forge_client.project.listing import Entry, Listing
 from forge_client.project.request import IMAGE_WAYS, Request
 
 TEST = "test"
+# What runs a file that is named in place of a program.
+RUNNERS = {".py": "python", ".sh": "bash"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class WithPackages:
 def choose_packages(
     requests: Sequence[Request], listing: Listing, below: Mapping[str, Any] | None = None
 ) -> WithPackages:
-    """Choose what jobs install, and how a notebook among them is run.
+    """Choose what jobs install, and how a notebook or a script among them is run.
 
     Args:
         requests: the jobs.
@@ -74,9 +76,21 @@ class _Choosing:
         if request.handler or self.below.get("handler"):
             return request
         made = request.model_copy(update={"requirements": self._requirements(request)})
+        if script := self._as_script(request):
+            return made.model_copy(update={"command": script})
         if request.command and notebook.is_notebook(request.command):
             return made.model_copy(update={"command": notebook.command_for(request.command)})
         return made
+
+    def _as_script(self, request: Request) -> list[str]:
+        """Return the command that runs a script of the project; [] if the command is none.
+
+        A launcher takes the file as it is.
+        """
+        program, *words = request.command or [""]
+        runner = RUNNERS.get(PurePosixPath(program).suffix)
+        is_ours = "/" not in program and any(one.name == program for one in self.listing.files)
+        return [runner, program, *words] if runner and is_ours and not request.launcher else []
 
     def _requirements(self, request: Request) -> str | Literal[False] | None:
         asked = request.requirements

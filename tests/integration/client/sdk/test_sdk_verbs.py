@@ -76,11 +76,11 @@ def test_a_failed_job_is_retried_and_a_running_one_preempted(
 def test_a_command_in_one_string_is_split_before_values_are_put_in(
     client: Client, rig: Rig, project: Path
 ) -> None:
-    jobs = client.map("train.py --lr {lr} '{{lr}}'", [{"lr": "a b"}], folder=project)
+    jobs = client.map("prog --lr {lr} '{{lr}}'", [{"lr": "a b"}], folder=project)
     jobs += client.submit_many([{"command": "a 'b c'"}], folder=project)
     jobs += [jobs[0].rerun("d 'e f'"), client.test(project, "-k 'one or two'", program="pytest -x")]
     assert [job.backend.request(job.id)["command"] for job in jobs] == [
-        ["train.py", "--lr", "a b", "{a b}"],
+        ["prog", "--lr", "a b", "{a b}"],
         ["a", "b c"],
         ["d", "e f"],
         ["pytest", "-x", "-k", "one or two"],
@@ -111,7 +111,11 @@ def test_no_text_is_taken_for_a_list_of_letters(rig: Rig, store_url: str, projec
         (first,) = client.submit_many({"command": "first"}, folder=project)  # type: ignore[dict-item]
         (project / "kept.pt").touch()
         (project / ".forgeignore").write_text("*.pt\n", encoding="utf-8")
+        with pytest.warns(UserWarning, match=r"include=\['kept.pt'\]") as warned:
+            client.map("ls", [{}], folder=project)
+        assert warned[0].filename == __file__
         after = client.submit(project, "ls", include="*.pt", after=str(first.id))
+        (project / ".forgeignore").unlink()
         client.submit(project, "ls", after_ok=(job for job in (first, after)))
         assert (after.code(project.parent / "code") / "kept.pt").exists()
         assert len(client.jobs(states="held")) == 2
