@@ -89,9 +89,9 @@ def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("names", "most", "heavy"),
     [
-        (("ps", "show", "cancel", "retry"), 404, READS_FOLDERS),
-        (("logs",), 404, READS_FOLDERS),
-        (("submit",), 470, set()),
+        (("ps", "show", "cancel", "retry"), 407, READS_FOLDERS),
+        (("logs",), 407, READS_FOLDERS),
+        (("submit",), 482, set()),
     ],
 )
 def test_what_every_day_needs_is_light_to_import(

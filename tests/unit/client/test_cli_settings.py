@@ -6,13 +6,20 @@ import json
 import os
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_client import default_paths, settings
+from forge_client.cli.jobs.dashboard import LASTS, key_for
 from forge_client.errors import ClientError
 from forge_client.http import trusted
 from forge_client.up.running import TOLD_S, Running, all_running, find, latest_dir
+
+if TYPE_CHECKING:
+    from forge_client.backend import Backend
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +185,20 @@ def test_without_a_key_a_folders_server_needs_no_question() -> None:
     found = settings.load({}, {"url": SERVER})
     assert found.asks_about() is None
     assert found.server().key is None
+
+
+def test_links_to_the_dashboard_of_a_forge_up_share_a_key(tmp_path: Path) -> None:
+    keys: list[SimpleNamespace] = []
+
+    def create_key(owner: str, role: str, *, name: str, lasts: timedelta) -> SimpleNamespace:
+        ends = datetime.now(UTC) + lasts
+        keys.append(SimpleNamespace(id=f"k{len(keys)}", revoked_at=None, expires_at=ends))
+        return SimpleNamespace(id=keys[-1].id, text=f"{owner} {role} {name} {len(keys)}"[-1])
+
+    admin = SimpleNamespace(create_key=create_key, api_keys=lambda: keys)
+    running, backend = up(tmp_path / "here"), cast("Backend", SimpleNamespace(admin=admin))
+    assert [key_for(running, backend, owner) for owner in ("ann", "ann", "bob")] == ["1", "1", "2"]
+    keys[0].revoked_at = datetime.now(UTC)
+    keys[1].expires_at -= LASTS
+    assert [key_for(running, backend, owner) for owner in ("ann", "bob")] == ["3", "4"]
+    assert {file.stat().st_mode & 0o777 for file in running.dir.glob("dashboard-key-*")} == {0o600}

@@ -45,7 +45,8 @@ def approve(
     """Approve jobs above what their owner may spend. Without jobs, list those that wait."""
     with backend_of(context) as backend:
         if not jobs and sweep is None:
-            output.show(list(_waiting(backend, owner=owner)), COLUMNS, form)
+            waiting = list(_waiting(backend, owner=owner))
+            output.show(waiting, COLUMNS, form, nothing="no job waits for approval")
             return
         if sweep is not None:
             _approve_sweep(backend, sweep, owner, yes=yes)

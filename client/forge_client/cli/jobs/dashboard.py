@@ -1,9 +1,10 @@
 """`forge dashboard`: a link that logs in to the dashboard of a server or a `forge up`."""
 
+import os
 import webbrowser
-from contextlib import closing
-from datetime import timedelta
-from typing import Annotated
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from forge_client.http.server import Server
 from forge_client.http.transport import Transport
 from forge_client.settings import Settings
 from forge_client.up import running
+
+if TYPE_CHECKING:
+    from forge_client.backend import Backend
 
 # A session ends with the key that started it.
 LASTS = timedelta(hours=12)
@@ -59,9 +63,22 @@ def _server(settings: Settings) -> Server:
             hint="name the server with --url, or set FORGE_URL and FORGE_API_KEY",
             code="server_not_named",
         )
-    url = running.find(settings.dir).url
+    up = running.find(settings.dir)
     with connect(settings) as backend:
-        made = backend.admin.create_key(
-            settings.owner, "admin", name="forge dashboard", lasts=LASTS
-        )
-    return Server(url, made.text)
+        return Server(up.url, key_for(up, backend, settings.owner))
+
+
+def key_for(up: running.Running, backend: "Backend", owner: str) -> str:
+    """Return this owner's key of an earlier link while most of its time is left, or a new one."""
+    kept = up.dir / f"dashboard-key-{owner.encode().hex()[:64]}"
+    active = {key.id: key.expires_at for key in backend.admin.api_keys() if key.revoked_at is None}
+    with suppress(OSError, ValueError):
+        key_id, text = kept.read_text(encoding="utf-8").split()
+        ends = active.get(key_id)
+        if ends and ends > datetime.now(UTC) + LASTS / 2:
+            return text
+    made = backend.admin.create_key(owner, "admin", name="forge dashboard", lasts=LASTS)
+    descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{made.id} {made.text}\n")
+    return made.text

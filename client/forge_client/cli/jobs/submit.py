@@ -116,6 +116,7 @@ def submit(
     after: o.AfterOption = None,
     after_ok: o.AfterOkOption = None,
     after_any: o.AfterAnyOption = None,
+    backoff: o.BackoffOption = None,
     stall_no_progress: o.NoProgressOption = None,
     stall_silent_log: o.SilentLogOption = None,
     stall_idle_gpu: o.IdleGpuOption = None,

@@ -22,7 +22,7 @@ PANELS = {
     ),
     "When it starts": ("queue", "priority", "delay", "after", "after_ok", "after_any"),
     "Failures and time limits": (
-        *("max_failures", "timeout", "grace", "preempt_signal"),
+        *("max_failures", "backoff", "timeout", "grace", "preempt_signal"),
         *("stall_no_progress", "stall_silent_log", "stall_idle_gpu"),
     ),
     "Checkpoints": (

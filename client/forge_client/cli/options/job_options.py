@@ -66,6 +66,12 @@ EnvOption = Annotated[
     typer.Option("--env", help="NAME=VALUE, or NAME to copy it from your environment."),
 ]
 TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Time limit, e.g. 90s or 2h.")]
+BackoffOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backoff", help="Pause before the first retry, e.g. 30s; it grows from then on."
+    ),
+]
 QueueOption = Annotated[
     str | None,
     typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.", autocompletion=queues),
@@ -215,7 +221,16 @@ IdleGpuOption = Annotated[
 # Options that are named as the fields of a request.
 SAME = (
     *("name", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "image", "image_tar"),
-    *("dockerfile", "priority", "queue", "max_failures", "timeout", "target", "idempotency_key"),
+    *(
+        "dockerfile",
+        "priority",
+        "queue",
+        "max_failures",
+        "backoff",
+        "timeout",
+        "target",
+        "idempotency_key",
+    ),
     *("checkpoint_interval", "grace", "delay", "share", "precision", "streams", "objective"),
     *("preempt_signal", "checkpoint_dir", "keep_checkpoints", "from_checkpoint", "after"),
     *("after_ok", "after_any", "nodes", "launcher", "same", "mixed", "experiment", "junit"),

@@ -137,7 +137,8 @@ def add(
 def list_notifications(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List notifications, without their secrets."""
     with backend_of(context) as backend:
-        output.show(backend.notifications.listed(), COLUMNS, form)
+        nothing = "no notifications yet; `forge notification add NAME` makes one"
+        output.show(backend.notifications.listed(), COLUMNS, form, nothing=nothing)
 
 
 @app.command()

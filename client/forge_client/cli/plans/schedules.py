@@ -110,7 +110,8 @@ def add(
 def list_schedules(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List schedules."""
     with backend_of(context) as backend:
-        output.show(backend.schedules(), COLUMNS, form, ("OWNER", "TIMEZONE"))
+        nothing = "no schedules yet; `forge schedule add NAME CRON . -- COMMAND` makes one"
+        output.show(backend.schedules(), COLUMNS, form, ("OWNER", "TIMEZONE"), nothing=nothing)
 
 
 @app.command()

@@ -38,7 +38,8 @@ def templates() -> None:
 def list_templates(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """List your job configs."""
     with backend_of(context) as backend:
-        output.show(backend.templates(), COLUMNS, form)
+        nothing = "no saved configs yet; `forge template keep NAME . -- COMMAND` saves one"
+        output.show(backend.templates(), COLUMNS, form, nothing=nothing)
 
 
 @app.command()

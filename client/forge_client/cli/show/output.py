@@ -15,7 +15,7 @@ import typer
 from forge_schema.model.quantities import duration_text
 from pydantic import BaseModel
 
-from forge_client.cli.show import terminal
+from forge_client.cli.show import narration, terminal
 
 Column = tuple[str, Callable[[Any], object]]
 """A column's title, and what it shows of a row."""
@@ -53,7 +53,12 @@ FormatOption = Annotated[
 
 
 def show(
-    rows: Iterable[Any], columns: Sequence[Column], form: Format, drop: Sequence[str] = ()
+    rows: Iterable[Any],
+    columns: Sequence[Column],
+    form: Format,
+    drop: Sequence[str] = (),
+    *,
+    nothing: str = "",
 ) -> None:
     """Print rows: records or mappings.
 
@@ -62,10 +67,15 @@ def show(
         columns: the columns of a table.
         form: how to print them.
         drop: the titles of columns to leave out of a table on a narrow terminal, in this order.
+        nothing: what to say on stderr in place of a table without rows.
     """
     match form:
         case Format.TABLE:
-            _print(table(list(rows), columns, width(), drop), gap=1)
+            listed = list(rows)
+            if listed or not nothing:
+                _print(table(listed, columns, width(), drop), gap=1)
+            else:
+                narration.say(nothing)
         case Format.JSON:
             _write(json.dumps([plain(row) for row in rows], indent=2))
         case Format.JSONL:

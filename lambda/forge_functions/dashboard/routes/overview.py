@@ -32,11 +32,17 @@ def overview(request: Request, who: SeesPages, shared: Shared) -> Response:
         now=now,
         checks=shared.health.findings(),
         chart=_chart(now),
-        failed=_newest(shared, who, FAILED)[:FAILURES],
+        failed=_failed(shared, who),
         failed_at=f"/jobs?{urlencode({'q': FAILED})}",
         first=not any((*now.states.values(), *now.ended.values())) and not _newest(shared, who),
         sample=JobForm.fresh(),
     )
+
+
+def _failed(shared: Services, who: Visitor) -> list[Row]:
+    """Return the failed jobs that ended last."""
+    found = _newest(shared, who, FAILED)
+    return sorted(found, key=lambda job: job["finished_at"], reverse=True)[:FAILURES]
 
 
 def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:
