@@ -77,6 +77,16 @@ def test_temporary_files_count_as_disk_of_the_job(process: Bed) -> None:
     assert process.ended(job)["reason"] == "disk_full"
 
 
+def test_link_to_a_folder_that_is_gone_goes_with_the_next(tmp_path: Path) -> None:
+    gone, here = tmp_path / ("gone" * 20), tmp_path / ("here" * 20)
+    gone.mkdir()
+    link = short_path(gone)
+    gone.rmdir()
+    short_path(here)
+    assert not link.is_symlink()
+    forget_path(here)
+
+
 def test_somebody_elses_link_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 20)
     folder.mkdir()

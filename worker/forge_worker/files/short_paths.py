@@ -8,6 +8,7 @@ from pathlib import Path
 PLACE = Path("/tmp")  # noqa: S108  a link there is short, and only its owner can replace it
 # Ray appends 68 bytes to the folder for temporary files, `multiprocessing` 32.
 LONGEST = 38
+DIGITS = 16
 
 
 def short_path(folder: Path) -> Path:
@@ -18,6 +19,7 @@ def short_path(folder: Path) -> Path:
     if len(os.fsencode(folder)) <= LONGEST:
         return folder
     link = _link(folder)
+    _tidy()
     with suppress(OSError):
         link.symlink_to(folder)
     return link if _is_ours(link, folder) else folder
@@ -30,8 +32,17 @@ def forget_path(folder: Path) -> None:
         link.unlink(missing_ok=True)
 
 
+def _tidy() -> None:
+    """Remove the links to folders that are gone, as with a worker that was killed and deleted."""
+    for link in PLACE.glob(f"forge-{'[0-9a-f]' * DIGITS}"):
+        with suppress(OSError):
+            folder = link.readlink()
+            if link == _link(folder) and not folder.exists():
+                forget_path(folder)
+
+
 def _link(folder: Path) -> Path:
-    return PLACE / f"forge-{sha256(os.fsencode(folder)).hexdigest()[:16]}"
+    return PLACE / f"forge-{sha256(os.fsencode(folder)).hexdigest()[:DIGITS]}"
 
 
 def _is_ours(link: Path, folder: Path) -> bool:
