@@ -79,9 +79,9 @@ class Settings(BaseModel):
         key = self._key()
         login = None if key else _login(url)
         if key and self.named_by_folder:
-            from forge_client.http import trusted  # noqa: PLC0415 - as below
+            from forge_client.http import logins  # noqa: PLC0415 - as below
 
-            trusted.check(url)
+            logins.check_trusted(url)
         return Server(
             url,
             key or login,
@@ -95,10 +95,10 @@ class Settings(BaseModel):
         """Return the server that a key would be sent to though only a folder names it, if any."""
         if not (self.url and self.named_by_folder and (self.api_key or self.api_key_file)):
             return None
-        from forge_client.http import trusted  # noqa: PLC0415 - as below
+        from forge_client.http import logins  # noqa: PLC0415 - as below
 
         url = checked_url(self.url)
-        return None if trusted.is_known(url) else url
+        return None if logins.is_trusted(url) else url
 
     def _key(self) -> str | None:
         if self.api_key_file is not None:

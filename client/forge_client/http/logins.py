@@ -1,12 +1,18 @@
-"""The keys of `forge login`: a file for each server, which only this user can read."""
+"""What this user lets servers have: the keys of `forge login`, and keys that a folder asks for.
+
+There is a file for each server, which only this user can read. One that a folder's forge.toml names
+may be a stranger's, so keys are sent to it only after the user has agreed.
+"""
 
 import os
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from forge_client import default_paths
 from forge_client.errors import ClientError
 from forge_client.http.server import read_key
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 def keep(url: str, key: str) -> None:
@@ -35,3 +41,44 @@ def forget(url: str) -> None:
 
 def _path(url: str) -> Path:
     return default_paths.logins() / quote(url, safe="")
+
+
+def is_trusted(url: str) -> bool:
+    """Tell whether a key may be sent to a server that only a folder names."""
+    return _agreed(url).is_file()
+
+
+def trust(url: str) -> None:
+    """Let keys be sent to this server from now on. Idempotent."""
+    path = _agreed(url)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600)
+
+
+def check_trusted(url: str) -> None:
+    """Refuse to send a key to a server that only a folder names: anybody may have written it.
+
+    Raises:
+        ClientError: it is not trusted, or the key would cross a network unencrypted.
+    """
+    place = urlsplit(url)
+    if place.scheme == "http" and place.hostname not in LOOPBACK:
+        raise _refused(
+            f"the forge.toml of this folder names {url}, to which your API key would travel"
+            " unencrypted",
+            "use https; or set FORGE_URL to this URL if the network is your own",
+        )
+    if not is_trusted(url):
+        raise _refused(
+            f"the forge.toml of this folder names the server {url}, to which your API key was never"
+            " sent",
+            "if it is yours, set FORGE_URL to it, or run the command in a terminal, which asks",
+        )
+
+
+def _agreed(url: str) -> Path:
+    return default_paths.trusted() / quote(url, safe="")
+
+
+def _refused(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="server_not_trusted")

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from forge_schema.model.quantities import size_text
 from forge_schema.storage.store import ObjectTooLarge
 
 # A list of what a terabyte of files consists of takes as much.
@@ -24,5 +25,6 @@ def small(store: Readable, key: str, most: int = MOST_BYTES) -> bytes:
     """
     size = store.size(key)
     if size is not None and size > most:
-        raise ObjectTooLarge(f"the object {key} has {size} bytes; at most {most} are read at once")
+        limit = size_text(most)
+        raise ObjectTooLarge(f"the object {key} has {size_text(size)}; {limit} are read at once")
     return store.get(key)

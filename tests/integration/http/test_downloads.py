@@ -57,7 +57,7 @@ def test_of_a_damaged_chunk_the_end_is_never_sent(store: FileStore, stored: byte
 def test_what_is_read_into_memory_is_small(store: FileStore) -> None:
     store.put("a", b"12345")
     assert small(store, "a", 5) == b"12345"
-    with pytest.raises(ObjectTooLarge, match="5 bytes; at most 4"):
+    with pytest.raises(ObjectTooLarge, match="5 B; 4 B are read"):
         small(store, "a", 4)
     with pytest.raises(ObjectMissing):
         small(store, "b", 4)

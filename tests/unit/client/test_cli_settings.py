@@ -15,7 +15,7 @@ import pytest
 from forge_client import default_paths, settings
 from forge_client.cli.jobs.dashboard import LASTS, key_for
 from forge_client.errors import ClientError
-from forge_client.http import trusted
+from forge_client.http import logins
 from forge_client.up.running import TOLD_S, Running, all_running, find, latest_dir
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_a_key_goes_to_no_server_that_only_a_folder_names(
         with pytest.raises(ClientError, match="was never sent") as refused:
             found.server()
         assert "FORGE_URL" in refused.value.hint
-        trusted.remember(url)
+        logins.trust(url)
         assert found.asks_about() is None
         assert found.server().key == "fgk_mine_000000"
     assert settings.load({"url": "https://mine.example", **flags}, {"url": SERVER}).server().key
@@ -175,7 +175,7 @@ def test_a_key_goes_to_no_server_that_only_a_folder_names(
 
 def test_to_a_folders_server_a_key_travels_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGE_API_KEY", "fgk_mine_000000")
-    trusted.remember("http://forge.example")
+    logins.trust("http://forge.example")
     with pytest.raises(ClientError, match="unencrypted"):
         settings.load({}, {"url": "http://forge.example"}).server()
     assert settings.load({"url": "http://forge.example"}, {}).server().key

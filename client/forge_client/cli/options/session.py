@@ -67,11 +67,11 @@ def _ask_about_server(context: typer.Context, found: Settings) -> None:
     if parsing or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     if url := found.asks_about():
-        from forge_client.http import trusted  # noqa: PLC0415 - rarely needed
+        from forge_client.http import logins  # noqa: PLC0415 - rarely needed
 
         asked = f"The forge.toml of this folder names the server {url}. Send it your API key?"
         if typer.confirm(asked, err=True):
-            trusted.remember(url)
+            logins.trust(url)
 
 
 def _tell_which(context: typer.Context, found: Settings) -> None:
