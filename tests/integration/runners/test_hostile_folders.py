@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files.safe_files import remove_tree
+from forge_worker.files.times import give_in_order
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.owners import give, give_mounted
 from forge_worker.runners.runner import Mount
@@ -55,6 +56,7 @@ def test_root_changes_nothing_outside_of_folders_that_a_job_swaps_for_links(benc
     for _ in range(WALKS):
         give(job.spec.folders, 65532, 65532)
         for folder in job.spec.folders:
+            give_in_order(folder, 65532, 65532)
             with_link = Mount(folder / "d", PurePosixPath("/cache"), given=True)
             try:
                 give_mounted([with_link], 65532, 65532)

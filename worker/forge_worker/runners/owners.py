@@ -38,7 +38,7 @@ class JobUser:
         Raises:
             OSError: a folder is missing.
         """
-        give(spec, self.uid, self.gid)
+        give_job(spec, self.uid, self.gid)
         give_mounted(spec.mounts, self.uid, self.gid)
         read = (*spec.bin_dirs, *spec.python_dirs, *(mount.source for mount in spec.mounts))
         for place in map(Path, (*spec.folders, *read)):
@@ -110,14 +110,23 @@ def give_mounted(mounts: Iterable[Mount], uid: int, gid: int) -> None:
                 safe_files.give_alone(mount.source, uid, gid)
 
 
-def give(spec: RunSpec, uid: int, gid: int) -> None:
-    """Make `uid` the owner of a job's folders and their contents; does nothing unless root.
+def give_job(spec: RunSpec, uid: int, gid: int) -> None:
+    """Make `uid` the owner of a job's folders, before it starts; as `give`.
+
+    What was restored changes in the order of its times.
+    """
+    give((*spec.folders, *filter(None, [spec.tmp_dir])), uid, gid)
+    if os.geteuid() == 0:
+        give_in_order(spec.checkpoint_dir, uid, gid)
+
+
+def give(folders: Iterable[Path], uid: int, gid: int) -> None:
+    """Make `uid` the owner of folders and their contents; does nothing unless root.
 
     Raises:
         OSError: a folder does not exist.
     """
     if os.geteuid() != 0:
         return
-    for folder in (*spec.folders, *filter(None, [spec.tmp_dir])):
+    for folder in folders:
         safe_files.give(folder, uid, gid)
-    give_in_order(spec.checkpoint_dir, uid, gid)

@@ -45,7 +45,7 @@ from forge_worker.runners.docker.sandboxes import (
     Sandboxes,
 )
 from forge_worker.runners.images.image import ensure_image, removed
-from forge_worker.runners.owners import give, give_mounted
+from forge_worker.runners.owners import give_job, give_mounted
 from forge_worker.runners.runner import (
     WORKER_LABEL,
     EngineUnreachable,
@@ -135,7 +135,7 @@ class DockerRunner:
             self._prepare_network(spec)
             devices = self._devices(spec)
             uid, gid = self._owner()
-            give(spec, uid, gid)
+            give_job(spec, uid, gid)
             give_mounted(spec.mounts, uid, gid)
             pipe = Pipe.made(_pipe_path(spec.log_path), spec.log_path, uid=uid, gid=gid)
         except (*FAILED, OSError) as error:
