@@ -10,8 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
+from forge_schema.settings.help import Setting
 from forge_worker.settings import help as help_text
-from forge_worker.settings.help import Setting, profile_rows, table
+from forge_worker.settings.help import profile_rows, table
 from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import CliApp
 from support.warm.process import Warm
