@@ -219,12 +219,10 @@ class Tuning(KnownFields, BaseModel):
 STALL_TIMES = ("no_progress_s", "silent_log_s", "idle_gpu_s")
 
 
-def _some_time() -> JsonDict:
-    """Return the JSON schema that requires one of the times."""
-    said: list[JsonValue] = [
-        {"required": [name], "properties": {name: {"type": "number"}}} for name in STALL_TIMES
-    ]
-    return {"anyOf": said}
+# The JSON schema that requires one of them.
+SOME_TIME: list[JsonValue] = [
+    {"required": [name], "properties": {name: {"type": "number"}}} for name in STALL_TIMES
+]
 
 
 class Stall(KnownFields, BaseModel):
@@ -233,7 +231,7 @@ class Stall(KnownFields, BaseModel):
     The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
     """
 
-    model_config = ConfigDict(json_schema_extra=_some_time())
+    model_config = ConfigDict(json_schema_extra={"anyOf": SOME_TIME})
 
     no_progress_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
     silent_log_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
