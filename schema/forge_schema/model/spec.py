@@ -231,7 +231,7 @@ class Stall(KnownFields, BaseModel):
     The signs: progress in its metrics, output, a GPU busier than `idle_gpu_percent`.
     """
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": SOME_TIME})
+    model_config = ConfigDict(json_schema_extra={"anyOf": SOME})
 
     no_progress_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None
     silent_log_s: Annotated[Number, Field(gt=0, le=YEAR_S)] | None = None

@@ -69,7 +69,7 @@ def test_slot_comes_back_without_the_engine_once_the_kernel_says_that_nothing_li
     slots, docker = Slots(Capacity(1, 1, 1), max_jobs=1), DockerRunner()
     attempt, reaper = ended(tmp_path, slots), Reaper(docker, slots)
     child = os.posix_spawn("/bin/sleep", ["sleep", "600"], {})
-    docker.containers.remains(container_name(attempt), MainProcess(os.pidfd_open(child)))
+    docker.containers.remains(container_name(attempt), MainProcess(os.pidfd_open(child), child))
     reaper.let_go(attempt)
     assert slots.jobs == 0
     assert not attempt.folders.root.exists()

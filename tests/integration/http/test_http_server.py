@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from forge_functions.server import Settings, is_loopback
+from forge_functions.server import is_loopback
+from forge_functions.settings import Settings
 from forge_schema.access.worker_tokens import WorkerTokens
 from support.http.certificates import certificates
 from support.warm.process import Warm

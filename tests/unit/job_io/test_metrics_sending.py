@@ -137,9 +137,10 @@ def test_what_ends_the_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
     def third() -> None:
         if len(queue.calls) == 3:
-            {"cancelled": lambda: attempt.request_stop(cancelled), "lost": attempt.lose}.get(
-                how, lambda: None
-            )()
+            if how == "cancelled":
+                attempt.request_stop(cancelled)
+            elif how == "lost":
+                attempt.lose()
 
     queue.asked = third
     if how == "before":

@@ -9,8 +9,10 @@ down_revision = "0051"
 
 def upgrade() -> None:
     for name in ("killed", "trusted"):
-        column = sa.Column(name, sa.Boolean(), server_default=sa.text("false"), nullable=False)
-        op.add_column("checkpoint", column)
+        told = sa.text("false")
+        op.add_column(
+            "checkpoint", sa.Column(name, sa.Boolean(), server_default=told, nullable=False)
+        )
     op.add_column("checkpoint", sa.Column("passed_over", sa.SmallInteger(), nullable=True))
     op.create_table(
         "beginning",
