@@ -217,12 +217,8 @@ class Tuning(KnownFields, BaseModel):
 
 
 STALL_TIMES = ("no_progress_s", "silent_log_s", "idle_gpu_s")
-
-
-# The JSON schema that requires one of them.
-SOME_TIME: list[JsonValue] = [
-    {"required": [name], "properties": {name: {"type": "number"}}} for name in STALL_TIMES
-]
+NUMBER: JsonDict = {"type": "number"}
+SOME: list[JsonValue] = [{"required": [n], "properties": {n: NUMBER}} for n in STALL_TIMES]
 
 
 class Stall(KnownFields, BaseModel):

@@ -85,10 +85,8 @@ class CheckpointSync(Loop):
         period_s = float(attempt.grant.spec["checkpoint_interval_s"])
         super().__init__(period_s, woken=attempt.checkpoint_asked)
         self._attempt = attempt
-        self._store = store
-        self._gateway = gateway
-        self._limit_mb = limit_mb
-        self._chunk_bytes = chunk_bytes
+        self._store, self._gateway = store, gateway
+        self._limit_mb, self._chunk_bytes = limit_mb, chunk_bytes
         self._saved = attempt.saved
         self._foreign = ForeignFiles(attempt.folders.foreign)
         self._restore = Restore(attempt, store, gateway)
