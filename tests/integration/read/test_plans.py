@@ -285,7 +285,8 @@ VERBS = frozenset(
 SMALL = frozenset({
     "approve", "artifact", "attempt_marks", "claimed_before", "clock", "draft",
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
-    "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job", "own_lease", "key", "keys",
+    "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
+    "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
     "call_in", "deliveries",
     "newest_checkpoints",

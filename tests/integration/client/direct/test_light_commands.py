@@ -34,7 +34,7 @@ print(*(name for name, module in sys.modules.items() if module), file=sys.stderr
 
 
 @pytest.mark.parametrize(
-    ("commands", "most"), [(("ps", "show 1", "logs 1"), 495), (("submit . -- true",), 576)]
+    ("commands", "most"), [(("ps", "show 1", "logs 1"), 495), (("submit . -- true",), 586)]
 )
 def test_a_command_loads_only_what_it_needs(
     commands: tuple[str, ...], most: int, rig: Rig, tmp_path: Path
