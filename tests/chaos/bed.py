@@ -222,17 +222,23 @@ def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
     if kind == "http":
         urls = made.server_urls[:: 1 if number % 2 else -1]
         trusted = {"tls_ca": made.proxy.authority} if made.proxy else {}
-        return {"url": ",".join(urls), **trusted}
+        labels = "place=process,version=this"
+        return {"url": ",".join(urls), "labels": labels, **trusted}
     settings: dict[str, object] = {
         "database_url": made.through("db-b" if number % 2 else "db-a"),
         "store_url": made.store.ways[number % 2].url,
         "sweep": number % 3 == 0,
         "sweep_s": 2,
+        "labels": "place=process,version=this",
     }
     if kind == "pooled":
         settings |= _pooled(made, "db-a")
     if kind == "container":
-        settings |= {"runner": "docker", "network": "none", "labels": "place=container"}
+        settings |= {
+            "runner": "docker",
+            "network": "none",
+            "labels": "place=container,version=this",
+        }
         settings |= {"default_image": own_containers.IMAGE, "allow_processes": False}
     return settings
 

@@ -14,6 +14,7 @@ from chaos.check.ends import ENDS_OF_JOBS
 from chaos.check.leases import LEASES
 from chaos.check.limits import LIMITS
 from chaos.check.objects import OBJECTS
+from chaos.check.programs import PROGRAMS
 from chaos.check.promises import PROMISES
 from chaos.check.reports import AS_COMPUTED
 from chaos.check.rest import REST
@@ -36,6 +37,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *SUMS,
     AS_COMPUTED,
     *OBJECTS,
+    *PROGRAMS,
     *REST,
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 from chaos.check.violation import by_hand, by_sql
-from chaos.clients.job_mix import DAMAGED
+from chaos.clients.programs import DAMAGED
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Manifest
 

@@ -7,13 +7,21 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from chaos.clients.programs import (
+    DAMAGED,
+    LINKED,
+    REWRITTEN,
+    STOPS,
+    STORED,
+    TIDY,
+    below_a_shell,
+    in_a_pipeline,
+)
 from chaos.dice import dice_of
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import DependencyKind
 
 SMALL: dict[str, Any] = {"cpus": 0.25, "memory_mb": 64, "disk_mb": 16}
-# How a job ends that finds another checkpoint than it wrote.
-DAMAGED = 99
 OWNERS = ("ann", "ben", "cat")
 # By `limits`.
 LIMITED_OWNER, LIMITED_QUEUE = "cat", "narrow"
@@ -92,7 +100,8 @@ class Plan:
 class Recipe:
     """A kind of job: its frequency, its script and arguments, its client's actions.
 
-    `gang` is whether it may run on several machines, `in_containers` how many run in one.
+    `gang` is whether it may run on several machines, `in_containers` how many run in one. `new`
+    ones run on workers of this version only.
     """
 
     weight: float
@@ -103,10 +112,34 @@ class Recipe:
     writes: Callable[[list[str]], list[str]] = lambda _: []
     gang: bool = False
     in_containers: float = 0.05
+    new: bool = False
 
 
 def _preempts(dice: Random) -> Acts:
     return tuple((dice.uniform(1.0, 12.0), "preempt") for _ in range(dice.randint(1, 3)))
+
+
+def _steps(dice: Random, *ways: str) -> list[str]:
+    paces = [str(dice.randint(6, 24)), f"{dice.uniform(0.3, 0.9):.2f}"]
+    return [*paces, *([dice.choice(ways)] if ways else [])]
+
+
+def _half_preempted(dice: Random) -> Acts:
+    return _preempts(dice) if dice.random() < 0.5 else ()
+
+
+def _program(weight: float, script: str, *ways: str, **fields: object) -> Recipe:
+    """Return the recipe of a program that knows nothing of Forge and runs on."""
+    return Recipe(
+        weight,
+        script,
+        lambda dice: _steps(dice, *ways),
+        _half_preempted,
+        {"max_failures": 2, **fields},
+        lambda _: ["steps"],
+        in_containers=0.25,
+        new=True,
+    )
 
 
 RECIPES = {
@@ -154,6 +187,12 @@ RECIPES = {
     "late": Recipe(2, "sleep 30; ", fields={"timeout_s": 2}),
     "eats": Recipe(1, EATS, fields={"max_failures": 0}),
     "fills": Recipe(1, FILLS, fields={"max_failures": 0}),
+    "wrapped": _program(6, below_a_shell(STOPS)),
+    "piped": _program(5, in_a_pipeline(STOPS)),
+    "linked": _program(7, below_a_shell(LINKED), "commits", "waits"),
+    "database": _program(8, below_a_shell(STORED), "wal", "wal", "delete"),
+    "rewritten": _program(7, below_a_shell(REWRITTEN)),
+    "tidy": _program(5, below_a_shell(TIDY), checkpoint_dir="snapshots"),
 }
 
 
@@ -176,7 +215,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True
         delay_s=dice.choice([0.0] * 9 + [dice.uniform(0.5, 4.0)]),
         idempotency_key=f"chaos-{seed}-{n}",
         bundle_digest=bundle if dice.random() < 0.1 else None,
-        labels={"place": place},
+        labels={"place": place, **({"version": "this"} if recipe.new else {})},
         **{**_rules(dice), "resources": Resources(**SMALL), **recipe.fields},
     )
     if dice.random() < WAITING_SHARE:

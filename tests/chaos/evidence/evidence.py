@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from chaos.evidence import said
 from chaos.evidence.history import Entry, read
 from forge_schema.model.states import BUDGETS
 from forge_schema.storage import open_store
@@ -25,7 +26,8 @@ Row = dict[str, Any]
 # were free at `freed_at`, once the program had ended.
 # gang: the jobs on several machines; `by_master` if the success of rank 0 ends the run.
 # tried: the attempts with the budget that each was charged to, of a gang as its rank 0 the
-# one of the member that failed first; a retry begins a new era of budgets.
+# one of the member that failed first; a retry begins a new era of budgets. A failure that is blamed
+# on the checkpoint that the attempt began with is free, as are some failed starts.
 TABLES = """
     CREATE TEMP TABLE told (
         wall float8, kind text, job_id bigint, "values" jsonb
@@ -59,6 +61,11 @@ TABLES = """
     CREATE TEMP TABLE tried ON COMMIT DROP AS
         SELECT attempt.*,
             CASE
+                WHEN attempt.attempt IN (
+                    SELECT beginning.attempt FROM beginning
+                    WHERE beginning.job_id = attempt.job_id AND beginning.blamed
+                )
+                    THEN 'free'
                 WHEN attempt.reason = 'start_failed'
                     AND row_number() OVER (
                         PARTITION BY attempt.job_id, rank, attempt.reason ORDER BY attempt
@@ -109,8 +116,10 @@ def evidence(database_url: str, store_url: str, history_path: Path) -> Iterator[
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         connection.execute(TABLES.replace("{budgets}", _budgets()).encode())
         _tell(connection, entries)
+        store = open_store(store_url)
+        said.collect(connection, store)
         connection.execute("ANALYZE")
-        yield Evidence(connection, open_store(store_url), entries)
+        yield Evidence(connection, store, entries)
         connection.rollback()
 
 

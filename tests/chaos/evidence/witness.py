@@ -1,6 +1,7 @@
 """The witness: every change of a lease or a schedule, recorded by the database as it commits.
 
-The tables keep only the end of a lease, and of a schedule only how it is now. The witness adds how
+The tables keep only the end of a lease, of a schedule only how it is now, and of old checkpoints
+nothing. The witness adds how
 long a lease was renewed and on whose connection, and how a schedule was at any time, with triggers
 that exist only in a chaos run's database.
 """
@@ -104,6 +105,25 @@ DEFINITIONS = """
     $$;
     CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT OR DELETE OR UPDATE ON schedule
     FOR EACH ROW EXECUTE FUNCTION chaos.note_schedule();
+    CREATE TABLE IF NOT EXISTS chaos.stored (
+        job_id bigint NOT NULL,
+        token bigint NOT NULL,
+        attempt smallint NOT NULL,
+        number integer NOT NULL,
+        step bigint
+    );
+    CREATE INDEX IF NOT EXISTS stored_job ON chaos.stored (job_id);
+    CREATE OR REPLACE FUNCTION chaos.note_stored() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    BEGIN
+        INSERT INTO chaos.stored (job_id, token, attempt, number, step)
+        SELECT
+            NEW.job_id, NEW.token, NEW.attempt, NEW.number, (to_jsonb(NEW) ->> 'step')::bigint;
+        RETURN NULL;
+    END
+    $$;
+    CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT ON checkpoint
+    FOR EACH ROW EXECUTE FUNCTION chaos.note_stored();
 """
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGE = "forge-chaos:latest"
-PROGRAMS = "/bin/sh /bin/sleep /bin/mv /bin/rm /bin/head /bin/tail /bin/sha256sum"
-PACKS = f"tar -chf - {PROGRAMS} $(ldd {PROGRAMS} | grep -o '/lib[^ ]*' | sort -u) 2>/dev/null"
+PROGRAMS = "/bin/sh /bin/sleep /bin/mv /bin/rm /bin/head /bin/tail /bin/tee /bin/sha256sum"
+PYTHON = "/usr/bin/python3 /usr/lib/python3.*/lib-dynload/*.so"
+LIBRARIES = f"$(ldd {PROGRAMS} {PYTHON} | grep -o '/lib[^ ]*[^: ]' | sort -u)"
+PACKS = f"tar -chf - {PROGRAMS} {PYTHON} /usr/lib/python3.*/ {LIBRARIES} 2>/dev/null"
 
 
 def engine_may_run() -> bool:

@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from chaos.check import cron, ends, leases, limits, objects, promises, reports, rest, runs, sums
+from chaos.check import (
+    cron,
+    ends,
+    leases,
+    limits,
+    objects,
+    programs,
+    promises,
+    reports,
+    rest,
+    runs,
+    sums,
+)
 from chaos.check.invariants import INVARIANTS, violations
 from chaos.evidence.history import History
 from forge_schema.model.lease import End, Fence, Usage
@@ -250,6 +262,28 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
     (
         objects.SOUND,
         "UPDATE artifact SET sha256 = repeat('0', 64) WHERE job_id = %(job_id)s",
+    ),
+    (
+        programs.NEVER_BACK,
+        (
+            "INSERT INTO chaos.stored (job_id, token, attempt, number, step)"
+            " VALUES (%(job_id)s, 1, 0, 0, 4)"
+        ),
+    ),
+    (
+        programs.STOP_HEARD,
+        "UPDATE attempt_row SET reason = 'preempted' WHERE job_id = %(job_id)s",
+    ),
+    (
+        programs.TORN,
+        (
+            "UPDATE attempt_row SET reason = 'exit_code', exit_code = 98 WHERE job_id = %(job_id)s;"
+            "UPDATE outcome SET state = 'dead', reason = 'exit_code' WHERE job_id = %(job_id)s"
+        ),
+    ),
+    (
+        programs.REMOVED,
+        "UPDATE attempt_row SET reason = 'exit_code', exit_code = 97 WHERE job_id = %(job_id)s",
     ),
     (
         rest.NO_LEASE,

@@ -33,6 +33,8 @@ ROOM = Capacity(8, 8000, 8000, 0)
 STEP_S = 10
 # Sweepers that were away hold off for this long, so that none ends a lease without cause.
 STEPS = 100
+# What its program says, and all that it writes.
+SAID = b"from 3\nready to stop\n"
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Member:
 
     def write(self, grant: Grant) -> None:
         """Store a chunk of log and an artifact, and index both."""
-        keys, data = AttemptKeys(grant.fence.job_id, grant.attempt, grant.fence.mark), b"done\n"
+        keys, data = AttemptKeys(grant.fence.job_id, grant.attempt, grant.fence.mark), SAID
         digest = hashlib.sha256(data).hexdigest()
         self.store.put(keys.log_chunk(0), zstandard.compress(data))
         self.store.put(keys.artifact("mark"), data)
