@@ -6,7 +6,7 @@ import threading
 import numpy as np
 from catboost import CatBoostRegressor
 
-ROUNDS = 160
+ROUNDS = 240
 pause = threading.Event()
 
 

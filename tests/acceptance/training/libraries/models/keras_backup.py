@@ -10,7 +10,7 @@ import threading
 import keras
 import numpy as np
 
-EPOCHS = 160
+EPOCHS = 240
 pause = threading.Event()
 
 

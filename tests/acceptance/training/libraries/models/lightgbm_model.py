@@ -7,7 +7,7 @@ from pathlib import Path
 import lightgbm as lgb
 import numpy as np
 
-ROUNDS = 160
+ROUNDS = 240
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-STEPS = 160
+STEPS = 240
 pause = threading.Event()
 x = jax.random.normal(jax.random.key(1), (256, 8))
 y = x @ jnp.arange(8.0)

@@ -8,7 +8,7 @@ import joblib
 import numpy as np
 from sklearn.neural_network import MLPRegressor
 
-EPOCHS = 160
+EPOCHS = 240
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ import spacy
 from spacy.training import Example
 from thinc.api import Optimizer, fix_random_seed
 
-EPOCHS = 160
+EPOCHS = 240
 pause = threading.Event()
 folder = Path("ck", "model-last")
 folder.parent.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import xgboost as xgb
 
-ROUNDS = 160
+ROUNDS = 240
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-STEPS = 160
+STEPS = 240
 WAY = sys.argv[1]
 pause = threading.Event()
 folder = Path("ck")

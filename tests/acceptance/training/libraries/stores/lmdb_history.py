@@ -5,7 +5,7 @@ import threading
 
 import lmdb
 
-STEPS = 160
+STEPS = 240
 pause = threading.Event()
 environment = lmdb.open("ck", map_size=1 << 26)
 with environment.begin() as reading:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-STEPS = 160
+STEPS = 240
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)

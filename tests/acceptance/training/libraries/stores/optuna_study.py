@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)
-GRID = {"x": list(range(16)), "y": list(range(10))}
+GRID = {"x": list(range(24)), "y": list(range(10))}
 
 
 def objective(trial):

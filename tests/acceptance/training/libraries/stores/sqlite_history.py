@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-STEPS = 160
+STEPS = 240
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)

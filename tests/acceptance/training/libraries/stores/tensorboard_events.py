@@ -9,7 +9,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tensorboardX.proto.event_pb2 import Event
 
-STEPS = 160
+STEPS = 240
 pause = threading.Event()
 folder = Path("ck")
 folder.mkdir(exist_ok=True)

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import zarr
 
-STEPS = 160
+STEPS = 240
 pause = threading.Event()
 group = zarr.open_group("ck", mode="a")
 if "weights" not in group:
