@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 IMAGE = "forge-chaos:latest"
 PROGRAMS = "/bin/sh /bin/sleep /bin/mv /bin/rm /bin/head /bin/tail /bin/tee /bin/sha256sum"
-PYTHON = "/usr/bin/python3 /usr/lib/python3.*/lib-dynload/*.so"
-LIBRARIES = f"$(ldd {PROGRAMS} {PYTHON} | grep -o '/lib[^ ]*[^: ]' | sort -u)"
-PACKS = f"tar -chf - {PROGRAMS} {PYTHON} /usr/lib/python3.*/ {LIBRARIES} 2>/dev/null"
+# With the libraries of its modules, such as SQLite's.
+PYTHON, MODULES = "/usr/bin/python3", "/usr/lib/python3.*"
+LOADED = f"ldd {PROGRAMS} {PYTHON} {MODULES}/lib-dynload/*.so"
+LIBRARIES = f"$({LOADED} | grep -o '[[:space:]]/lib[^ ]*' | sort -u)"
+PACKS = f"tar -chf - {PROGRAMS} {PYTHON} {MODULES} {LIBRARIES} 2>/dev/null"
 
 
 def engine_may_run() -> bool:
