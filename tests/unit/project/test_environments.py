@@ -309,6 +309,7 @@ def test_the_user_hears_that_a_missing_module_is_in_the_environment(tmp_path: Pa
         ("~=3.18", "3.18 3.19 3.20 (~=3.18)"),
         (">3.18.2, !=3.19.*", "3.18 3.20 (>3.18.2, !=3.19.*)"),
         ("<3.11,>=3.9", "3.10 3.9 (<3.11,>=3.9)"),
+        ("<3.9", "3.8 3.7 3.6 (<3.9)"),
         ("3.12", "3.12"),
     ],
 )
@@ -337,10 +338,10 @@ def test_the_range_as_poetry_writes_it(tmp_path: Path, asked: str) -> None:
     assert listed(sent(folder))[0].startswith("# python 3.13 3.14 ")
 
 
-@pytest.mark.parametrize("asked", ["new", ">=4", "==2.7.*"])
+@pytest.mark.parametrize("asked", ["new", ">=4", "==2.7.*", "<3.6"])
 def test_a_range_that_no_python_is_in_is_refused(tmp_path: Path, asked: str) -> None:
     text = f"[project]\nname = 'p'\nrequires-python = '{asked}'\n"
-    with pytest.raises(ClientError, match=r"pyproject.toml: .*version"):
+    with pytest.raises(ClientError, match=r"pyproject.toml: .*Python"):
         sent(project(tmp_path, pyproject_toml=text))
 
 

@@ -15,6 +15,8 @@ from forge_client.project.environment.tables import PROJECT, table
 PYTHON_FILE, SETUP = ".python-version", "setup.cfg"
 # The oldest Python of a worker without containers, and the newest that anybody may have meanwhile.
 OLDEST, NEWEST = 11, 20
+# uv resolves packages for no Python that is older.
+RESOLVED = 6
 # No version has so many corrections.
 MICROS = range(64)
 PINNED = re.compile(r"\s*(?:cpython-?)?(\d+\.\d+)")
@@ -64,14 +66,14 @@ def within(said: str, where: str) -> Python | None:
     """Return the versions in a range such as `>=3.12,<3.14`; None if every worker has one.
 
     Raises:
-        ClientError: it is no range, or no version of Python 3 is in it.
+        ClientError: it is no range, or no version of Python that can be had is in it.
     """
     try:
-        fits = [minor for minor in range(NEWEST + 1) if _fits(said, minor)]
+        fits = [minor for minor in range(RESOLVED, NEWEST + 1) if _fits(said, minor)]
     except ValueError as error:
         raise _wrong(f"{where}: {said!r} is no range of versions of Python") from error
     if not fits:
-        raise _wrong(f"{where}: no version of Python 3 is in {said!r}")
+        raise _wrong(f"{where}: no Python from 3.{RESOLVED} on is in {said!r}")
     ours = [minor for minor in fits if minor >= OLDEST]
     if len(ours) > NEWEST - OLDEST:
         return None
