@@ -102,7 +102,11 @@ LIBRARIES = {
     "zarr": Library("stores/zarr_arrays", ("zarr",)),
     "Optuna, journal": Library("stores/optuna_study", ("optuna",), "journal"),
     "Optuna, SQLite": Library("stores/optuna_study", ("optuna",), "rdb"),
-    "TensorBoard files": Library("stores/tensorboard_events", ("tensorboardX",)),
+    "TensorBoard files": Library(
+        "stores/tensorboard_events",
+        ("tensorboardX",),
+        but={"not in the curve": "the file that grows is stored later than the weights"},
+    ),
     "numpy memmap": Library("stores/numpy_memmap", ("numpy",)),
     "numpy memmap on tmpfs": Library("stores/numpy_memmap", ("numpy",), below="/dev/shm"),  # noqa: S108  a tmpfs is the point
 }
