@@ -15,6 +15,8 @@ here = pathlib.Path(__file__).parent
 best = here / "best.pt"
 n = int(best.read_text()) + 1
 print(n, sorted(p.relative_to(here).as_posix() for p in here.rglob("*.*")), flush=True)
+if n > 1:
+    print(max(here.glob("*.pt"), key=os.path.getmtime).resolve().name, flush=True)
 new = here / "new.tmp"
 new.write_text(str(n))
 new.replace(best)
@@ -63,7 +65,9 @@ def test_files_beside_the_code_are_in_the_checkpoint(both: Bed, tmp_path: Path) 
     assert both.log(job).decode().splitlines() == [
         f"1 {project}",
         f"2 {[*saved, 'train.py']}",
+        "best.pt",
         f"3 {[*saved, 'runs/a/2.ckpt', 'train.py']}",
+        "best.pt",
     ]
     row = both.database.one("latest_checkpoint", job_id=job)
     assert row is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files.placing import PlaceTaken, place_checkpoint
+from forge_worker.files.placing import PlaceTaken, give_times, place_checkpoint
 from forge_worker.files.saved_files import SavedFiles, saved_files
 
 if TYPE_CHECKING:
@@ -114,3 +115,28 @@ def test_restored_files_that_no_pattern_names_are_stored_again(work: Path, resto
     place_checkpoint(saved, restored)
     (work / "a" / "x.pt").touch()
     assert saved.look().files.keys() == {".forge-work/a/[x]*.pt"}
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_the_projects_files_are_older_than_what_was_restored(
+    work: Path, restored: Path, tries: int
+) -> None:
+    """A program that continues from its newest file finds its own, not what was unpacked now."""
+    for name in ("best.pt", "base.pt", "old.pt", "train.py"):
+        (work / name).write_text("the project's")
+    os.utime(work / "old.pt", ns=(10**9, 10**9))
+    saved = at(work, None, "*.pt")
+    project = saved.named()
+    times = {".forge-work/best.pt": 1_500_000_000 * 10**9, "step-1": 1_400_000_000 * 10**9}
+    for _ in range(tries):
+        (restored / ".forge-work").mkdir()
+        for path in times:
+            (restored / path).write_text("restored")
+        place_checkpoint(saved, restored)
+        now = give_times(saved, times, project)
+    found = {path.name: path.stat().st_mtime for path in work.glob("*.pt")}
+    assert found == {"best.pt": 1_500_000_000, "base.pt": 1_399_999_999, "old.pt": 1}
+    # Nobody takes them for files that the job changed.
+    look = saved.look().files
+    unchanged = {path for path, status in now.files.items() if look[path] == status}
+    assert unchanged == {".forge-work/base.pt", ".forge-work/old.pt"}

@@ -2,13 +2,25 @@
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.stored import WORK
 
-from forge_worker.files.safe_files import Parts, entered, remove_tree, status_of, walk
-from forge_worker.files.saved_files import SavedFiles
+from forge_worker.files.safe_files import (
+    Parts,
+    entered,
+    remove_tree,
+    status_from,
+    status_of,
+    walk,
+)
+from forge_worker.files.saved_files import Look, SavedFiles
+from forge_worker.files.times import set_times
+
+# Some programs compare times in whole seconds.
+SECOND_NS = 1_000_000_000
 
 
 class PlaceTaken(ForgeError):
@@ -36,6 +48,32 @@ def place_checkpoint(saved: SavedFiles, restored: Path) -> None:
     _place_named(saved, restored)
     if saved.path != restored:
         _place_folder(saved, restored, anything=anything)
+
+
+def give_times(saved: SavedFiles, times: Mapping[str, int], project: Look) -> Look:
+    """Give restored files their mtimes in ns; return the project's own files as they are then.
+
+    What the job's patterns name in the project was unpacked just now. It gets an earlier time than
+    anything restored, as it had when that was saved: otherwise, a program that continues from its
+    newest file would take one of the project's.
+    """
+    if not times:
+        return project
+    before = min(times.values()) - SECOND_NS
+    own = [path for path, (_, at, _) in project.files.items() if at > before]
+    # Others were replaced by restored ones.
+    own = [path for path in own if _inode(saved, path) == project.files[path][2]]
+    wanted = {**dict.fromkeys(own, before), **times}
+    placed = {saved.place(path): at for path, at in wanted.items()}
+    set_times(saved.root, placed, folders_below=saved.folder)
+    found = {path: status_of(saved.root, saved.place(path)) for path in own}
+    now = {path: status_from(status) for path, status in found.items() if status is not None}
+    return Look(project.files | now, project.links)
+
+
+def _inode(saved: SavedFiles, path: str) -> int | None:
+    found = status_of(saved.root, saved.place(path))
+    return None if found is None else found.st_ino
 
 
 def _named(restored: Path) -> list[Parts]:

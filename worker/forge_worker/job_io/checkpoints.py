@@ -27,11 +27,10 @@ from forge_worker.files.formats.folders import YOUNG_NS, whole
 from forge_worker.files.groups.together import fleeting
 from forge_worker.files.kills import Kill
 from forge_worker.files.links import kept as links_with
-from forge_worker.files.placing import place_checkpoint
+from forge_worker.files.placing import give_times, place_checkpoint
 from forge_worker.files.rest import in_memory
 from forge_worker.files.safe_files import Listing, entries, weight
 from forge_worker.files.saved_files import Look, Targets
-from forge_worker.files.times import set_times
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
 from forge_worker.job_io.occasions import Commit, Commits, Following, Occasion
@@ -170,8 +169,7 @@ class CheckpointSync(Loop):
         """Give restored files their times, and remember what is not this rank's to store."""
         entries = (*restored.files, *restored.others)
         times = {e.path: e.mtime_ns for e in entries if e.mtime_ns is not None}
-        placed = {self._saved.place(path): at for path, at in times.items()}
-        set_times(self._saved.root, placed, folders_below=self._saved.folder)
+        project = give_times(self._saved, times, project)
         look, others = self._saved.look(), {entry.path for entry in restored.others}
         files = project.files | {path: look.files[path] for path in look.files.keys() & others}
         links = project.links | {path: look.links[path] for path in look.links.keys() & others}
