@@ -140,6 +140,23 @@ def test_a_result_is_one_json_object_that_a_row_takes(text: str, kept: object) -
 
 
 @pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"accuracy: 3", "begins with accuracy: 3"),
+        (b'[{"a": 1}]', 'begins with [{"a": 1}]'),
+        (b'{"a": 1}\n{"a": 2}\n', 'begins with {"a": 1}\n{"a": 2}'),
+        (b'\xff{"a": 1}', 'begins with \ufffd{"a": 1}'),
+        (b" \n", "is empty"),
+    ],
+)
+def test_a_job_reads_what_its_result_should_be(data: bytes, found: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011  the text is compared below
+        parse_result(data)
+    wanted = 'needs one JSON object, such as {"accuracy": 0.9}'
+    assert str(error.value) == f"$FORGE_RESULT_FILE {wanted}, but {found}"
+
+
+@pytest.mark.parametrize(
     ("message", "count", "first"),
     [("", 3, 3), ("", 5000, 1000), ("\u6f22" * 10_000, 40, 17), ("x" * BATCH_BYTES, 2, 1)],
 )

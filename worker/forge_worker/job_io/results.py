@@ -27,6 +27,7 @@ from forge_worker.queue.gateway import Gateway
 # A quarter of a server's limit for a request, and its limit of rows.
 BATCH_BYTES = 1 << 19
 BATCH_ROWS = 1000
+QUOTED = 60
 DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(Document)
 
 log = structlog.get_logger(__name__)
@@ -141,11 +142,22 @@ def parse_result(said: bytes) -> dict[str, Any]:
         raise ValueError(f"it is longer than {size_text(DOCUMENT_BYTES)}")
     try:
         values = json.loads(storable(said), parse_constant=lambda _: None, parse_float=_finite)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(_no_object(said)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(values, dict):
+        raise ValueError(_no_object(said))  # noqa: TRY004  as for any other wrong content
+    try:
         return DOCUMENT.validate_python(values)
     except ValidationError as error:
         raise ValueError(f"{error.errors()[0]['msg']}") from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+
+
+def _no_object(said: bytes) -> str:
+    begin = said.strip()[:QUOTED].decode(errors="replace")
+    what = f"begins with {begin}" if begin else "is empty"
+    return f'$FORGE_RESULT_FILE needs one JSON object, such as {{"accuracy": 0.9}}, but {what}'
 
 
 def _finite(digits: str) -> float | None:
