@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fit import Room, devices, offered, requirements, room
 from forge_schema.explain.front import Before, Front
-from forge_schema.explain.text import ADDRESS, GANGS_ALLOWED, SIZES, lack, wish
+from forge_schema.explain.text import ADDRESS, GANGS_ALLOWED, LABEL, SIZES, lack, wish
 from forge_schema.model.explanation import Chance, Requirement, WorkerChance
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
@@ -52,6 +52,15 @@ class Candidate:
     def fits(self) -> bool:
         """Whether it can run the job when idle."""
         return bool(self.row["fits"])
+
+    @property
+    def lacks(self) -> list[Requirement]:
+        """What it is known to lack: of one that never connected, only labels set by an admin."""
+        unmet = [asked for asked in self.asked if not asked.met]
+        if self.away is not Chance.NEVER_CAME:
+            return unmet
+        fixed = {LABEL + name for name in self.row["labels"]}
+        return [asked for asked in unmet if asked.name in fixed]
 
     @property
     def leaves(self) -> bool:
@@ -142,9 +151,9 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
         else Before(Chance.BUSY)
     )
     # A worker that never registered has unknown resources.
-    unfit = not one.fits and one.away is not Chance.NEVER_CAME
+    unfit = bool(one.lacks) if one.away is Chance.NEVER_CAME else not one.fits
     chance = Chance.UNFIT if unfit else (one.away or before.chance)
-    lacking = [asked.name for asked in one.asked if not asked.met] if unfit else []
+    lacking = [asked.name for asked in one.lacks] if unfit else []
     return WorkerChance(
         worker_id=one.row["id"],
         worker=one.row["name"],
@@ -175,7 +184,7 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.STOPPING: "is stopping: it takes no more jobs",
         Chance.OFFLINE: f"is {_gone(one.row)}: last heard from {silent} ago",
         Chance.NEVER_CAME: "never connected",
-        Chance.UNFIT: _unfit([asked for asked in one.asked if not asked.met]),
+        Chance.UNFIT: _unfit(one.lacks),
     }[chance]
 
 

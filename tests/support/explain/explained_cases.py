@@ -143,6 +143,11 @@ def never_came(scene: Scene) -> int:
     return scene.submit()
 
 
+def labelled_otherwise(scene: Scene) -> int:
+    WorkerTokens(scene.database, actor="user:root").create("w", labels={"zone": "eu"})
+    return scene.submit(labels={"zone": "us"})
+
+
 def leaving(scene: Scene) -> int:
     scene.worker()
     scene.heartbeat("w", WorkerStatus.IDLE, draining=True)
@@ -326,6 +331,9 @@ CASES = [
          cure=lambda s: s.worker()),
     Case("never came", never_came, Outlook.UNAVAILABLE, Chance.NEVER_CAME, "start_worker",
          cure=lambda s: s.worker()),
+    Case("never came, and is labelled otherwise", labelled_otherwise, Outlook.UNFIT, Chance.UNFIT,
+         "add_worker", says="label zone=us",
+         cure=lambda s: s.worker("new", labels={**PLAIN, "zone": "us"})),
     Case("constrained", constrained, Outlook.UNAVAILABLE, Chance.CONSTRAINED, "relieve",
          says="memory at 97%", cure=lambda s: s.heartbeat("w", WorkerStatus.IDLE)),
     Case("behind by priority", behind({"priority": 5}), Outlook.BEHIND, Chance.BEHIND,
