@@ -197,7 +197,7 @@ def _chosen(layers: Mapping[str, Mapping[str, object]]) -> str | None:
     for layer, named in layers.items():
         if named.get("url") and named.get("database_url"):
             raise _conflict(
-                f"{layer} name both a server and a database",
+                f"both a server and a database are named by {layer}",
                 "keep one: the server's URL, or the database's for direct access",
             )
         if found := [name for name in PLACES if named.get(name)]:

@@ -264,9 +264,14 @@ def test_a_part_that_is_not_installed(forge: Command, project: Path, tmp_path: P
     told(forge("ps", **env), 6, "psycopg is not installed", "pip install '.[schema]' in a clone")
     told(forge("db", "upgrade", **env), 6, "pip install '.[schema]' in a clone")
     told(forge("up", **env), 6, "pip install '.[local]' in a clone")
+    (project / "data").mkdir()
+    (project / "latest").symlink_to("data")
     plan = forge("submit", project, "--dry-run", "-o", "json", "--", "ls", **env)
     assert "not checked by the queue: " in plan.stderr
-    assert json.loads(plan.stdout)["files"] == [{"path": "train.py", "bytes": 15}]
+    assert json.loads(plan.stdout)["files"] == [
+        {"path": "latest", "bytes": 0, "link": "data"},
+        {"path": "train.py", "bytes": 15},
+    ]
     checks = json.loads(forge("doctor", "-o", "json", **env).stdout)
     assert "its wheel with [schema]" in {c["name"]: c for c in checks}["connection"]["hint"]
 

@@ -29,6 +29,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.image_tar import ImageTar
+from forge_client.project.listing import Entry
 from forge_client.project.notices import missing
 from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (
@@ -240,7 +241,10 @@ def _check(settings: Settings, spec: dict[str, Any]) -> None:
 
 
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
-    files = [{"path": entry.name, "bytes": entry.size} for entry in listing.files]
+    files = [
+        {"path": one.name, "bytes": one.size} | ({"link": one.link} if one.link else {})
+        for one in _packed(listing)
+    ]
     left_out = [{"path": one.name, "why": one.why} for one in listing.left_out]
     plan = {
         "job": spec,
@@ -255,7 +259,16 @@ def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
 def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
     output.fields([(name.removesuffix("_s"), output.inline(value)) for name, value in spec.items()])
     print()  # noqa: T201 - the data
-    columns = [("FILE", lambda e: e.name), ("SIZE", lambda e: size_text(e.size))]
-    output.show(listing.files, columns, Format.TABLE)
+    columns = [("FILE", _named), ("SIZE", lambda e: size_text(e.size))]
+    output.show(_packed(listing), columns, Format.TABLE)
     total = size_text(listing.total_bytes)
     narration.say(f"{counted(len(listing.files), 'file')}, {total}; nothing was uploaded")
+
+
+def _packed(listing: Listing) -> list[Entry]:
+    """Return the files and links; folders are seen by what is in them."""
+    return [one for one in listing.entries if not one.folder or one.link]
+
+
+def _named(entry: Entry) -> str:
+    return f"{entry.name} -> {entry.link}" if entry.link else entry.name
