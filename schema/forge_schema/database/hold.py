@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
+from forge_schema.database.pool import explained
+
 SETTING = "default_transaction_read_only"
 WRITING = f"-c {SETTING}=off"
 HELD = """
@@ -44,10 +46,18 @@ def writing_url(url: str) -> str:
 
 @contextmanager
 def writing(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Connect, and write also if the database is held."""
-    with psycopg.connect(
-        writing_url(url), autocommit=True, connect_timeout=10, prepare_threshold=None
-    ) as connection:
+    """Connect, and write also if the database is held.
+
+    Raises:
+        DatabaseUnreachable: it does not answer.
+    """
+    try:
+        connection = psycopg.connect(
+            writing_url(url), autocommit=True, connect_timeout=10, prepare_threshold=None
+        )
+    except psycopg.OperationalError as error:
+        raise explained(error, url) from error
+    with connection:
         yield connection
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -136,6 +137,11 @@ def test_a_database_in_use_and_a_folder_without_a_backup_are_refused(
     with pytest.raises(ClientError, match="no backup"):
         restore(target, folder, print)
     backup(source, folder, print)
+    nowhere = Connection(
+        urlsplit(target.database_url)._replace(path="/nosuch").geturl(), target.store_url
+    )
+    with pytest.raises(ClientError, match=r'does not answer.*"nosuch" does not exist'):
+        restore(nowhere, folder, print)
     with pytest.raises(ClientError, match="not empty") as refused:
         restore(source, folder, print)
     assert "createdb" in refused.value.hint
