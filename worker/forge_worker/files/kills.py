@@ -38,7 +38,9 @@ class Kill:
         return mtime_ns >= self.at_ns - LAST_MOMENTS_NS
 
 
-def kill(code: int | None, *, out_of_memory: bool, asked_ns: int, ended_ns: int) -> Kill | None:
+def kill(
+    code: int | None, *, out_of_memory: bool, asked_ns: int, ended_ns: int, caught: bool = False
+) -> Kill | None:
     """Return how a program was killed; None if it ended by itself.
 
     Args:
@@ -46,6 +48,7 @@ def kill(code: int | None, *, out_of_memory: bool, asked_ns: int, ended_ns: int)
         out_of_memory: whether the kernel killed some of it.
         asked_ns: when it was told to stop, or 0.
         ended_ns: when its end was noticed, or 0 if it may have been long before.
+        caught: whether it had a handler for the signal, whose last act may have been to save.
     """
     if code is None or out_of_memory or code == SIGNAL_BASE + SIGKILL:
         return Kill(ended_ns)
@@ -53,6 +56,8 @@ def kill(code: int | None, *, out_of_memory: bool, asked_ns: int, ended_ns: int)
         return None
     if not asked_ns:
         return Kill(ended_ns)
+    if caught:
+        return None
     return None if ended_ns - asked_ns > HANDLED_NS and ended_ns else Kill(asked_ns, asked=True)
 
 

@@ -7,7 +7,7 @@ stored.
 from dataclasses import replace
 from functools import partial
 from math import inf
-from signal import SIGKILL, Signals
+from signal import SIGKILL, SIGTERM, Signals
 from threading import Thread
 from time import time_ns
 
@@ -73,6 +73,7 @@ def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
         out_of_memory=exited.oom_killed,
         asked_ns=stored.asked_ns,
         ended_ns=exited.at_ns or (time_ns() if seen else 0),
+        caught=stored.stop_caught,
     )
     stored.job_ended = True
 
@@ -137,6 +138,9 @@ def _stopped(parts: Parts, handle: Handle) -> Exit:
             parts.phases.enter(Phase.STOPPING)
         parts.keep(partial(keep_stop, attempt.folders.root, stop))
         touch(attempt.folders.control, attempt.folders.preempt.name)
+        chosen = stop.reason in {Reason.PREEMPTED, Reason.RUN_ENDED}
+        number = _preempt_signal(parts) if chosen else SIGTERM
+        parts.checkpoints.stop_caught = handle.catches(number)
         parts.checkpoints.asked_ns = time_ns()
         _ask_to_stop(parts, handle, stop)
     while (exited := handle.wait(WATCH_S)) is None:
@@ -165,8 +169,11 @@ def _ask_to_stop(parts: Parts, handle: Handle, stop: Stop) -> None:
 
 
 def _signal(parts: Parts, handle: Handle) -> None:
-    number = Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")]
-    handle.signal(number, max(0.0, _kill_s(parts) - seconds()))
+    handle.signal(_preempt_signal(parts), max(0.0, _kill_s(parts) - seconds()))
+
+
+def _preempt_signal(parts: Parts) -> Signals:
+    return Signals[parts.attempt.grant.spec.get("preempt_signal", "SIGTERM")]
 
 
 def _kill_s(parts: Parts) -> float:

@@ -180,6 +180,9 @@ class Handle(Protocol):
         whole job at once.
         """
 
+    def catches(self, signum: int) -> bool:
+        """Return whether a process of the job is seen to have a handler for a signal."""
+
     def stop(self) -> None:
         """Signal with SIGTERM, and kill what runs after the grace; wait for the end."""
 

@@ -30,7 +30,7 @@ from forge_worker.runners.docker.engine import (
 )
 from forge_worker.runners.docker.first_shell import STOP, Inside, Telling
 from forge_worker.runners.docker.usage import Gauge, names_container
-from forge_worker.runners.process.notice import said_of
+from forge_worker.runners.process.notice import catches, said_of
 from forge_worker.runners.runner import EngineUnreachable, Exit, unwatched
 
 if TYPE_CHECKING:
@@ -239,6 +239,11 @@ class ContainerHandle:
         done = self._kill() if signum == signal.SIGKILL else self._tell(signum, notice_s)
         if not done:
             self._signal_init(signum)
+
+    def catches(self, signum: int) -> bool:
+        """Return whether a process of the job is seen to have a handler for a signal."""
+        inside = self._inside()
+        return inside is not None and any(catches(one.pid, signum) for one in inside.job(signum))
 
     def _kill(self) -> bool:
         """Kill each process of the job, so that the container ends with the job's own code."""

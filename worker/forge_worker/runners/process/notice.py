@@ -116,6 +116,11 @@ def deals(pid: int, number: int) -> bool:
     return found is not None and found.deals
 
 
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal."""
+    return bool(int(_status(pid).get(b"SigCgt", b"0"), 16) >> (number - 1) & 1)
+
+
 def is_shell(pid: int) -> bool:
     """Return whether a process is a shell: it may wait for its command whatever it is sent."""
     try:
@@ -137,13 +142,17 @@ def said_of(processes: list[Process], when: str) -> bytes:
     return said.encode(errors="replace")
 
 
-def _process(pid: int, number: int) -> Process | None:
+def _status(pid: int) -> dict[bytes, bytes]:
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:  # noqa: PTH123  as above
             lines = file.read().split(b"\n")
     except OSError:  # it ended meanwhile
-        return None
-    said = {name: value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+
+
+def _process(pid: int, number: int) -> Process | None:
+    said = _status(pid)
     if said.get(b"State", b"Z").startswith(DEAD):
         return None
     masks = (int(said.get(name, b"0"), 16) for name in (b"SigCgt", b"SigIgn", b"SigBlk"))

@@ -23,7 +23,9 @@ from forge_worker.files.short_paths import short_path
 from forge_worker.runners.owners import user_name
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
+from forge_worker.runners.process.descendants import descendants
 from forge_worker.runners.process.door import entered
+from forge_worker.runners.process.notice import catches
 from forge_worker.runners.process.shared_memory import SharedMemory
 from forge_worker.runners.process.shim import BLANK, LENGTH
 from forge_worker.runners.process.shims import MARK, ShimLine, Shims, base_environment, title
@@ -82,6 +84,10 @@ class ProcessHandle:
     def signal(self, signum: int, notice_s: float = 0.0) -> None:
         """Have the job stop; as in `Handle`."""
         self._line.order(f"signal {int(signum)} {notice_s:.3f}")
+
+    def catches(self, signum: int) -> bool:
+        """Return whether a process of the job has a handler for a signal."""
+        return any(catches(pid, signum) for pid in descendants(self._line.shim))
 
     def stop(self) -> None:
         """Have the job stop within its grace, and wait for the end; as in `Handle`."""
