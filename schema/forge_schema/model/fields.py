@@ -68,9 +68,9 @@ def _numeric(said: object) -> object:
     return said
 
 
-def _not_a_number(said: str | datetime) -> str | datetime:
+def _not_a_number(said: object) -> object:
     # Pydantic would read a number as seconds since 1970; it is usually a mistake.
-    if not isinstance(said, datetime) and "-" not in said[1:]:
+    if not isinstance(said, datetime) and not (isinstance(said, str) and "-" in said[1:]):
         raise ValueError("write it as 2026-11-21T09:30:00Z")
     return said
 

@@ -180,5 +180,5 @@ def test_without_a_client_there_is_no_single_sign_on(shared_api: Api) -> None:
     assert "/login/sso" not in guest.page("/login")
     assert guest.http.get("/login/sso").status_code == 404
     guest.close()
-    with pytest.raises(ValidationError, match="oidc_client_id needs oidc_issuer"):
+    with pytest.raises(ValidationError, match="--oidc-client-id needs --oidc-issuer"):
         server_settings("postgresql://none", "file:///none", oidc_client_id="forge")

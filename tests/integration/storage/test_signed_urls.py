@@ -139,7 +139,7 @@ PUTS = {
     "later expiry": Case(later, UNSIGNED, INVALID),
     "one more parameter": Case(one_more_parameter, UNSIGNED, (422, "invalid")),
     "other key": Case(other_key, UNSIGNED, INVALID),
-    "other method, GET": Case(method("GET"), UNSIGNED, (422, "invalid")),
+    "other method, GET": Case(method("GET"), UNSIGNED, (400, "invalid")),
     "other method, DELETE": Case(method("DELETE"), UNSIGNED, (405, "method_not_allowed")),
     "oversize": Case(with_body(LONGER), UNSIGNED, (413, "too_large")),
     "oversize, tampered size": Case(larger_limit, UNSIGNED, INVALID),
