@@ -50,7 +50,9 @@ class Services:
         self.settings = settings
         self.failures = Failures()
         # Each one is a row of the trail, and takes a while.
-        self.registrations = Rate(REGISTRATIONS_PER_S, at_once=REGISTRATIONS_AT_ONCE)
+        limited = settings.caller_rate > 0
+        registrations = Rate(REGISTRATIONS_PER_S, at_once=REGISTRATIONS_AT_ONCE)
+        self.registrations = registrations if limited else None
         self.stopping = Event()
         self.matching = Matching()
         self.hub = Hub(

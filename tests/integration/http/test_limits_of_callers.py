@@ -9,11 +9,14 @@ import pytest
 from forge_schema.model.states import Role
 from forge_schema.read.audit import Audit
 from forge_schema.service import caller
-from support.http.api import good, problem
+from support.http.api import good, opened, problem
 from support.http.http_worker import raw_worker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.http.api import Api
+    from support.queue.rig import Rig
 
 HOOK = {"kind": "webhook", "target": "https://example.com/hook"}
 JOB = {"name": "nightly", "command": ["true"]}
@@ -52,11 +55,12 @@ def test_what_a_known_caller_was_refused_is_in_the_trail_and_cannot_fill_it(api:
     assert noted[0]["detail"] == detail
 
 
-def test_a_worker_cannot_fill_the_trail_with_registrations(api: Api) -> None:
-    worker = raw_worker(api)
-    statuses = []
-    for _ in range(20):
-        worker.boot_id = uuid4()
-        statuses.append(worker.post("/register", worker.machine()).status_code)
+def test_a_worker_cannot_fill_the_trail_with_registrations(rig: Rig, tmp_path: Path) -> None:
+    with opened(rig, tmp_path / "store", caller_rate=1000) as api:
+        worker = raw_worker(api)
+        statuses = []
+        for _ in range(20):
+            worker.boot_id = uuid4()
+            statuses.append(worker.post("/register", worker.machine()).status_code)
     assert statuses.count(429) >= 9
     assert statuses[0] == 200
