@@ -89,8 +89,7 @@ PREEMPTED: dict[str, Any] = {"reason": Reason.PREEMPTED}
         # Stopped for a preemption: the worker tells whether a signal ended the program.
         (PREEMPTED, True, None, FAILED, 1, False, 1, "1.1"),
         (PREEMPTED, False, None, FAILED, 1, False, 0, "1.2"),
-        # A launcher exits by itself after what it had started was killed.
-        (CLEAN, False, None, FAILED, 1, False, 0, "1.1"),
+        (CLEAN, False, None, FAILED, 1, False, 0, "1.2"),
         # A step that the program committed is whole.
         (KILLED, False, 7, FAILED, 1, False, 0, "1.2"),
         # A broken file may crash the reader, but nobody is killed by one.

@@ -23,7 +23,7 @@ from forge_worker.job_io.stall import stall_watches
 from forge_worker.job_runs.job_state import keep_exit, keep_stop
 from forge_worker.job_runs.parts import Parts
 from forge_worker.loop import Loop
-from forge_worker.runners.runner import Exit, Handle
+from forge_worker.runners.runner import SIGNAL_BASE, Exit, Handle
 
 LOOK_S = 10.0
 WATCH_S = 0.5
@@ -47,7 +47,7 @@ def supervise(parts: Parts, handle: Handle) -> Exit:
     try:
         began_s = seconds()
         exited = _wait(parts, handle)
-        stored.cut_short = _cut_short(exited)
+        stored.cut_short = _cut_short(parts, exited)
         _note_end(parts, exited, seen=seconds() - began_s > WATCH_S or not parts.attempt.adopted)
         good = succeeded(parts, exited)
         parts.keep(partial(keep_exit, parts.attempt.folders.root, exited))
@@ -78,13 +78,14 @@ def _note_end(parts: Parts, exited: Exit, *, seen: bool) -> None:
     stored.job_ended = True
 
 
-def _cut_short(exited: Exit) -> bool:
-    """Tell whether the program may have been cut short while it wrote.
+def _cut_short(parts: Parts, exited: Exit) -> bool:
+    """Tell whether the program may have been killed while it wrote.
 
-    A launcher or a shell may hide that something below it was killed, and a program may fail in the
-    middle of a save, so only an exit with 0 is a sign that it was not.
+    A launcher or a shell may hide that, so one that was told to stop must have exited with 0.
     """
-    return exited.code != 0 or exited.oom_killed
+    if parts.stopped_for is not None and exited.code != 0:
+        return True
+    return exited.code is None or exited.oom_killed or exited.code > SIGNAL_BASE
 
 
 def succeeded(parts: Parts, exited: Exit) -> bool:

@@ -1,7 +1,6 @@
--- Whether the program may have been cut short while it wrote what a checkpoint of rank 0 has: the
--- attempt that stored it was killed, on any machine, was lost, or failed, since a launcher may hide
--- that something below it was killed. A step that the program committed is whole, and so is what
--- somebody chose.
+-- Whether the program may have been killed while it wrote what a checkpoint of rank 0 has: the
+-- attempt that stored it was killed, on any machine, or lost. A step that the program committed is
+-- whole, and so is what somebody chose.
 CREATE OR REPLACE FUNCTION forge_may_be_torn(kept checkpoint) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT kept.step IS NULL AND NOT kept.trusted AND (
@@ -12,7 +11,10 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
         OR EXISTS (
             SELECT FROM attempt AS ended
             WHERE ended.job_id = kept.job_id AND ended.attempt = kept.attempt
-                AND ended.reason IN ('worker_lost', 'oom', 'disk_full', 'exit_code')
+                AND (
+                    ended.reason IN ('worker_lost', 'oom', 'disk_full')
+                    OR ended.reason = 'exit_code' AND forge_by_signal(ended.exit_code)
+                )
         )
     )
 $$;
