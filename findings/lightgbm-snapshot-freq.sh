@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# LightGBM 4.7.0: the parameter snapshot_freq does nothing in Python, and nothing says so.
+# Surprise: LightGBM 4.7.0's parameter snapshot_freq does nothing in Python, and nothing says so.
 #
 # "snapshot_freq: frequency of saving model file snapshot" is among the parameters that lgb.train
 # takes like all others, and one would expect checkpoints to resume from after a kill. No file is

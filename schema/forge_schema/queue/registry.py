@@ -105,12 +105,7 @@ class Registry:
         Raises:
             NoSuchWorker: there is no such worker.
         """
-        row = self._database.one("workers", again=True, worker_id=worker_id, name=None)
-        if row is None:
-            raise NoSuchWorker(
-                f"there is no worker {worker_id}", hint="`forge worker list` lists them"
-            )
-        return row
+        return self._one(str(worker_id), worker_id=worker_id, name=None)
 
     def worker_called(self, name: str) -> Row:
         """Return the worker of a name, as `workers` does.
@@ -118,10 +113,13 @@ class Registry:
         Raises:
             NoSuchWorker: there is no such worker.
         """
-        row = self._database.one("workers", again=True, worker_id=None, name=name)
+        return self._one(repr(name), worker_id=None, name=name)
+
+    def _one(self, called: str, *, worker_id: int | None, name: str | None) -> Row:
+        row = self._database.one("workers", again=True, worker_id=worker_id, name=name)
         if row is None:
             raise NoSuchWorker(
-                f"there is no worker {name!r}", hint="`forge worker list` lists them"
+                f"there is no worker {called}", hint="`forge worker list` lists them"
             )
         return row
 
