@@ -4,13 +4,14 @@ import argparse
 import asyncio
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cluster import cluster, database
 
-from benchmarks.fleet.server import Server, forge_server
-from benchmarks.fleet.world import Simulated, make_fleet, make_world
+from benchmarks.fleet.server import forge_server
+from benchmarks.fleet.world import make_fleet, make_world
 from benchmarks.server.attacks import ATTACKS, Site
 from benchmarks.server.holding import hold
 from benchmarks.server.probe import p95, probing
@@ -60,20 +61,24 @@ def show_attacks(names: list[str]) -> None:
     """Attack a fresh server in each way."""
     print(f"| {' | '.join(COLUMNS)} |")
     print("|" + "---|" * len(COLUMNS), flush=True)
+    for name, site in sites(names):
+        asyncio.run(attack(name, site))
+
+
+def sites(names: list[str]) -> Iterator[tuple[str, Site]]:
+    """Yield each name with a fresh server on one queue, for as long as it is looked at."""
     with cluster() as server_url, TemporaryDirectory(prefix="forge-attacks-") as folder:
         url = database(server_url, "attacked")
         make_world(url, owners=1, jobs=1)
         fleet, users = make_fleet(url, WORKERS), users_of(url)
         for name in names:
             with forge_server(url, Path(folder)) as server:
-                asyncio.run(attack(name, server, fleet, users))
+                yield name, Site(server, fleet, users)
 
 
-async def attack(
-    name: str, server: Server, fleet: list[Simulated], users: dict[str, dict[str, str]]
-) -> None:
+async def attack(name: str, site: Site) -> None:
     """Attack in one way, and print each figure as soon as it is known."""
-    site = Site(server, fleet, users)
+    fleet = site.fleet
     # The first requests prepare routes and connections.
     for _ in range(5):
         await site.health()
@@ -89,13 +94,8 @@ def show_sieges(names: list[str], seconds: float) -> None:
     """Besiege a fresh server in each way, and look at it again a minute later at most."""
     print(f"| {' | '.join(SIEGE_COLUMNS)} |")
     print("|" + "---|" * len(SIEGE_COLUMNS), flush=True)
-    with cluster() as server_url, TemporaryDirectory(prefix="forge-sieges-") as folder:
-        url = database(server_url, "besieged")
-        make_world(url, owners=1, jobs=1)
-        fleet, users = make_fleet(url, WORKERS), users_of(url)
-        for name in names:
-            with forge_server(url, Path(folder)) as server:
-                asyncio.run(besiege(name, Site(server, fleet, users), seconds))
+    for name, site in sites(names):
+        asyncio.run(besiege(name, site, seconds))
 
 
 async def besiege(name: str, site: Site, seconds: float) -> None:
