@@ -22,6 +22,15 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.P
 LIMITS = httpx.Limits(max_connections=100, keepalive_expiry=2.0)
 LONGEST_RETRY_AFTER_S = 300.0
 
+# OpenSSL's numbers for what Python checks from 3.13 on (ssl.VERIFY_X509_STRICT). It refuses an
+# authority as `openssl req -x509` makes it, also where it was named as one to trust.
+STRICT = range(80, 95)
+SINCE_3_13 = " (checked from Python 3.13 on)"
+REISSUE = (
+    "issue the authority's certificate with a key usage, and the server's with key identifiers:"
+    " deploy-server.md has the commands under “An authority of your own”"
+)
+
 
 class CertificatesUnusable(ForgeError):
     """A file of certificates cannot be read, or holds none."""
@@ -154,7 +163,14 @@ def below(error: BaseException | None, kind: type[E]) -> E | None:
 def untrusted(error: BaseException) -> str:
     """Return why a server's certificate was not trusted, or "" if something else failed."""
     found = below(error, ssl.SSLCertVerificationError)
-    return found.verify_message if found else ""
+    if found is None:
+        return ""
+    return found.verify_message + (SINCE_3_13 if found.verify_code in STRICT else "")
+
+
+def trust_hint(why: str, otherwise: str) -> str:
+    """Return what to do about a certificate that is not trusted, by the reason of `untrusted`."""
+    return REISSUE if SINCE_3_13 in why else otherwise
 
 
 def retry_after_s(response: httpx.Response) -> float:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 from forge_schema.database.pool import AccessRefused, DatabaseUnreachable
+from forge_schema.http_client import trust_hint
 from forge_schema.model.errors import ForgeError
 from forge_schema.proxies import ProxyUnusable
 
@@ -190,7 +191,7 @@ def no_answer(kind: type[ServerUnreachable], urls: list[str], why: str) -> Serve
     """Return the error about servers of which none answers."""
     return kind(
         f"no answer from {' and '.join(urls)}: {why}",
-        hint=TRUST if kind is QueueRefused else REACH,
+        hint=trust_hint(why, TRUST) if kind is QueueRefused else REACH,
     )
 
 

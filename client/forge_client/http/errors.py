@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 import httpx
-from forge_schema.http_client import NOT_SENT, below, retry_after_s, untrusted
+from forge_schema.http_client import NOT_SENT, below, retry_after_s, trust_hint, untrusted
 from forge_schema.model.errors import Problem
 from forge_schema.proxies import ProxyFailed
 from pydantic import ValidationError
@@ -38,7 +38,8 @@ def loss(error: Exception, place: str) -> ClientError | Retryable:
     proxy = below(error, ProxyFailed)
     place = f"{place}, through the proxy {proxy}," if proxy else place
     if why := untrusted(error):
-        return _tls(f"the certificate of {place} is not trusted: {why}", TRUST_HINT)
+        hint = trust_hint(why, TRUST_HINT)
+        return _tls(f"the certificate of {place} is not trusted: {why}", hint)
     if (broken := below(error, ssl.SSLError)) is not None:
         return _tls(f"no TLS connection to {place} is possible: {_why(broken)}", SCHEME_HINT)
     if (unknown := below(error, socket.gaierror)) is not None:

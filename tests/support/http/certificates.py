@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DAY = timedelta(days=1)
+SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +43,14 @@ def certificates(folder: Path) -> Certificates:
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     name = _name("an authority of tests")
     authority = (
-        _certificate(name, name, authority_key)
+        _certificate(name, name, authority_key, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(SIGNS, critical=True)
         .sign(authority_key, hashes.SHA256())
     )
     loopback = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
     server = (
-        _certificate(_name("a server of tests"), name, server_key)
+        _certificate(_name("a server of tests"), name, server_key, authority_key)
         .add_extension(loopback, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
@@ -60,9 +72,12 @@ def _name(text: str) -> x509.Name:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+    now, theirs = datetime.now(UTC), x509.AuthorityKeyIdentifier
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -71,4 +86,7 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - DAY)
         .not_valid_after(now + DAY)
+        # Python 3.13 and later trust no certificate without them.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(theirs.from_issuer_public_key(signer.public_key()), critical=False)
     )

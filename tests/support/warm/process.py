@@ -17,6 +17,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import weakref
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -149,24 +151,24 @@ class Warm(subprocess.Popen[Any]):
             {"argv": argv, "cwd": str(cwd or Path.cwd()), "env": env},
             [own if there == -1 else there for own, there in enumerate(streams)],
         )
+        weakref.finalize(self, self._told.close)
         popen: Any = self
         popen._child_created = True
         popen._close_pipe_fds(*pipes)
 
-    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
-        popen: Any = super()
-        status: int | None = popen._internal_poll(_deadstate, self._waited)
-        return status
+    # It is not a child of this process: whoever forked it tells its status.
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
 
-    def _waited(self, _pid: int, options: int) -> tuple[int, int]:
-        return self._try_wait(options)
-
-    def _try_wait(self, options: int) -> tuple[int, int]:
+    def wait(self, timeout: float | None = None) -> int:
         asked = select.poll()
         asked.register(self._told, select.POLLIN)
-        if not asked.poll(0 if options & os.WNOHANG else None):
-            return 0, 0
-        with self._told as told:
-            status = told.recv(4)
+        if not asked.poll(None if timeout is None else 1000 * max(timeout, 0)):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        # It stays there for other threads.
+        status = self._told.recv(4, socket.MSG_PEEK)
         assert status, f"it is not known how {self.args!r} ended"
-        return self.pid, int.from_bytes(status)
+        self.returncode = os.waitstatus_to_exitcode(int.from_bytes(status))
+        return self.returncode

@@ -5,8 +5,17 @@ mypy checks the wrong calls below: it fails if one of the errors that they expec
 
 from __future__ import annotations
 
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from forge_client import JobSpec, JobWithCommand
 from forge_client.project import request
@@ -44,7 +53,7 @@ def _members(hint: Any) -> set[Any]:  # noqa: ANN401  any type
 
 
 def _is_union(hint: Any) -> bool:  # noqa: ANN401  as above
-    return str(get_origin(hint)) in {"typing.Union", "<class 'types.UnionType'>"}
+    return get_origin(hint) in {Union, UnionType}
 
 
 def _concrete(hint: Any) -> Any:  # noqa: ANN401  as above

@@ -25,6 +25,8 @@ from forge_client.search.plan import LIMITS, Plan, choices, ranges
 from forge_client.settings import Settings
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from optuna.storages import BaseStorage
 
     from forge_client.search.studies import Search
@@ -139,11 +141,11 @@ def run(
         for parameter, numbers in plan.ranges.items():
             if numbers.note:
                 narration.say(f"{parameter}: {numbers.note}")
-        kept = _storage(settings, storage)
-        base = base.model_copy(update={"idempotency_key": None})
-        (spec,) = uploaded(backend, settings, project, [base], folder)
-        plan = plan.model_copy(update={"spec": spec})
-        _drive(backend, Search.begun(kept, plan), form)
+        with _storage(settings, storage) as kept:
+            base = base.model_copy(update={"idempotency_key": None})
+            (spec,) = uploaded(backend, settings, project, [base], folder)
+            plan = plan.model_copy(update={"spec": spec})
+            _drive(backend, Search.begun(kept, plan), form)
 
 
 def resume(
@@ -164,9 +166,7 @@ def resume(
     """
     require_extra("optuna", "search", "search")
     settings = settings_of(context)
-    with connect(settings) as backend:
-        kept = _storage(settings, storage)
-
+    with connect(settings) as backend, _storage(settings, storage) as kept:
         from forge_client.search.studies import Search  # noqa: PLC0415 - Optuna is an extra
 
         search = Search.known(kept, whole_name(backend, name, settings.job_owner))
@@ -177,21 +177,21 @@ def resume(
         _drive(backend, search, form)
 
 
-def _storage(settings: Settings, url: str | None) -> "BaseStorage":
+def _storage(settings: Settings, url: str | None) -> "AbstractContextManager[BaseStorage]":
     import optuna  # noqa: PLC0415 - an extra
 
-    from forge_client.search.studies import beside_the_queue, opened  # noqa: PLC0415 - as above
+    from forge_client.search import studies as of  # noqa: PLC0415 - as above
 
     # What it logs about each trial is said in our words.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if url:
-        return opened(url)
+        return of.closing(of.opened(url))
     if not settings.url:
-        return beside_the_queue(settings.connection().database_url)
+        return of.closing(of.beside_the_queue(settings.connection().database_url))
     path = studies()
     # A study has the job, with its environment.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return opened(f"sqlite:///{path}")
+    return of.closing(of.opened(f"sqlite:///{path}"))
 
 
 def _drive(backend: Backend, search: "Search", form: Format) -> None:

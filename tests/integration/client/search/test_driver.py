@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.search.driver import Driver, best
 from forge_client.search.lease import DRIVER, LAPSES_AFTER_S, RENEWED_AFTER_S, Lease
 from forge_client.search.plan import Plan, Range
-from forge_client.search.studies import Search, beside_the_queue, opened
+from forge_client.search.studies import Search, beside_the_queue, closing, opened
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Standing
@@ -151,8 +152,9 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def storage(url: str) -> BaseStorage:
-    return opened(url)
+def storage(url: str) -> Iterator[BaseStorage]:
+    with closing(opened(url)) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def storage(url: str) -> BaseStorage:
 def test_a_driver_that_dies_at_any_call_loses_no_trial_and_repeats_none(
     rig: Rig, tmp_path: Path, storage: BaseStorage, url: str, changes: dict[str, Any]
 ) -> None:
-    with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
+    with ExitStack() as open_, reaching("direct", rig, (tmp_path / "store").as_uri()) as client:
         undisturbed = Search.begun(storage, plan(sweep="alone", **changes))
         list(driven(client.backend, undisturbed, Jobs(rig)))
         assert {state for _, state, _ in ended(undisturbed)} == {"COMPLETE", "PRUNED"}
@@ -175,7 +177,8 @@ def test_a_driver_that_dies_at_any_call_loses_no_trial_and_repeats_none(
         jobs, over = Jobs(rig), False
         Search.begun(storage, plan(**changes))
         while not over:
-            search = Search.known(backend.storing(opened(url)), "s")
+            kept = open_.enter_context(closing(opened(url)))
+            search = Search.known(backend.storing(kept), "s")
             try:
                 list(driven(backend, search, jobs))  # type: ignore[arg-type]
                 over = True

@@ -106,6 +106,8 @@ def _copies(ann: Person, job: int, folder: Path) -> None:
     (here / "large").write_bytes(LARGE)
     (here / "large").chmod(0o640)
     (here / "small").write_bytes(b"small")
+    # From OpenSSH 10 on, scp uses a shared connection and begins none.
+    _runs(ann, "ssh", "-F", str(config), f"job-{job}", "true")
     try:
         _runs(ann, "scp", "-F", str(config), "-rp", str(here), f"job-{job}:there")
         _runs(ann, "scp", "-F", str(config), "-p", f"job-{job}:there/large", str(folder / "back"))
