@@ -35,6 +35,7 @@ STATUS = {
     "not_retryable": HTTPStatus.CONFLICT,
     "not_running_job": HTTPStatus.CONFLICT,
     "sweep_uncapped": HTTPStatus.CONFLICT,
+    "notification_withheld": HTTPStatus.CONFLICT,
     "name_taken": HTTPStatus.CONFLICT,
     "name_in_use": HTTPStatus.CONFLICT,
     "worker_not_offline": HTTPStatus.CONFLICT,

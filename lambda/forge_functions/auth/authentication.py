@@ -8,12 +8,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
+from forge_schema.access.sessions import Sessions
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 
 from forge_functions.auth import short_token, signature
+from forge_functions.auth.oidc import Person
 from forge_functions.errors import Refused
 from forge_functions.services import Services
 
@@ -122,7 +124,13 @@ def by_key(request: Request, shared: Services, text: str) -> Row | None:
 
 def _by_oidc(shared: Services, text: str) -> Caller:
     person = shared.issuer.person(text)
-    return Caller(person.owner, person.role, f"oidc:{person.subject}")
+    note_person(shared, person)
+    return Caller(person.owner, person.role, person.actor)
+
+
+def note_person(shared: Services, person: Person) -> None:
+    """Note what the issuer says of a person."""
+    Sessions(shared.database).note_person(person.actor, person.owner, person.role, person.said)
 
 
 def _check_signature(request: Request, shared: Services, key: Row, body: bytes) -> None:

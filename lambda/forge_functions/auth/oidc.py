@@ -19,11 +19,17 @@ ROLES = (Role.ADMIN, Role.SUBMITTER, Role.VIEWER)
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A caller's identity: owner and role."""
+    """A caller's identity: owner and role, as its issuer said at a time in seconds, if known."""
 
     subject: str
     owner: str
     role: Role
+    said: float | None = None
+
+    @property
+    def actor(self) -> str:
+        """The person in the audit trail."""
+        return f"oidc:{self.subject}"
 
 
 class Issuer:
@@ -57,7 +63,8 @@ class Issuer:
         if subject is None or owner is None:
             raise _forbidden(f"the token's claim {settings.oidc_owner_claim!r} names no owner")
         role = self._role(_claim(claims, settings.oidc_role_claim))
-        return Person(subject, owner, role)
+        said = claims.get("iat")
+        return Person(subject, owner, role, said if isinstance(said, int | float) else None)
 
     def _role(self, said: object) -> Role:
         words = said if isinstance(said, list) else [said]

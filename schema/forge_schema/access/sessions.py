@@ -44,6 +44,19 @@ class Sessions:
         )
         return self.valid(session_id)
 
+    def note_person(self, person: str, owner: str, role: Role, said: float | None) -> None:
+        """Note what an issuer says of a person, for what the person makes and leaves behind.
+
+        Args:
+            person: `oidc:` and the person's id.
+            owner: the owner whose jobs the person can reach.
+            role: what the person may do.
+            said: when the issuer said so, in seconds since the epoch; None for now.
+        """
+        self._database.rows(
+            "note_standing", again=True, actor=person, owner=owner, role=role.value, said=said
+        )
+
     def valid(self, session_id: str) -> Row | None:
         """Return a session that has not ended, with the hash of its key, or None."""
         row = self._database.one("key", again=True, id=session_id)

@@ -27,8 +27,16 @@ log = structlog.get_logger(__name__)
 class Noticing:
     """Makes deliveries of events. Each step is idempotent, and safe beside other sweepers."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, actor: str) -> None:
         self._database = database
+        self._actor = actor
+
+    def withhold(self) -> int:
+        """Pause notifications whose makers may not see the jobs any more; resume others."""
+        changed = self._database.rows("withhold_notifications", again=True, actor=self._actor)
+        for row in changed:
+            log.warning("notification_paused" if row["withheld"] else "notification_resumed", **row)
+        return len(changed)
 
     def notice(self) -> int:
         """Make a delivery of each new event and each notification that may tell of it."""

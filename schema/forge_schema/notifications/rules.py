@@ -32,6 +32,7 @@ OF_THE_MOMENT = ("state", "waits", "worker", "since")
 FIELDS = ("kind", "target", "events", "query", "everyone")
 TARGETS = "for a new one, give one of --webhook, --slack and --email"
 LISTED = "`forge notification list` lists them; an admin names another owner with --owner"
+TAKES_OVER = "`forge notification add NAME` by somebody who may see these jobs takes it over"
 PAGE = 1000
 # A longer URL is shown with so much of its end.
 LONG, END = 60, 4
@@ -47,6 +48,12 @@ class DeliveryUnknown(ForgeError):
     """There is no such delivery, or it was removed."""
 
     code = "delivery_not_found"
+
+
+class NotificationWithheld(ForgeError):
+    """Its maker may not see what it tells of any more."""
+
+    code = "notification_withheld"
 
 
 class NotificationInvalid(ForgeError):
@@ -148,8 +155,13 @@ class Notifications:
 
         Raises:
             NotificationUnknown: there is none with this name.
+            NotificationWithheld: its maker may not see what it tells of any more.
         """
         row, delivery_id = self._row(name), uuid4()
+        if row["withheld"]:
+            raise NotificationWithheld(
+                f"notification {name!r} is paused: {row['withheld']}", hint=TAKES_OVER
+            )
         self._database.rows(
             "add_delivery",
             again=True,

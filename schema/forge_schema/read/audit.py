@@ -63,6 +63,8 @@ ACTIONS: Mapping[str, str] = {
     "schedule_resumed": "A schedule was resumed.",
     "schedule_removed": "A schedule was removed.",
     "notification_kept": "A notification was saved.",
+    "notification_paused": "A notification was paused: its maker may not see the jobs any more.",
+    "notification_resumed": "A notification was resumed: its maker may see the jobs again.",
     "notification_removed": "A notification was removed.",
     "notifier_set": "The mail server, its sender or the reach of notifications was changed.",
     # Access

@@ -56,6 +56,9 @@ class DueSchedules:
 
     def _tried(self, row: Row) -> tuple[int | None, str | None]:
         """Return the job for a due time, or why there is none."""
+        if row["withheld"] is not None:
+            hint = "`forge schedule pause` and `resume` by somebody who may submit take it over"
+            return None, f"skipped: {row['withheld']}; {hint}"
         if row["unfinished"] is not None:
             return None, f"skipped: job {row['unfinished']} had not ended (--no-overlap)"
         try:

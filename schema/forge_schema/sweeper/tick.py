@@ -114,7 +114,7 @@ class Tick:
         self._moves = Moves(queue)
         self._ageing = Ageing(queue.database, ages)
         self._due_schedules = DueSchedules(queue.database)
-        self._noticing = Noticing(queue.database)
+        self._noticing = Noticing(queue.database, actor=queue.actor)
         least = min(LATE_LEAST, queue.ttl / 2)
         self._gap = max(LATE_PERIODS * every, LATE_SHARE * queue.ttl, least)
         self._brake = brake
@@ -146,6 +146,7 @@ class Tick:
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
             "thinned": self._ageing.thin,
+            "withheld": self._noticing.withhold,
             # Last, so that it sees what the steps before it ended.
             "noticed": self._noticing.notice,
             "judged": lambda: _batches(self._noticing.judge),

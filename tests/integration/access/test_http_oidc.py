@@ -81,6 +81,17 @@ def test_a_token_that_the_issuer_did_not_sign_is_refused(trusting: Api, issuer: 
         problem(trusting.caller(bearer(text)).call("GET", ME), 401, "unauthenticated")
 
 
+def test_what_a_person_made_follows_what_the_issuer_says_now(trusting: Api, issuer: Issuer) -> None:
+    path = "/api/v1/queue/notifications"
+    admin = trusting.caller(bearer(issuer.token(forge_role="admin")))
+    kept = {"kind": "email", "target": "ann@example.com", "everyone": True}
+    assert admin.call("PUT", f"{path}/ops", kept).status_code == 200
+    assert admin.get(path)["items"][0]["withheld"] is None
+    ann = trusting.caller(bearer(issuer.token()))
+    assert "has the role submitter now" in ann.get(path)["items"][0]["withheld"]
+    problem(ann.call("POST", "/api/v1/queue/test-notification/ops"), 409, "notification_withheld")
+
+
 def test_without_an_issuer_no_token_is_taken(api: Api, issuer: Issuer) -> None:
     problem(api.caller(bearer(issuer.token())).call("GET", ME), 401, "unauthenticated")
     assert issuer.asked == []

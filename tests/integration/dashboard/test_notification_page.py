@@ -62,6 +62,17 @@ def test_a_notification_is_tried_from_its_page(api: Api, ann: Guest) -> None:
     assert waiting(api) == 1
 
 
+def test_a_notification_whose_maker_left_is_shown_as_paused(api: Api, ann: Guest) -> None:
+    assert "paused" not in ann.page("/notifications")
+    maker = api.rig.row("SELECT substr(actor, 5) AS id FROM notification")["id"]
+    assert api.key("root", Role.ADMIN).call("DELETE", f"/api/v1/admin/keys/{maker}").is_success
+    page = ann.page("/notifications")
+    assert "paused" in page
+    assert f"the key {maker} of ann, which made it, was revoked" in page
+    answer = ann.act("/notifications/test", name=NAME, owner="ann")
+    assert "is paused" in html.unescape(answer.text)
+
+
 def test_a_viewer_has_no_buttons_another_owner_no_row_and_an_admin_all(
     api: Api, ann: Guest
 ) -> None:

@@ -236,6 +236,10 @@ IMPOSSIBLE = {
     ("role_known", "a role nobody has"): "INSERT INTO api_key (id, owner, role, hash, created_at)"
     " VALUES ('k', 'ann', 'king', decode(repeat('00', 32), 'hex'), now())",
     (
+        "standing_role_known",
+        "a person with a role nobody has",
+    ): "INSERT INTO standing (actor, owner, role, at) VALUES ('oidc:ann', 'ann', 'king', now())",
+    (
         "public_key_ed25519",
         "a public key of another kind",
     ): "INSERT INTO api_key (id, owner, role, hash, public_key, created_at)"

@@ -29,7 +29,7 @@ STATEMENTS = ["expired", "finish", "promote", "draft", "grow", "wake_again", "du
 STATEMENTS += ["overdue", "overrun", "decisive", "offline", "reap", "count_usage"]
 STATEMENTS += ["release_stragglers", "mend_turns"]
 STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
-STATEMENTS += ["noticed", "new_deliveries", "forget_deliveries"]
+STATEMENTS += ["withhold_notifications", "noticed", "new_deliveries", "forget_deliveries"]
 
 
 class Died(Exception):

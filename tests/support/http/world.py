@@ -156,9 +156,10 @@ class World:
     def notification(self) -> str:
         """Return a notification of ann's, which an earlier request may have removed."""
         self.api.rig.rows(
-            "INSERT INTO notification (owner, name, kind, target, secret, events, created_at)"
+            "INSERT INTO notification"
+            " (owner, name, kind, target, secret, events, actor, created_at)"
             " VALUES ('ann', 'ops', 'webhook', 'https://hooks.example/', 'whsec_AAAA', '{failed}',"
-            " forge_now()) ON CONFLICT DO NOTHING"
+            " 'user:ann', forge_now()) ON CONFLICT DO NOTHING"
         )
         return "ops"
 

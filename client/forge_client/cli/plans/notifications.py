@@ -43,6 +43,8 @@ LOOK_S = 0.5
 def _state(one: Notification) -> str:
     waiting = f"{one.waiting} waiting" if one.waiting else ""
     failed = f"{one.failed} failed" if one.failed else ""
+    if one.withheld:
+        return ", ".join(filter(None, ("paused", failed)))
     paused = f"next try {ago(one.paused_until)}" if one.waiting and one.paused_until else ""
     return ", ".join(filter(None, (waiting, paused, failed)))
 
@@ -60,7 +62,7 @@ COLUMNS: list[Column] = [
     ("QUERY", lambda n: n.query),
     ("OWNER", lambda n: "everyone" if n.everyone else n.owner),
     ("DELIVERIES", _state),
-    ("ERROR", lambda n: n.error),
+    ("ERROR", lambda n: n.withheld or n.error),
 ]
 DELIVERIES: list[Column] = [
     ("ID", lambda d: d.id),

@@ -2,7 +2,7 @@
 
 from sqlmodel import SQLModel
 
-from forge_schema.database.tables.api_key import ApiKey, RequestNonce
+from forge_schema.database.tables.api_key import ApiKey, RequestNonce, Standing
 from forge_schema.database.tables.attempt import AttemptRow, Result, Sample, TestResult
 from forge_schema.database.tables.event import Event
 from forge_schema.database.tables.gang import Draft, Forming
@@ -60,6 +60,7 @@ __all__ = [
     "SetAside",
     "Shape",
     "Slot",
+    "Standing",
     "SweepCap",
     "Sweeper",
     "Template",

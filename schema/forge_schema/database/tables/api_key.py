@@ -1,4 +1,4 @@
-"""API keys, and the nonces of signed requests."""
+"""API keys, the people of an issuer, and the nonces of signed requests."""
 
 from datetime import datetime
 
@@ -32,6 +32,23 @@ class ApiKey(SQLModel, table=True):
     last_used_at: datetime | None = c.moment(null=True)
     revoked_at: datetime | None = c.moment(null=True)
     acts_for: str | None = c.string(null=True)
+
+
+class Standing(SQLModel, table=True):
+    """What a person of an issuer may do, as it said `at` last; `actor` is `oidc:` and the person.
+
+    An admin who ends a session of the person ends this too, until the issuer says it anew.
+    """
+
+    __table_args__ = (
+        CheckConstraint("role IN ('admin', 'submitter', 'viewer')", name="standing_role_known"),
+    )
+
+    actor: str = c.key_string()
+    owner: str = c.string()
+    role: str = c.string()
+    at: datetime = c.moment()
+    ended_at: datetime | None = c.moment(null=True)
 
 
 class RequestNonce(SQLModel, table=True):

@@ -16,6 +16,7 @@ class Notification(SQLModel, table=True):
 
     `target` and `secret` are never shown again. `server` is where the dashboard is, for links.
     After `failures` tries in a row that failed, none but a test is made before `paused_until`.
+    `actor` made it, or changed it last; `withheld` is why nothing is sent for this actor any more.
     """
 
     __table_args__ = (
@@ -34,6 +35,8 @@ class Notification(SQLModel, table=True):
     everyone: bool = c.flag()
     server: str | None = c.string(null=True)
     created_at: datetime = c.moment()
+    actor: str = c.string(default="''")
+    withheld: str | None = c.string(null=True)
     failures: int = c.small(default="0")
     paused_until: datetime | None = c.moment(null=True)
     error: str | None = c.string(null=True)

@@ -20,7 +20,10 @@ class Template(SQLModel, table=True):
 
 
 class Schedule(SQLModel, table=True):
-    """A job submitted repeatedly by a cron schedule; `last_…` and `error` tell of its last time."""
+    """A job submitted repeatedly by a cron schedule; `last_…` and `error` tell of its last time.
+
+    `actor` kept or resumed it last.
+    """
 
     __table_args__ = (
         UniqueConstraint("owner", "name", name="schedule_name"),
@@ -37,6 +40,7 @@ class Schedule(SQLModel, table=True):
     id: int = c.identity(big=False)
     owner: str = c.string()
     name: str = c.string()
+    actor: str = c.string(default="'user:'")
     cron: str = c.string()
     timezone: str = c.string(default="'UTC'")
     spec: dict[str, Any] = c.document()

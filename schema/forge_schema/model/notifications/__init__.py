@@ -65,7 +65,7 @@ class Notification(Record):
     """A notification without its secrets: of a URL, `target` has only the scheme and the host.
 
     `error` is why the last try failed, null since one has succeeded; none is made before
-    `paused_until`.
+    `paused_until`. `withheld` is why nothing is sent: its maker may not see the jobs any more.
     """
 
     owner: str
@@ -80,6 +80,7 @@ class Notification(Record):
     failed: int = 0
     error: str | None = None
     paused_until: datetime | None = None
+    withheld: str | None = None
 
 
 class KeptNotification(Record):

@@ -1,6 +1,7 @@
 -- Takes deliveries of a notification that are due, and all that sending them needs. They are due
 -- again after `lasts`, should their sender die. A batch that was tried is tried again as it was: its
--- receiver may have accepted it, and knows it by its id. A test goes alone.
+-- receiver may have accepted it, and knows it by its id. A test goes alone. Nothing is taken once the
+-- maker of the notification may no longer see what it tells of.
 -- Locks, none of which it waits for: delivery.
 WITH first AS MATERIALIZED (
     SELECT
@@ -14,6 +15,7 @@ WITH first AS MATERIALIZED (
     ) AS oldest
     WHERE n.id = %(notification_id)s
         AND forge_next_try(oldest.next_at, n.paused_until) <= forge_now()
+        AND forge_why_withheld(n.actor, n.owner, forge_least_role(n.everyone, n.events)) IS NULL
 ),
 due AS MATERIALIZED (
     SELECT delivery.id

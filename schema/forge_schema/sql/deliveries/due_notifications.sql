@@ -20,6 +20,6 @@ CROSS JOIN LATERAL (
     WHERE delivery.notification_id = n.id AND delivery.state = 'waiting'
     ORDER BY next_at LIMIT 1
 ) AS first
-WHERE forge_next_try(first.next_at, n.paused_until) <= forge_now()
+WHERE n.withheld IS NULL AND forge_next_try(first.next_at, n.paused_until) <= forge_now()
 ORDER BY first.next_at
 LIMIT %(count)s

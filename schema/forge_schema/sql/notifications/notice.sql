@@ -1,6 +1,7 @@
 -- Makes a delivery of each event since a time and each notification of such events, once: of jobs
 -- that began or ended, attempts that stalled, jobs that wait for approval, and silent workers.
--- Whether a notification's query chooses the job is found out later.
+-- Whether a notification's query chooses the job is found out later. One that is withheld misses
+-- what happens meanwhile.
 WITH found AS (
     SELECT
         CASE state WHEN 'dead' THEN 'failed' ELSE state::text END AS event, job_id AS subject,
@@ -44,6 +45,7 @@ made AS (
     LEFT JOIN job ON job.id = found.subject AND found.event <> 'worker_offline'
     JOIN notification
         ON found.event = ANY(notification.events) AND found.at >= notification.created_at
+        AND notification.withheld IS NULL
         AND (
             notification.everyone OR notification.owner = job.owner
             OR found.event = 'worker_offline'

@@ -1,16 +1,18 @@
--- Stores an owner's notification under a name. A change of one ends its pause. What is null stays as
+-- Stores an owner's notification under a name. A change of one ends its pause, and whoever makes it
+-- is its maker from then on. What is null stays as
 -- it was: also its secret, so that its receiver goes on, unless a new one is wanted, and the
 -- dashboard's URL. So does its beginning, so that no event of the last seconds is missed. No row if
 -- there is none to change and no target for a new one. Says whether the given secret is now its own.
 WITH kept AS (
     INSERT INTO notification (
-        owner, name, kind, target, secret, events, query, everyone, server, created_at
+        owner, name, kind, target, secret, events, query, everyone, server, created_at, actor
     )
     SELECT
         %(owner)s, %(name)s, wanted.kind, wanted.target,
         CASE WHEN wanted.kind = 'webhook' THEN %(secret)s END,
         coalesce(%(events)s::text[], %(usual)s::text[]), coalesce(%(query)s, ''),
-        coalesce(%(everyone)s, false), %(server)s, forge_now()
+        coalesce(%(everyone)s, false), %(server)s, forge_now(),
+        %(actor)s
     FROM (
         -- A change conflicts with the row below, and has to reach that.
         SELECT
@@ -30,6 +32,8 @@ WITH kept AS (
         query = coalesce(%(query)s, notification.query),
         everyone = coalesce(%(everyone)s, notification.everyone),
         server = coalesce(excluded.server, notification.server),
+        actor = excluded.actor,
+        withheld = NULL,
         failures = 0,
         paused_until = NULL,
         error = NULL

@@ -1,8 +1,11 @@
 -- Pauses a schedule, or resumes it from its next time on; one that already is as wanted stays as it
--- is.
+-- is. Whoever resumes it answers for it from then on.
 WITH changed AS (
     UPDATE schedule
-    SET paused = %(paused)s, next_at = coalesce(%(next_at)s::timestamptz, next_at)
+    SET
+        paused = %(paused)s,
+        actor = CASE WHEN %(paused)s THEN actor ELSE %(actor)s END,
+        next_at = coalesce(%(next_at)s::timestamptz, next_at)
     WHERE owner = %(owner)s AND name = %(name)s AND paused <> %(paused)s
     RETURNING owner, name, paused
 ),

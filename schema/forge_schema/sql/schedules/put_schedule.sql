@@ -1,11 +1,12 @@
 -- Stores an owner's schedule under a name. It replaces any previous one, and is not paused; a time
 -- that is due and not yet handled stays due, unless the times have changed.
 WITH kept AS (
-    INSERT INTO schedule AS s (owner, name, cron, timezone, spec, overlap, next_at)
+    INSERT INTO schedule AS s (owner, name, actor, cron, timezone, spec, overlap, next_at)
     VALUES (
-        %(owner)s, %(name)s, %(cron)s, %(timezone)s, %(spec)s, %(overlap)s, %(next_at)s
+        %(owner)s, %(name)s, %(actor)s, %(cron)s, %(timezone)s, %(spec)s, %(overlap)s, %(next_at)s
     )
     ON CONFLICT (owner, name) DO UPDATE SET
+        actor = excluded.actor,
         cron = excluded.cron,
         timezone = excluded.timezone,
         spec = excluded.spec,

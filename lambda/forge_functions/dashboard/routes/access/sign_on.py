@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from forge_functions.auth import sign_on
+from forge_functions.auth.authentication import note_person
 from forge_functions.dashboard.routes.access.login import began, login_page, note_refusal
 from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.visitor import local
@@ -57,7 +58,8 @@ def done(request: Request, shared: Shared, state: str = "", code: str = "") -> R
     if person is None:
         note_refusal(request, shared, "", "sign-on")
         return login_page(request, shared, begun.to, REFUSED)
-    who = (f"oidc:{person.subject}", person.owner, person.role)
+    note_person(shared, person)
+    who = (person.actor, person.owner, person.role)
     answer = began(request, shared, who, begun.to)
     answer.delete_cookie(COOKIE, path=PATH)
     return answer
