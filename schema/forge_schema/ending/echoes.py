@@ -25,8 +25,8 @@ GONE = re.compile(
     r"|[Ww]ait timeout after \d+ ?ms|Timed out after \d+ seconds waiting for clients"
     r"|Socket Timeout|failed to recv, got 0 bytes|DistNetworkError|DistStoreError"
 )
-# As the worker reports it, and as a shell does.
-TERMINATED = {-SIGTERM, 128 + SIGTERM}
+# As the worker reports it, as a shell does, and as a launcher that exits with Python's return code.
+TERMINATED = {-SIGTERM, 128 + SIGTERM, 256 - SIGTERM}
 
 
 def level(end: End, *, asked: bool) -> int:

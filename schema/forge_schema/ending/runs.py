@@ -11,7 +11,7 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.ending.echoes import level
 from forge_schema.ending.statement import AT_ONCE, finish_params, storable
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.lease import End, Ended, Fence, Usage, fence_params, fences
+from forge_schema.model.lease import NAMES_RANK, End, Ended, Fence, Usage, fence_params, fences
 from forge_schema.model.quantities import exit_in_words
 from forge_schema.model.states import Budget, Reason, State, reason_in_words
 
@@ -110,6 +110,8 @@ def _first(decisive: End, row: Row) -> str:
     """Return what the outcome's detail begins with: who ended the run."""
     # What could not be reached, and by whom, is in the detail.
     if decisive.reason.budget in AS_WISHED or decisive.reason is Reason.PREFLIGHT_FAILED:
+        return ""
+    if NAMES_RANK.match(decisive.detail or ""):
         return ""
     did = "ended" if decisive.reason in AT_ONCE else "failed"
     who = f"rank {row['rank']} on {row['worker']} {did} first: "

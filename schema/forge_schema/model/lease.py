@@ -1,5 +1,6 @@
 """A lease, its renewal and its end."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isnan
@@ -10,6 +11,9 @@ from pydantic import JsonValue
 
 from forge_schema.model.fields import Amount, Count, Id, MessagePart
 from forge_schema.model.states import Phase, Reason, Standing, State
+
+# What a detail begins with if rank 0's launcher ran all ranks, and says which of them failed first.
+NAMES_RANK = re.compile(r"rank \d+ failed first: ")
 
 
 @dataclass(frozen=True, slots=True)

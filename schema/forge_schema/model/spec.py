@@ -380,7 +380,8 @@ class JobSpec(KnownFields, BaseModel):
     @model_validator(mode="after")
     def _several_machines_in_a_gang(self) -> Self:
         for name in ("launcher", "same", "mixed"):
-            if self.nodes == 1 and getattr(self, name):
+            # Of a range, the other rule says what is wrong.
+            if self.nodes == 1 and self.max_nodes is None and getattr(self, name):
                 raise ValueError(
                     f"{name} is for jobs on several machines: set nodes to 2 or more"
                     f"{self._on_one_machine() if name == 'launcher' else ''}"

@@ -223,6 +223,14 @@ def test_the_outcome_says_which_rank_failed_first(rig: Rig, detail: str | None) 
     assert run.members()[2]["detail"] == detail
 
 
+def test_the_outcome_names_the_rank_that_a_launcher_on_rank_0_has_named(rig: Rig) -> None:
+    run = running(rig, max_failures=0)
+    ended(run, (0, Reason.EXIT_CODE, 5, "rank 2 failed first: exit code 5\nlast lines"))
+    stop(run, 1)
+    stop(run, 2)
+    assert rig.jobs.job(run.job_id)["detail"] == "rank 2 failed first: exit code 5\nlast lines"
+
+
 def test_the_masters_success_ends_a_run_of_a_launcher_that_starts_the_others(rig: Rig) -> None:
     run = running(rig, launcher="ray")
     run.start()

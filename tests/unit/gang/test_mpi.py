@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_schema.model.lease import NAMES_RANK
 from forge_worker.inside import mpi
 from support.ports import free_port
 from support.waiting import eventually
@@ -93,3 +94,78 @@ def test_a_machine_without_mpi_ends_the_run(members: Members) -> None:
     members.start(1, "member", "1")
     assert head.wait(60) == 127
     assert "rank 0 has no daemon of mpirun: no-such-daemon" in head.communicate()[0]
+
+
+SAID = {
+    # Open MPI 4.1.4
+    "   Process name: [[2949,1],1]\n  Exit code:    5\n": (
+        "rank 0 failed first: exit code 5 of process 1"
+    ),
+    "mpirun noticed that process rank 2 with PID 0 on node vm exited on signal 9 (Killed).\n": (
+        "rank 1 failed first: killed by SIGKILL of process 2"
+    ),
+    # Open MPI 5.0.7 and 5.0.11, which break lines where their text becomes too long.
+    "   Process name: [prterun-vm-26671@1,3]\n   Exit code:    5\n--\n": (
+        "rank 2 failed first: exit code 5 of process 3"
+    ),
+    "prterun noticed that process rank 3 with PID 26701 on node vm exited on\nsignal 11"
+    " (Segmentation fault).\n": "rank 2 failed first: killed by SIGSEGV of process 3",
+    "prterun was unable to find the executable\n": "",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_the_rank_that_failed_first_is_named_as_mpirun_says(said: str) -> None:
+    # Machines with two, one and one process.
+    told = mpi.first_failed(said.encode(), [2, 1, 1])
+    assert told == (f"{SAID[said]}\n" if SAID[said] else "")
+    assert not told or NAMES_RANK.match(told)
+
+
+def test_machine_and_process_are_one_if_each_has_one() -> None:
+    said = b"   Process name: [prterun-vm-26671@1,3]\n   Exit code:    5\n"
+    assert mpi.first_failed(said, [1, 1, 1, 1]) == "rank 3 failed first: exit code 5\n"
+
+
+@pytest.mark.parametrize("daemons", [1, 2, 3])
+def test_a_stop_reaches_the_programs_alone_below_any_number_of_daemons(
+    tmp_path: Path, daemons: int
+) -> None:
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    env = {**os.environ, mpi.RANKS: str(ranks), "FORGE_MPI_WORK": str(tmp_path)}
+    words = ["/bin/sh", "-c", mpi.EACH, "forge", "sleep", "600"]
+    for _ in range(daemons):
+        # Each waits for what it started.
+        words = ["/bin/sh", "-c", '"$@"; exit', "daemon", *words]
+    with subprocess.Popen(words, env=env) as daemon:
+        try:
+            (pid,) = eventually(lambda: mpi.programs(daemon.pid, ranks))
+            eventually(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+            # A stranger's file names a process that is not below the daemon.
+            (ranks / str(os.getpid())).touch()
+            assert mpi.programs(daemon.pid, ranks) == [pid]
+            os.kill(pid, 15)
+            assert daemon.wait(60) == 143
+        finally:
+            daemon.kill()
+
+
+def test_a_program_that_begins_after_the_stop_leaves_at_once(tmp_path: Path) -> None:
+    (tmp_path / mpi.STOPPED).touch()
+    env = {**os.environ, mpi.RANKS: str(tmp_path), "FORGE_MPI_WORK": str(tmp_path)}
+    done = subprocess.run(["/bin/sh", "-c", mpi.EACH, "forge", "echo", "ran"], env=env, check=False)
+    assert done.returncode == 143
+
+
+def test_only_a_warning_of_mpirun_about_itself_is_left_out(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    warns = (
+        "[vm:1] plm:ssh: Warning: setpgid(2,2) failed in parent with errno=Permission denied(13)"
+    )
+    script = f"echo one >&2; echo '{warns}' >&2; printf 'half 10%%\\r' >&2"
+    with subprocess.Popen(["/bin/sh", "-c", script], stderr=subprocess.PIPE) as process:
+        said = mpi.Complaints(process).read()
+    assert capfd.readouterr().err == "one\nhalf 10%\r"
+    assert said.endswith(b"half 10%\r")

@@ -34,6 +34,10 @@ FIRST_LINES = {
     f" + six==1.16.0\nforge: {INSTALLED}\n": "no output",
     "-----\nmpirun noticed this\n-----\n": "mpirun noticed this",
     "-----\n": "-----",
+    f"{TRACEBACK}{'=' * 9}\n" + "words of mpirun\n" * 12 + "rank 1 failed first: exit code 1\n": (
+        "rank 1 failed first: exit code 1; last output: RuntimeError: CUDA error"
+    ),
+    "words of mpirun\nrank 1 failed first: exit code 5\n": "rank 1 failed first: exit code 5",
     "x" * 1000: "x" * WIDTH,
 }
 
@@ -60,6 +64,9 @@ def test_own_paths_are_the_same_in_each_attempt(tmp_path: Path) -> None:
     [
         (137, "killed by SIGKILL"),
         (139, "killed by SIGSEGV"),
+        # As DeepSpeed's launcher says it.
+        (247, "a process was killed by SIGKILL (exit code -9)"),
+        (250, "a process was killed by SIGABRT (exit code -6)"),
         (255, "no output"),
         (128, "no output"),
     ],

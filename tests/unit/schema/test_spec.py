@@ -118,5 +118,6 @@ def test_what_only_a_gang_has_is_refused_without_one() -> None:
     assert "-- torchrun --nproc-per-node 8 PROGRAM" in said
     assert "1000" in refusal(nodes=1001)
     assert "a range of machines begins with 2 or more" in refusal(max_nodes=8)
+    assert "a range of machines begins with 2 or more" in refusal(max_nodes=8, launcher="torchrun")
     assert "cannot go from 4 to 2: the least comes first" in refusal(nodes=4, max_nodes=2)
     assert "torchrun" in refusal(nodes=2, launcher="slurm")

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from multiprocessing import AuthenticationError
@@ -38,17 +39,29 @@ FAILED, BY_SIGNAL = 1, 128
 NOT_STARTED = (126, 127)
 # What Forge or the job's author may send to the program.
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-DAEMONS = ("orted", "prted", "hydra_pmi_proxy")
 # Open MPI tells its daemons rank 0's interface.
 INTERFACES = re.compile(r'-mca oob_tcp_if_include "[^"]*"')
-# Each process of the job, in its own member's folder and with the variables of all launchers.
-EACH = """cd "$FORGE_MPI_WORK" || exit
+# A folder of this machine with a file for each process of the job, named by its process id.
+RANKS = "FORGE_MPI_RANKS"
+STOPPED = "stopped"
+# Each process of the job, in its own member's folder and with the variables of all launchers. It
+# names itself, since daemons and wrappers may stand between it and mpirun in any number. One that
+# begins after the stop leaves at once.
+EACH = """echo >"$FORGE_MPI_RANKS/$$" && cd "$FORGE_MPI_WORK" || exit
+[ ! -e "$FORGE_MPI_RANKS/stopped" ] || exit 143
+unset FORGE_MPI_RANKS
 export RANK="${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
 export WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"
 export LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK:-$MPI_LOCALRANKID}"
 [ -z "$GLOO_SOCKET_IFNAME" ] || export OMPI_MCA_btl_tcp_if_include="$GLOO_SOCKET_IFNAME"
 exec "$@"
 """
+# The words of Open MPI 4 and 5 about the process that failed first. MPICH has none for stderr.
+EXITED = re.compile(rb"Process name: *\[\S*,(\d+)\]\s+Exit code: *(\d+)")
+SIGNALLED = re.compile(rb"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
+# Open MPI's complaint that its child was faster than itself.
+FASTER = re.compile(rb"[^\n]*plm:\w+: Warning: setpgid\([^\n]*\n")
+TAIL_BYTES, PIECE_BYTES, DRAIN_S = 1 << 15, 1 << 16, 5.0
 
 
 class Daemon:
@@ -57,6 +70,7 @@ class Daemon:
     def __init__(self) -> None:
         self.stopping = 0
         self._pid = 0
+        self._ranks = Path()
         for name in PASSED_ON:
             signal.signal(getattr(signal, name), self._pass_on)
 
@@ -64,12 +78,15 @@ class Daemon:
         """Run it to its end, and return its exit code."""
         command = INTERFACES.sub("", command.replace(" --daemonize", " ", 1))
         own = {f"OMPI_MCA_{name}": value for name, value in network(interface()).items()}
-        env = {**without_secret(), **as_root(), **own, "FORGE_MPI_WORK": str(Path.cwd())}
-        words = ["/bin/sh", "-c", command]
-        with subprocess.Popen(words, env=env) as process:  # noqa: S603  the words of mpirun
-            self._pid = process.pid
-            code = process.wait()
-            self._pid = 0
+        with tempfile.TemporaryDirectory() as ranks:
+            self._ranks = Path(ranks)
+            places = {"FORGE_MPI_WORK": str(Path.cwd()), RANKS: ranks}
+            env = {**without_secret(), **as_root(), **own, **places}
+            words = ["/bin/sh", "-c", command]
+            with subprocess.Popen(words, env=env) as process:  # noqa: S603  the words of mpirun
+                self._pid = process.pid
+                code = process.wait()
+                self._pid = 0
         return code
 
     def _pass_on(self, number: int, _: object) -> None:
@@ -77,7 +94,9 @@ class Daemon:
         if not self._pid:
             sys.exit(BY_SIGNAL + number)
         self.stopping = number
-        for pid in programs(self._pid):
+        if number == signal.SIGTERM:
+            (self._ranks / STOPPED).touch()
+        for pid in programs(self._pid, self._ranks):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -154,22 +173,83 @@ def head(hosts: str, command: list[str]) -> int:
     if shutil.which("mpirun") is None:
         sys.stderr.write("mpirun is missing in the image or environment of the job\n")
         return NOT_STARTED[1]
-    known = Head(len(hosts.split(",")), Daemon())
+    daemon = Daemon()
+    known = Head(len(hosts.split(",")), daemon)
     if not known.all_joined():
         sys.exit(f"not all ranks were there after {JOIN_S:.0f} s")
-    count = str(sum(int(host.rpartition(":")[2]) for host in hosts.split(",")))
+    count = str(sum(processes(hosts)))
     # A path without spaces, and without the colon that separates choices.
     options, env = mpirun(hosts, agent=os.path.relpath(__file__))
     whole = ["mpirun", *options, "-n", count, "/bin/sh", "-c", EACH, "forge", *command]
     # Only its agents need the secret; the job's processes start below the daemons.
     env = {**os.environ, **as_root(), **env}
-    with subprocess.Popen(whole, env=env) as process:  # noqa: S603  the job's own words
+    with subprocess.Popen(whole, env=env, stderr=subprocess.PIPE) as process:  # noqa: S603  the job's own words
+        complaints = Complaints(process)
         try:
             code = process.wait()
         finally:
             process.terminate()
+        said = complaints.read()
+    if code and not daemon.stopping:
+        sys.stderr.write(first_failed(said, processes(hosts)))
     known.tell(code)
     return code if code >= 0 else BY_SIGNAL - code
+
+
+def processes(hosts: str) -> list[int]:
+    """Return the number of processes of each machine."""
+    return [int(host.rpartition(":")[2]) for host in hosts.split(",")]
+
+
+class Complaints:
+    """What mpirun writes to stderr, which is passed on and of which the end is kept."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stderr is not None  # noqa: S101  it is a pipe
+        self._pipe = process.stderr.fileno()
+        self._tail = b""
+        self._thread = Thread(target=self._pass_on, daemon=True)
+        self._thread.start()
+
+    def read(self) -> bytes:
+        """Return the end of it; what outlives mpirun may hold the pipe open."""
+        self._thread.join(DRAIN_S)
+        return self._tail
+
+    def _pass_on(self) -> None:
+        with suppress(OSError):
+            while piece := os.read(self._pipe, PIECE_BYTES):
+                self._tail = (self._tail + piece)[-TAIL_BYTES:]
+                left = FASTER.sub(b"", piece)
+                while left:
+                    left = left[os.write(2, left) :]
+
+
+def first_failed(said: bytes, counts: list[int]) -> str:
+    """Return the line about the process that failed first, as mpirun says; empty if it does not.
+
+    Args:
+        said: the end of what mpirun wrote to stderr.
+        counts: the number of processes of each machine, which is what Forge calls a rank.
+    """
+    alone = max(counts) == 1
+    if match := EXITED.search(said):
+        how = f"exit code {int(match[2])}"
+    elif match := SIGNALLED.search(said):
+        how = by_signal(int(match[2]))
+    else:
+        return ""
+    process = int(match[1])
+    rank = next((n for n in range(len(counts)) if process < sum(counts[: n + 1])), process)
+    return f"rank {rank} failed first: {how}{'' if alone else f' of process {process}'}\n"
+
+
+def by_signal(number: int) -> str:
+    """Return the words for the end of a process that a signal killed."""
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"killed by signal {number}"
 
 
 def mpirun(hosts: str, agent: str) -> tuple[list[str], dict[str, str]]:
@@ -306,21 +386,21 @@ def as_root() -> dict[str, str]:
     return {f"{maker}_{name}": "1" for maker in ("OMPI", "PRTE") for name in both}
 
 
-def programs(daemon: int) -> list[int]:
-    """Return the job's processes: the children of mpirun's daemons that descend from a process."""
-    known: dict[int, tuple[str, int]] = {}
+def programs(daemon: int, ranks: Path) -> list[int]:
+    """Return the job's processes: those that named themselves and descend from the daemon."""
+    parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-            known[int(stat.parent.name)] = (name, int(rest.split()[1]))
-    daemons = {pid for pid in known if known[pid][0] in DAEMONS and below(daemon, pid, known)}
-    return [pid for pid, (_, parent) in known.items() if parent in daemons]
+            rest = stat.read_text(errors="replace").rpartition(")")[2]
+            parents[int(stat.parent.name)] = int(rest.split()[1])
+    named = [int(file.name) for file in ranks.glob("[0-9]*")]
+    return [pid for pid in named if below(daemon, pid, parents)]
 
 
-def below(ancestor: int, pid: int, known: dict[int, tuple[str, int]]) -> bool:
+def below(ancestor: int, pid: int, parents: dict[int, int]) -> bool:
     """Return whether a process descends from another."""
-    while pid in known and pid != ancestor:
-        pid = known[pid][1]
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
     return pid == ancestor
 
 

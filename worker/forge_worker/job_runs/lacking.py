@@ -36,6 +36,8 @@ def lacks(error: str, spec: Mapping[str, Any], work: Path) -> str | None:
         spec: the job's.
         work: its folder.
     """
+    # Before it may stand how the job was killed, or which rank failed.
+    error = error.rpartition("; last output: ")[2]
     if library := LIBRARY.match(error):
         return f"the job has no {library[1]}: use an image that has it (--image)"
     match = MODULE.match(error)

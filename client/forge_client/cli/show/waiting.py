@@ -84,7 +84,7 @@ def exit_code(status: JobStatus) -> int:
 def _last_words(status: JobDetail) -> str:
     told = ending(status)
     if status.word == "failed":
-        told += f". See: forge logs {status.job_id} --tail 20"
+        told = f"{told.rstrip('.')}. See: forge logs {status.job_id} --tail 20"
     return told
 
 
