@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -n 6 --dist worksteal
 BIN := .venv/bin
 
-.PHONY: demo dist docs images test tests test-again test-launchers test-libraries lint types fmt lock lock-launchers lock-libraries bench chaos lambda-zip screenshots clean
+.PHONY: demo dist docs images test tests test-again test-launchers test-libraries lint types fmt lock lock-launchers lock-libraries bench chaos grounds lambda-zip screenshots clean
 
 demo: .venv/demo.stamp  ## Run the digits example through the whole system, then stop everything
 	$(BIN)/python examples/demo.py
@@ -60,6 +60,9 @@ CHAOS = $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
 chaos: .venv/dev.stamp  ## Strike a whole queue with faults and check that nothing was lost
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
+grounds: .venv/dev.stamp  ## Try other Debian releases, Pythons, engines, databases and stores, as root
+	PYTHONPATH=tests $(BIN)/python -m grounds $(GROUNDS_ARGS)
+
 dist: .venv/dev.stamp  ## Build the wheel and the sdist into dist/, and run a job with the wheel
 	$(BIN)/python infra/dist.py
 
@@ -98,6 +101,7 @@ lock-libraries: .venv/dev.stamp  ## Pin what test-libraries installs; may downlo
 	$(subst make lock,make lock-libraries,$(LOCK)) --output-file requirements/libraries.txt requirements/libraries.in
 
 clean:  ## Remove what the targets above made
+	[ ! -d .demo ] || chmod -R u+w .demo
 	rm -rf .venv $(LAUNCHERS) $(LIBRARIES) .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

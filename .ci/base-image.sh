@@ -3,6 +3,7 @@
 #
 # It is made without an image registry: debootstrap, then `docker import`. The tree is kept as a
 # tar outside the clone, so that another clone, or an engine that lost its images, needs seconds.
+# `base-image.sh --tar` makes only the tar, and prints where it is.
 set -euo pipefail
 
 image=forge-test-base:latest
@@ -18,10 +19,11 @@ in_engine() {
     [ "$(docker image inspect --format '{{index .Config.Labels "forge.recipe"}}' "$image" 2>/dev/null)" = "$recipe" ]
 }
 
-# The mirror that this machine itself uses for the suite; empty means debootstrap's own default.
+# The mirror that this machine itself uses, for whichever release; empty means debootstrap's own
+# default. Others that it knows, such as that of security updates, have not the whole release.
 mirror() {
-    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $suite" 'Component: main' \
-        2>/dev/null | head -n 1
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' \
+        "Codename: $(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" 2>/dev/null | head -n 1
 }
 
 clean_up() {
@@ -43,6 +45,12 @@ build_tree() {
     mv "$stage/tree.tar" "$tar"
 }
 
+if [ "${1:-}" = --tar ]; then
+    mkdir -p "$cache"
+    [ -s "$tar" ] || build_tree >&2
+    echo "$tar"
+    exit
+fi
 if in_engine; then
     echo "base image: $image is there (recipe $recipe)"
     exit 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import psycopg
 from forge_client import Client, ClientError, Job
 from forge_client.cli.logs.follow import follow
 from forge_client.cli.logs.reader import Piece
+from forge_worker.files.safe_files import remove_tree
 from psycopg.rows import dict_row
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -73,7 +73,8 @@ def _clear() -> None:
     if FOLDER.exists():
         down = [*FORGE, "down", "--dir", str(FOLDER)]
         subprocess.run(down, stderr=subprocess.DEVNULL, timeout=STOP_S * 3, check=False)  # noqa: S603
-        shutil.rmtree(FOLDER)
+        # Environments of jobs are read-only.
+        remove_tree(FOLDER)
 
 
 @contextmanager

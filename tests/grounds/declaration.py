@@ -1,0 +1,139 @@
+"""The grounds that Forge is tried on, and what runs on each.
+
+A row here is all that a new ground takes; what starts its services is a script in `start`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLAIN, ROOT = "tester", "root"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A Debian release in a folder, with packages that all its grounds share.
+
+    `script` is that of debootstrap, for releases that it does not know by name.
+    """
+
+    suite: str
+    packages: tuple[str, ...]
+    script: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command in the clone, of a plain user or of root."""
+
+    command: str
+    user: str = PLAIN
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A release with its services, and what runs there.
+
+    Attributes:
+        name: as the table shows it.
+        tree: one of `TREES`.
+        versions: a shell command that prints, in one line, which versions the row is about.
+        packages: Debian's, in addition to the tree's; installed outside of the namespaces.
+        fetch: a shell command that runs before, in the tree and with network, in the folder
+            `/home/tester/kept`, which stays; for what no Debian package has.
+        start: scripts in `start`, sourced as root in this order; parts see what they export.
+        variables: what the scripts and the parts find in their environment.
+        parts: what runs, by name, each in namespaces of its own.
+        works_with: what it takes besides, for the table.
+    """
+
+    name: str
+    tree: str
+    versions: str
+    parts: Mapping[str, Part]
+    packages: tuple[str, ...] = ()
+    fetch: str = ""
+    start: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    works_with: str = ""
+
+
+EVERY_TREE = (
+    *("ca-certificates", "catatonit", "faketime", "git", "iproute2", "iptables", "libcap2-bin"),
+    *("make", "nftables", "openssh-client", "openssl", "passwd", "procps", "python3"),
+    *("python3-venv", "sudo", "util-linux"),
+)
+DOCKER = ("docker.io", "docker-cli")
+PODMAN = ("podman", "netavark", "aardvark-dns", "docker-cli")
+
+TREES = {
+    "debian-13": Tree("trixie", EVERY_TREE),
+    "debian-forky": Tree("forky", EVERY_TREE, script="sid"),
+}
+
+PYTEST = ".venv/bin/python -m pytest -q -n 2 --dist worksteal"
+DEMO = Part("make demo")
+UNIT = Part(f"{PYTEST} tests/unit")
+SUITE = Part(f"{PYTEST}")
+ENGINE = Part(
+    f"{PYTEST} tests/integration/runners tests/integration/prepare/test_images_built.py"
+    " tests/integration/prepare/test_images_pulled.py"
+    " tests/integration/prepare/test_images_saved.py",
+    user=ROOT,
+)
+
+PYTHON = "python3 --version"
+GROUNDS = [
+    Ground(
+        "Debian 13",
+        "debian-13",
+        f"{PYTHON}; ssh -V 2>&1 | cut -d, -f1",
+        {"demo": DEMO, "unit": UNIT, "suite": SUITE, "suite as root": Part(SUITE.command, ROOT)},
+        packages=DOCKER,
+        start=("docker",),
+    ),
+    Ground(
+        "Debian forky",
+        "debian-forky",
+        f"{PYTHON}; ssh -V 2>&1 | cut -d, -f1",
+        {"demo": DEMO, "unit": UNIT, "suite": SUITE, "suite as root": Part(SUITE.command, ROOT)},
+        packages=DOCKER,
+        start=("docker",),
+    ),
+    Ground(
+        "Docker of Debian 13",
+        "debian-13",
+        "docker version --format 'Docker {{.Server.Version}}'",
+        {"engine": ENGINE},
+        packages=DOCKER,
+        start=("docker",),
+    ),
+    Ground(
+        "Docker of Debian forky",
+        "debian-forky",
+        "docker version --format 'Docker {{.Server.Version}}'",
+        {"engine": ENGINE},
+        packages=DOCKER,
+        start=("docker",),
+    ),
+    Ground(
+        "Podman of Debian 13",
+        "debian-13",
+        "podman --version",
+        {"engine": ENGINE},
+        packages=PODMAN,
+        start=("podman",),
+    ),
+    Ground(
+        "Podman of Debian forky",
+        "debian-forky",
+        "podman --version",
+        {"engine": ENGINE},
+        packages=PODMAN,
+        start=("podman",),
+    ),
+]

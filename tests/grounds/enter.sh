@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# enter.sh TREE COMMAND...: run COMMAND in the tree as root, within mount, network and process
+# namespaces of its own. Whatever it started ends with it.
+set -euo pipefail
+if [ "$1" != --inside ]; then
+    exec unshare --mount --net --pid --fork --kill-child --propagation private \
+        bash "${BASH_SOURCE[0]}" --inside "$@"
+fi
+tree=$2
+shift 2
+ip link set lo up
+mount --bind "$tree" "$tree"
+mount -t proc proc "$tree/proc"
+mount -t sysfs sysfs "$tree/sys"
+mount --rbind /sys/fs/cgroup "$tree/sys/fs/cgroup"
+mount --rbind /dev "$tree/dev"
+mount -t tmpfs tmpfs "$tree/run"
+mount -t tmpfs -o mode=1777 tmpfs "$tree/tmp"
+cd "$tree"
+mkdir -p old
+pivot_root . old
+cd /
+umount -l /old
+exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+    LANG=C.UTF-8 "$@"

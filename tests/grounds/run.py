@@ -1,0 +1,90 @@
+"""One part of one ground, in namespaces of its own, and what came of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from grounds.trees import THERE
+
+if TYPE_CHECKING:
+    from grounds.declaration import Ground, Part
+
+ENTER = Path(__file__).with_name("enter.sh")
+# pytest's last line, and its lines about tests that failed.
+COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
+FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::\S+)", re.MULTILINE)
+MOST_NAMED = 3
+LONGEST_S = 3 * 3600
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the table says about a part."""
+
+    ground: str
+    part: str
+    result: str
+    versions: str
+    seconds: int
+    date: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.ground, self.part
+
+    @property
+    def works(self) -> bool:
+        return self.result.startswith("works")
+
+
+def run(ground: Ground, name: str, part: Part, tree: Path, logs: Path) -> Row:
+    """Run a part, with its output in a file of `logs`."""
+    began = time.monotonic()
+    log = logs / f"{ground.name} {name}.log".replace(" ", "-").lower()
+    with log.open("wb") as output:
+        status = _inside(ground, tree, part.user, part.command, stdout=output).returncode
+    seconds = round(time.monotonic() - began)
+    told = _inside(ground, tree, part.user, ground.versions, stdout=subprocess.PIPE).stdout
+    versions = ", ".join(told.decode().split("\n")[-1 - ground.versions.count(";") - 1 :]).strip(
+        ", "
+    )
+    result = outcome(status, log.read_text("utf-8", "replace"), ground.works_with)
+    return Row(ground.name, name, result, versions, seconds, f"{datetime.now(UTC):%Y-%m-%d}")
+
+
+def _inside(
+    ground: Ground, tree: Path, user: str, command: str, stdout: int | IO[bytes]
+) -> subprocess.CompletedProcess[bytes]:
+    variables = [f"{name}={value}" for name, value in ground.variables.items()]
+    words = ["bash", f"/{THERE}/tests/grounds/inside.sh", user, command, *variables, *ground.start]
+    return subprocess.run(
+        ["bash", ENTER, tree, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.STDOUT,
+        timeout=LONGEST_S,
+        check=False,
+    )
+
+
+def outcome(status: int, output: str, works_with: str = "") -> str:
+    """Return what a part's output and exit code come to."""
+    counts = ", ".join(COUNTS.findall(output.rstrip().rpartition("\n")[2]))
+    if status == 0:
+        return "works" + (f" with {works_with}" if works_with else "") + _beside(counts)
+    failed = sorted(set(FAILED.findall(output)))
+    more = [f"and {len(failed) - MOST_NAMED} more"] if len(failed) > MOST_NAMED else []
+    named = ", ".join([f"`{one}`" for one in failed[:MOST_NAMED]] + more)
+    return (
+        "fails" + (_beside(counts) or f" with exit code {status}") + (f": {named}" if named else "")
+    )
+
+
+def _beside(counts: str) -> str:
+    return f" ({counts})" if counts else ""
