@@ -1,16 +1,19 @@
 """Download stored objects: verify, unpack, and write them completely or not at all."""
 
+import errno
 import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from forge_schema.model.bundles import folded_name
 from forge_schema.model.quantities import counted
 from forge_schema.model.stored import (
     Artifact,
@@ -32,6 +35,17 @@ CHUNK_BYTES = 32 << 20
 AT_ONCE = 8
 
 BEGINNING, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+
+# What is wrong with one file, while others can still be fetched.
+OF_ONE_FILE = {
+    *("object_corrupt", "object_missing", "checkpoint_unsound"),
+    *("artifact_path_refused", "file_unwritable"),
+}
+OWN_FAULTS = {
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EFBIG, errno.EINVAL),
+    *(errno.EILSEQ, errno.ELOOP),
+}
+OTHERS = "all others are there, unless something in the folder stood in their way"
 
 T = TypeVar("T")
 Page = Callable[[int], list[ArtifactChunk]]
@@ -65,16 +79,16 @@ def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
 
 
 @contextmanager
-def verified_file(path: Path, sha256: str, what: str) -> Iterator[Path]:
-    """Yield a file to fill; it is renamed to `path` at the end if its digest is right.
+def verified_file(path: Path, artifact: Artifact) -> Iterator[Path]:
+    """Yield a file to fill; it is renamed to `path` at the end if it is what the artifact says.
 
     Raises:
-        ClientError: the digest is wrong.
+        ClientError: its size or its digest is wrong.
     """
     with _renamed(path) as partial:
         yield partial
-        if _sha256(partial) != sha256:
-            raise corrupt(what)
+        if partial.stat().st_size != artifact.bytes or _sha256(partial) != artifact.sha256:
+            raise corrupt(f"the artifact {artifact.path!r}")
 
 
 @contextmanager
@@ -229,18 +243,28 @@ def download_all(
     goes on with what is there. Links are made last, and no file is written through one.
 
     Raises:
-        ClientError: a path or a link leads out of the folder, after all others were written; or a
-            file cannot be written, or is corrupt.
+        ClientError: a path or a link leads out of the folder, or a file is corrupt or gone, or
+            cannot have its name here: after all others were written. Or nothing more can be
+            written or fetched.
     """
-    fitting = _fitting(artifacts)
     place = folder if folder.exists() else _partial(folder, artifacts)
-    _download_all(backend, fitting, place, progress)
-    if place != folder and place.exists():
+    fitting = _fitting(artifacts, same_name(place))
+    kept = {id(artifact) for artifact in fitting}
+    refused = [artifact for artifact in artifacts if id(artifact) not in kept]
+    faults = [_refused(refused, folder)] if refused else []
+    faults += _download_all(backend, fitting, place, progress)
+    if place != folder and place.exists() and len(faults) < len(artifacts):
         place.replace(folder)
-    # The others are there.
-    if refused := [artifact for artifact in artifacts if artifact not in fitting]:
-        raise _refused(refused, folder)
+    if faults:
+        raise _but_for(faults)
     return [folder / artifact.path for artifact in artifacts]
+
+
+def _but_for(faults: Sequence[ClientError]) -> ClientError:
+    """Return the one error about files that are not there, while all others are."""
+    first, more = faults[0], len(faults) - 1
+    others = f"; {counted(more, 'other file')} could not be fetched either" if more else ""
+    return ClientError(f"{first.message}{others}", hint=OTHERS, code=first.code)
 
 
 def _partial(folder: Path, artifacts: Sequence[Artifact]) -> Path:
@@ -252,9 +276,13 @@ def _partial(folder: Path, artifacts: Sequence[Artifact]) -> Path:
 
 def _download_all(
     backend: Backend, artifacts: Sequence[Artifact], folder: Path, progress: Progress | None
-) -> None:
-    def download(artifact: Artifact) -> Path:
-        return _download(backend, artifact, folder, progress)
+) -> list[ClientError]:
+    """Write artifacts; return what is wrong with single ones."""
+    faults: list[ClientError] = []
+
+    def download(artifact: Artifact) -> None:
+        with _noting(faults):
+            _download(backend, artifact, folder, progress)
 
     files = [artifact for artifact in artifacts if artifact.target is None]
     at_once(download, [artifact for artifact in files if not in_chunks(artifact.key)])
@@ -264,12 +292,47 @@ def _download_all(
             download(artifact)
     for artifact in artifacts:
         if artifact.target is not None:
-            _link(artifact, folder)
+            with _noting(faults):
+                _link(artifact, folder)
+    return faults
 
 
-def _fitting(artifacts: Sequence[Artifact]) -> list[Artifact]:
-    """Return those whose names and links, of a worker, cannot lead out of a folder together."""
-    fitting = [one for one in artifacts if _fits(one)]
+@contextmanager
+def _noting(faults: list[ClientError]) -> Iterator[None]:
+    """Note what is wrong with one file; the others are fetched all the same."""
+    try:
+        yield
+    except ClientError as error:
+        if error.code not in OF_ONE_FILE:
+            raise
+        faults.append(error)
+
+
+def same_name(folder: Path) -> Callable[[str], str]:
+    """Return how the disk below a folder, which may not be there yet, compares names."""
+    above = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".Forge-", dir=above) as file:
+            ignored = Path(file.name.swapcase()).name
+            return folded_name if (above / ignored).exists() else str
+    except OSError:
+        return str
+
+
+def _fitting(artifacts: Sequence[Artifact], same: Callable[[str], str]) -> list[Artifact]:
+    """Return those whose names and links, of a worker, cannot lead out of a folder together.
+
+    Of two with the same name the first fits, and a file does not where others need a folder.
+    """
+    inside = [one for one in artifacts if _fits(one)]
+    folders = {str(above) for one in inside for above in PurePosixPath(same(one.path)).parents}
+    names: set[str] = set()
+    fitting = []
+    for one in inside:
+        name = same(one.path)
+        if name not in names | folders:
+            names.add(name)
+            fitting.append(one)
     links = [one.path for one in fitting if one.target is not None]
     while below := below_a_link((one.path for one in fitting), links):
         fitting = [one for one in fitting if one.path != below]
@@ -280,6 +343,8 @@ def _fitting(artifacts: Sequence[Artifact]) -> list[Artifact]:
 def _fits(artifact: Artifact) -> bool:
     if artifact.path.startswith("/") or not {"", ".", ".."}.isdisjoint(artifact.path.split("/")):
         return False
+    if "\0" in artifact.path:
+        return False
     return artifact.target is None or stays_inside(artifact.path, artifact.target)
 
 
@@ -288,8 +353,9 @@ def _refused(artifacts: Sequence[Artifact], folder: Path) -> ClientError:
     link = "" if first.target is None else f", a link to {first.target!r}"
     others = f" and {counted(more, 'other')}" if more else ""
     return ClientError(
-        f"the artifact {first.path!r}{link}{others} would lead out of {folder}, or through a link",
-        hint="all others are there, unless something in the folder stood in their way",
+        f"the artifact {first.path!r}{link}{others} would lead out of {folder}, through a link, or"
+        " into another file",
+        hint=OTHERS,
         code="artifact_path_refused",
     )
 
@@ -299,10 +365,12 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # Not the folder, but this name or this size is what cannot be.
+        own = error.errno in OWN_FAULTS
         raise ClientError(
-            f"{path} cannot be written: {error.strerror or error}",
+            f"{str(path)!r} cannot be written: {error.strerror or error}",
             hint="name another folder, or make room in it",
-            code="download_failed",
+            code="file_unwritable" if own else "download_failed",
         ) from error
 
 
@@ -320,7 +388,9 @@ def _made_place(artifact: Artifact, folder: Path) -> Path:
         ClientError: it leads out of the folder, or through a link.
     """
     path = folder / artifact.path
-    if not path.parent.resolve().is_relative_to(folder.resolve()) or ".." in path.parts[-1:]:
+    with _writing(path):
+        outside = not path.parent.resolve().is_relative_to(folder.resolve())
+    if outside or ".." in path.parts[-1:]:
         raise _refused([artifact], folder)
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -332,19 +402,18 @@ def _made_place(artifact: Artifact, folder: Path) -> Path:
 
 def _download(
     backend: Backend, artifact: Artifact, folder: Path, progress: Progress | None
-) -> Path:
+) -> None:
     path = _made_place(artifact, folder)
     with _writing(path):
         if _same(path, artifact):
             if progress:
                 progress(artifact.bytes)
-            return path
+            return
         backend.download(artifact, path, progress)
         if artifact.modified_at is not None:
             # Not a float, which has too few digits.
             at = (artifact.modified_at - BEGINNING) // MICROSECOND * 1000
             os.utime(path, ns=(at, at), follow_symlinks=False)
-    return path
 
 
 def _same(path: Path, artifact: Artifact) -> bool:

@@ -31,6 +31,7 @@ HOST = re.compile(r"job-(\d+)(?:-(\d+))?")
 FORGE = [sys.executable, "-P", "-m", "forge_client.main"]
 # They name a connection; another `forge` must get exactly one.
 PLACES = ("URL", "API_KEY", "API_KEY_FILE", "DATABASE_URL", "STORE_URL", "OWNER")
+PUBLIC_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}(?: [ -~]*)?")
 READY = "ready"
 # Each connection has a new key, and connections may begin at the same time.
 KEPT_KEYS = 100
@@ -58,7 +59,17 @@ def named(name: str) -> tuple[int, int]:
 
 
 def pin(name: str, key: str) -> None:
-    """Have ssh accept this public key, and no key of longer ago, for a job."""
+    """Have ssh accept this public key, and no key of longer ago, for a job.
+
+    Raises:
+        ClientError: the worker sent something else, which might be lines for other hosts.
+    """
+    if not PUBLIC_KEY.fullmatch(key):
+        raise ClientError(
+            f"the worker of {name} sent no key of an SSH server",
+            hint="update the worker; if it is a stranger's, do not trust it",
+            code="host_key_invalid",
+        )
     known = _known_hosts()
     known.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with known.with_suffix(".lock").open("w") as lock:

@@ -178,7 +178,7 @@ class DirectBackend(Service):
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
         """Write an artifact to `path`, which appears complete and verified or not at all."""
-        with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+        with verified_file(path, artifact) as partial:
             if in_chunks(artifact.key):
                 self._put_together(artifact, partial, progress)
             else:

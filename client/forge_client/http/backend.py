@@ -386,7 +386,7 @@ class HttpBackend(HttpPlans):
         return self._transport.records(Checkpoint, answer)
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
-        with verified_file(path, artifact.sha256, f"the artifact {artifact.path}") as partial:
+        with verified_file(path, artifact) as partial:
             if in_chunks(artifact.key):
                 self._put_together(artifact, partial, progress or _ignore)
                 return

@@ -88,6 +88,8 @@ class AsyncJob:
                 await asyncio.sleep(pause)
         for rest in texts.rest():
             yield rest
+        if reading.damaged and not follow:
+            raise reading.damaged
 
     status = _as_it_is(Job.status)
     done = _as_it_is(Job.done)

@@ -134,9 +134,12 @@ class FunctionJob(Job, Generic[T]):
             )
         try:
             return pickle.loads(read())  # noqa: S301 - see above
-        except ImportError as error:
+        except ClientError:
+            raise
+        except Exception as error:  # the bytes may be anything, and do anything
+            why = str(error) or type(error).__name__
             raise ClientError(
-                f"what job {self.id} returned cannot be loaded here: {error}",
+                f"what job {self.id} returned cannot be loaded here: {why}",
                 hint="install what it needs, or return numbers, text, lists and dicts",
                 code="result_unreadable",
             ) from error

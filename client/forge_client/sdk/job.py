@@ -3,7 +3,7 @@
 import codecs
 import time
 from collections import defaultdict, deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -200,24 +200,26 @@ class Job:
             follow: whether to continue until the job ends.
             rank: only the output of this rank, of a job on several machines; None means all.
             attempt: only the output of this attempt; None means all.
-        """
-        texts = Texts()
-        for piece in self._pieces(Part(rank=rank, attempt=attempt), follow=follow):
-            yield texts.of(piece)
-        yield from texts.rest()
 
-    def _pieces(self, part: Part, *, follow: bool) -> Iterator[Piece]:
+        Raises:
+            ClientError: a part of it is damaged, after all others; without `follow`.
+        """
+        part = Part(rank=rank, attempt=attempt)
         if follow:
             followed = _follow(self, part)
-            yield from (item for item in followed if isinstance(item, Piece))
-        else:
-            yield from LogReader(self.backend, self.id, part).new(final=True)
+            yield from _texts(item for item in followed if isinstance(item, Piece))
+            return
+        reader = LogReader(self.backend, self.id, part)
+        yield from _texts(reader.new(final=True))
+        if reader.damaged:
+            raise reader.damaged
 
     def tail(self, lines: int = TAIL_LINES, *, rank: int | None = None) -> str:
         """Return the last lines of the output, of one rank or of the last one of all."""
         last: deque[str] = deque(maxlen=lines)
         rest = ""
-        for text in self.logs(rank=rank):
+        reader = LogReader(self.backend, self.id, Part(rank=rank))
+        for text in _texts(reader.new(final=True)):
             *whole, rest = (rest + text).split("\n")
             last.extend(whole)
         if rest:
@@ -396,6 +398,13 @@ class Job:
             return download_all(self.backend, files, Path(to))
         Path(to).mkdir(parents=True, exist_ok=True)
         return []
+
+
+def _texts(pieces: Iterable[Piece]) -> Iterator[str]:
+    texts = Texts()
+    for piece in pieces:
+        yield texts.of(piece)
+    yield from texts.rest()
 
 
 def _follow(job: Job, part: Part) -> Iterator[Piece | JobStatus]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
@@ -75,6 +75,13 @@ def _not_a_number(said: object) -> object:
     return said
 
 
+def _in_the_calendar(said: datetime) -> datetime:
+    # In UTC, it could have a year that Python cannot read back.
+    if said.year in {MINYEAR, MAXYEAR}:
+        raise ValueError("a time must be within the years 2 to 9998")
+    return said
+
+
 def _short_path(path: str) -> str:
     if len(path.encode()) > PATH_BYTES:
         raise ValueError(f"a path may have at most {counted(PATH_BYTES, 'byte')}")
@@ -132,7 +139,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
 Count = Annotated[int, Field(ge=0, le=INTEGER), NUMERIC]
 Size = Annotated[int, Field(ge=0, le=LARGEST), NUMERIC]
-Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number), AfterValidator(_in_the_calendar)]
 Amount = Annotated[Number, Field(ge=0, le=1e15)]
 # Not a dict of Any: values that only Python has are not allowed.
 Document = Annotated[dict[str, JsonValue], AfterValidator(_stored_document)]

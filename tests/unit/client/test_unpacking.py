@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import tracemalloc
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 import pytest
 import zstandard
+from forge_client import downloads
 from forge_client.downloads import put_together, unpacked, whole_folder, write_whole
 from forge_client.errors import ClientError
 from forge_functions.dashboard.log_pieces import LogPieces
+from forge_schema.model.bundles import folded_name
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from forge_client.backend import Backend
     from forge_schema.read.jobs import Jobs
     from forge_schema.storage import Store
 
@@ -137,3 +140,42 @@ def test_a_file_with_more_than_it_says_is_broken_off(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="is not what was stored"):
         write_whole(tmp_path / "model", file_of(3), endless, None)
     assert (tmp_path / "model").stat().st_size <= 3
+
+
+class Files:
+    """A backend whose artifacts contain their own names."""
+
+    def download(self, artifact: Artifact, path: Path, _progress: object = None) -> None:
+        path.write_bytes(artifact.path.encode())
+
+
+def files(*names: str) -> list[Artifact]:
+    return [file_of(5).model_copy(update={"path": name, "key": name}) for name in names]
+
+
+@pytest.mark.parametrize(("names", "ignores_case", "kept"), [
+    (["a", "A", "b"], True, ["a", "b"]),
+    (["a", "A", "b"], False, ["A", "a", "b"]),
+    (["\u00e9", "e\u0301"], True, ["\u00e9"]),
+    (["a", "a/b"], False, ["a/b"]),
+    (["A", "a/b", "c"], True, ["a/b", "c"]),
+    (["a", "b", "a"], False, ["a", "b"]),
+])  # fmt: skip
+def test_of_names_that_are_one_on_this_disk_the_first_is_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    ignores_case: bool,  # noqa: FBT001  a parameter of the test
+    kept: list[str],
+) -> None:
+    same = folded_name if ignores_case else str
+    monkeypatch.setattr(downloads, "same_name", lambda _: same)
+    folder = tmp_path / "to"
+    with ExitStack() as refused:
+        if sorted(names) != sorted(kept):
+            expected = pytest.raises(ClientError, match="into another file")
+            refused.enter_context(expected)
+        downloads.download_all(cast("Backend", Files()), files(*names), folder)
+    there = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    assert sorted(there) == sorted(kept)
+    assert all(path.read_bytes() == name.encode() for name, path in there.items())

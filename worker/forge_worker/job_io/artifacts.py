@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -151,7 +151,9 @@ class ArtifactKeeper:
         if path not in self._times:
             return None
         with suppress(OverflowError, ValueError):
-            return BEGINNING + timedelta(microseconds=self._times[path][1] // 1000)
+            at = BEGINNING + timedelta(microseconds=self._times[path][1] // 1000)
+            # The queue takes no others.
+            return at if MINYEAR < at.year < MAXYEAR else None
         return None
 
     def _chunk_list(self, source: Source) -> str:

@@ -93,10 +93,13 @@ def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None
             code="attempt_unknown",
         )
     teller.known = job
-    for piece in LogReading(backend, job, part).new(final=True):
+    reading = LogReading(backend, job, part)
+    for piece in reading.new(final=True):
         teller.piece(piece)
     teller.rest()
     teller.end_line()
+    if reading.damaged:
+        raise reading.damaged
     if job.terminal and part.attempt in {None, job.attempt}:
         teller.status(job)
     if not job.attempt and not job.terminal:

@@ -9,6 +9,8 @@ from forge_schema.model.job import JobDetail
 from forge_schema.model.stored import BEGINNING, THE_END, LogChunk, Place
 
 from forge_client.backend import Backend
+from forge_client.downloads import OF_ONE_FILE
+from forge_client.errors import ClientError
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class LogReader:
         self._chosen = (part or Part()).chosen
         begin = start or Start(BEGINNING, 0)
         self._place, self._end, self._skip = begin.place, begin.end, begin.skip
+        # Why the first of the chunks that cannot be read cannot.
+        self.damaged: ClientError | None = None
 
     def new(self, *, final: bool) -> Iterator[Piece]:
         """Read the output stored so far.
@@ -80,9 +84,12 @@ class LogReader:
         while chunks := self._backend.log_chunks(self._job_id, after=self._place, **self._chosen):
             for chunk in chunks:
                 missing = chunk.start - self._expected(chunk)
-                if missing and not final:
+                if missing > 0 and not final:
                     return
-                data = self._backend.log_bytes(chunk)[self._skip :]
+                read = log_bytes(self._backend, chunk)
+                if isinstance(read, ClientError):
+                    self.damaged, missing = self.damaged or read, max(missing, 0) + chunk.bytes
+                data = b"" if isinstance(read, ClientError) else read[self._skip :]
                 self._place, self._end, self._skip = chunk.place, chunk.start + chunk.bytes, 0
                 yield Piece(chunk.attempt, data, missing, chunk.rank, chunk.created_at)
 
@@ -104,11 +111,26 @@ class LogReading:
         self._mixed = len(parts) > 1
         self._readers = [_reader(backend, job.job_id, one) for one in parts]
 
+    @property
+    def damaged(self) -> ClientError | None:
+        """Why the first of the chunks that could not be read could not; None without such."""
+        return next((one.damaged for one in self._readers if one.damaged), None)
+
     def new(self, *, final: bool) -> Iterator[Piece]:
         """Read the output stored so far, as `LogReader.new` does, one rank after another."""
         for reader in self._readers:
             for piece in reader.new(final=final):
                 yield replace(piece, mixed=self._mixed)
+
+
+def log_bytes(backend: Backend, chunk: LogChunk) -> bytes | ClientError:
+    """Return a chunk's output, or why it has none; the others can be read all the same."""
+    try:
+        return backend.log_bytes(chunk)
+    except ClientError as error:
+        if error.code not in OF_ONE_FILE:
+            raise
+        return error
 
 
 def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
@@ -135,7 +157,8 @@ def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
             writer, end = chunk.place[:2], chunk.start + chunk.bytes
         if wanted == 0:
             return Start(chunk.place, end)
-        data = backend.log_bytes(chunk)
+        read = log_bytes(backend, chunk)
+        data = b"" if isinstance(read, ClientError) else read
         # A newline at the very end does not begin another line.
         for begin in _line_starts(data, chunk.start, data_end=end - chunk.start):
             wanted -= 1

@@ -17,6 +17,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.findings import everything
 
 SIGNAL_BASE = 128
+LARGEST_CODE = 255
 PHASES = {
     "claimed": "claimed",
     "preparing": "preparing",
@@ -78,7 +79,9 @@ def exit_code(status: JobStatus) -> int:
     if not status.exit_code or status.state == "cancelled":
         return ExitCode.NO_RESULT
     # After a signal, some runners report a negative code, others the code that a shell reports.
-    return SIGNAL_BASE - status.exit_code if status.exit_code < 0 else status.exit_code
+    code = SIGNAL_BASE - status.exit_code if status.exit_code < 0 else status.exit_code
+    # Of another one, a shell sees only the last 8 bits: 256 would be a success.
+    return code if code <= LARGEST_CODE else ExitCode.NO_RESULT
 
 
 def _last_words(status: JobDetail) -> str:
@@ -125,7 +128,7 @@ class Teller:
     def piece(self, piece: Piece) -> None:
         """Write output."""
         self._begin(piece.attempt)
-        if piece.missing:
+        if piece.missing > 0:
             self._say(f"— {counted(piece.missing, 'byte')} of the log missing here —")
         for data in self._shaping.shaped(piece):
             self._write(data)
