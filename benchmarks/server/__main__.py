@@ -10,5 +10,5 @@ from pathlib import Path
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(root), str(root / "benchmarks" / "queue")]
+    sys.path[:0] = [str(root), str(root / "tests"), str(root / "benchmarks" / "queue")]
     import_module("benchmarks.server.show").main()

@@ -49,9 +49,12 @@ class Site:
     server: Server
     fleet: list[Simulated]
     users: dict[str, Headers]
+    # Where strangers come in: the server's own address, or that of a proxy.
+    entrance: str = ""
     wire: Wire = field(init=False)
 
     def __post_init__(self) -> None:
+        self.entrance = self.entrance or self.server.base
         self.wire = Wire(self.server.base)
 
     async def health(self) -> Answer:

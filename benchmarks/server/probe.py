@@ -1,6 +1,7 @@
 """A process of its own that asks a server the same questions again and again, and times them."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,12 +40,15 @@ def p95(took: list[float]) -> float:
 
 
 @contextmanager
-def probing(base: str, worker: Simulated, user: dict[str, str]) -> Iterator[Seen]:
-    """Probe while the block runs; what was seen is there afterwards."""
+def probing(base: str, worker: Simulated, user: dict[str, str], cores: set[int]) -> Iterator[Seen]:
+    """Probe from other cores than the attacker's while the block runs.
+
+    What was seen is there afterwards.
+    """
     seen = Seen()
     context = get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_probe, args=(theirs, base, worker, user), daemon=True)
+    process = context.Process(target=_probe, args=(theirs, base, worker, user, cores), daemon=True)
     process.start()
     ours.recv()
     try:
@@ -57,8 +61,13 @@ def probing(base: str, worker: Simulated, user: dict[str, str]) -> Iterator[Seen
 
 
 def _probe(
-    theirs: "Connection[object, object]", base: str, worker: Simulated, user: dict[str, str]
+    theirs: "Connection[object, object]",
+    base: str,
+    worker: Simulated,
+    user: dict[str, str],
+    cores: set[int],
 ) -> None:
+    os.sched_setaffinity(0, cores)
     asyncio.run(_ask_on(theirs, base, worker, user))
 
 

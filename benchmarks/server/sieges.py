@@ -5,8 +5,8 @@ Each yields nothing, and goes on until it is cancelled.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from uuid import uuid4
 
 from benchmarks.server.attacks import CHECK, FLOOD, REPORT, Headers, Site, own
@@ -15,7 +15,10 @@ from benchmarks.server.wire import Wire, connect, head
 
 SLOW_HEADS, SLOW_BODIES, READERS, BODIES, STORMS, PREVIEWS = 300, 300, 100, 8, 8, 20
 UNKNOWN = 150_000
+READ_EVERY_S = 0.5
 HALF = b"GET /health HTTP/1.1\r\nHost: forge\r\nX-Slow: "
+# Another address than that of a worker or of a trusted proxy.
+STRANGER = "127.0.0.3"
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = {
     "Connection": "Upgrade",
@@ -28,7 +31,7 @@ Siege = Callable[[Site, Scenery], Coroutine[None, None, None]]
 
 async def slow_heads(site: Site, _scenery: Scenery) -> None:
     """A stranger sends heads in drops."""
-    await _all(SLOW_HEADS, lambda _: _drops(site.server.base, HALF))
+    await _all(SLOW_HEADS, lambda _: _drops(site, HALF))
 
 
 async def slow_bodies(site: Site, _scenery: Scenery) -> None:
@@ -45,7 +48,7 @@ async def slow_bodies(site: Site, _scenery: Scenery) -> None:
     def one(number: int) -> Awaitable[None]:
         method, path = places[number % len(places)]
         said = {"Authorization": f"Bearer {number}", "Content-Length": "100000"}
-        return _drops(site.server.base, head(method, path, said))
+        return _drops(site, head(method, path, said))
 
     await _all(SLOW_BODIES, one)
 
@@ -54,10 +57,9 @@ async def handshakes(site: Site, _scenery: Scenery) -> None:
     """A stranger begins WebSockets without a ticket, one after the other."""
 
     async def one(_number: int) -> None:
-        reader, writer = await connect(site.server.base)
-        writer.write(head("GET", "/api/v1/queue/shells", UPGRADE))
-        await reader.read(100)
-        writer.transport.abort()
+        async with connected(site) as (reader, writer):
+            writer.write(head("GET", "/api/v1/queue/shells", UPGRADE))
+            await reader.read(100)
 
     await _all(20, one)
 
@@ -66,13 +68,11 @@ async def slow_readers(site: Site, scenery: Scenery) -> None:
     """Holders of a signed URL of a file of 256 MiB read it slowly."""
 
     async def one(_number: int) -> None:
-        reader, writer = await connect(site.server.base)
-        writer.write(head("GET", scenery.large, {}))
-        while True:
-            if not await reader.read(1 << 10):
-                break
-            await asyncio.sleep(0.5)
-        writer.transport.abort()
+        async with connected(site) as (reader, writer):
+            writer.write(head("GET", scenery.large, {}))
+            piece = b"."
+            while piece:
+                piece, _ = await asyncio.gather(reader.read(1 << 10), asyncio.sleep(READ_EVERY_S))
 
     await _all(READERS, one)
 
@@ -97,27 +97,37 @@ async def registrations(site: Site, _scenery: Scenery) -> None:
     """A worker registers a new boot without end."""
     worker = site.fleet[1]
 
-    async def one(wire: Wire) -> None:
+    async def one(way: Wire) -> None:
         said = {"boot_id": str(uuid4()), "cpus": 8, "memory_mb": 1 << 16, "disk_mb": 1 << 18}
         path = "/api/v1/workers/register"
-        await wire.ask("POST", path, own(worker), json.dumps(said).encode())
+        await way.ask("POST", path, own(worker), json.dumps(said).encode())
 
-    wires = [Wire(site.server.base) for _ in range(STORMS)]
-    await _all(STORMS, lambda number: one(wires[number]))
+    with _wires(site, STORMS) as wires:
+        await _all(STORMS, lambda number: one(wires[number]))
 
 
 async def _asking(
     site: Site, callers: int, method: str, path: str, *, who: Headers, body: bytes | None = None
 ) -> None:
-    wires = [Wire(site.server.base) for _ in range(callers)]
+    with _wires(site, callers) as wires:
 
-    async def one(number: int) -> None:
-        answer = await wires[number].ask(method, path, who, body)
-        if answer.status in {0, 429, 503}:
-            # As an impatient program does, not as Retry-After says.
-            await asyncio.sleep(0.2)
+        async def one(number: int) -> None:
+            answer = await wires[number].ask(method, path, who, body)
+            if answer.status in {0, 429, 503}:
+                # As an impatient program does, not as Retry-After says.
+                await asyncio.sleep(0.2)
 
-    await _all(callers, one)
+        await _all(callers, one)
+
+
+@contextmanager
+def _wires(site: Site, count: int) -> Iterator[list[Wire]]:
+    wires = [Wire(site.entrance, STRANGER) for _ in range(count)]
+    try:
+        yield wires
+    finally:
+        for one in wires:
+            one.close()
 
 
 async def _all(count: int, one: Callable[[int], Awaitable[None]]) -> None:
@@ -132,18 +142,31 @@ async def _all(count: int, one: Callable[[int], Awaitable[None]]) -> None:
     await asyncio.gather(*(again(number) for number in range(count)))
 
 
-async def _drops(base: str, beginning: bytes) -> None:
+async def _drops(site: Site, beginning: bytes) -> None:
     """Send a request in drops until the server hangs up."""
-    reader, writer = await connect(base)
-    writer.write(beginning)
-    while True:
-        try:
-            async with asyncio.timeout(2):
-                if not await reader.read(1000):
-                    break
-        except TimeoutError:
-            writer.write(b"x")
-    writer.transport.abort()
+    async with connected(site) as (reader, writer):
+        writer.write(beginning)
+        while True:
+            try:
+                async with asyncio.timeout(2):
+                    if not await reader.read(1000):
+                        break
+            except TimeoutError:
+                writer.write(b"x")
+
+
+@asynccontextmanager
+async def connected(site: Site) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Hold a connection while the block runs.
+
+    Raises:
+        OSError: it broke.
+    """
+    reader, writer = await connect(site.entrance, STRANGER)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
 
 
 SIEGES: dict[str, Siege] = {

@@ -117,7 +117,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def install(app: FastAPI) -> None:
     """Make the app answer every error in the same shape."""
-    app.add_exception_handler(ForgeError, _forge_error)
+    app.add_exception_handler(ForgeError, forge_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(ClientDisconnect, _client_left)
@@ -135,7 +135,8 @@ def answer(
     return JSONResponse(body, status, headers={**(headers or {}), "X-Request-Id": request_id})
 
 
-def _forge_error(request: Request, error: Exception) -> JSONResponse:
+def forge_error(request: Request, error: Exception) -> JSONResponse:
+    """Return the response for an error of Forge's own."""
     assert isinstance(error, ForgeError)  # noqa: S101 - Starlette's type is wider
     if isinstance(error, JobInvalid):
         place = ("body", *error.place)

@@ -20,6 +20,7 @@ from forge_functions.middleware.slow_clients import (
     GuardedWebSocket,
     most_connections,
 )
+from forge_functions.middleware.turns import TakingTurns
 from forge_functions.monitor.site import metered
 from forge_functions.presence import keep_noting
 from forge_functions.routes import (
@@ -116,7 +117,9 @@ class Server(uvicorn.Server):
 
 def whole_app(settings: ServerSettings) -> FastAPI:
     """Return the app with every path."""
-    return metered(install(create_app(Services(settings), *ROUTERS)))
+    app = metered(install(create_app(Services(settings), *ROUTERS)))
+    app.add_middleware(TakingTurns)
+    return app
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
@@ -53,6 +54,8 @@ class Services:
         limited = settings.caller_rate > 0
         registrations = Rate(REGISTRATIONS_PER_S, at_once=REGISTRATIONS_AT_ONCE)
         self.registrations = registrations if limited else None
+        # Nobody else runs while one is parsed, and each takes much memory.
+        self.large_body = asyncio.Lock()
         self.stopping = Event()
         self.matching = Matching()
         self.hub = Hub(

@@ -15,6 +15,7 @@ from forge_schema.model.states import Command, WorkerKind
 
 from forge_functions.auth import signature
 from forge_functions.errors import Refused
+from forge_functions.middleware.turns import vouch
 from forge_functions.services import Services
 
 HEADER = "X-Worker-Token"
@@ -77,6 +78,7 @@ async def identify(request: Request) -> None:
         key, body = found.public_key, await request.body()
         await run_in_threadpool(_check_signature, request, shared, found, key, body)
     request.state.worker = found
+    vouch(request)
 
 
 def _holder(request: Request, shared: Services, token: str | None) -> WorkerCaller:

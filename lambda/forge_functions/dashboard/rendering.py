@@ -103,6 +103,8 @@ def main() -> None:
 
 
 def _confine() -> None:
+    # Whatever the server does is more urgent.
+    os.nice(19)
     for limit, most in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CPU, SECONDS),

@@ -1,7 +1,7 @@
 """How many requests of a kind run and wait, in all and of one caller."""
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from forge_functions.errors import Refused
+from forge_functions.middleware.buckets import Buckets
 from forge_functions.middleware.requests import late, too_large
 
 RETRY_AFTER_S = 5
@@ -20,7 +21,6 @@ RETRY_AFTER_S = 5
 SHARE = 4
 # A caller may use up at once what it may use in this time.
 BURST_S = 10
-REMEMBERED = 10_000
 
 OWN = "this caller has too many requests in progress"
 ALL = "too many requests of this kind are in progress"
@@ -99,8 +99,8 @@ class Bodies:
         self._within_s, self._most_bytes = within_s, most_bytes
         self._waiting: Counter[str] = Counter()
 
-    async def whole(self, who: str, receive: Receive) -> Receive:
-        """Wait for a body, and return what receives it again.
+    async def whole(self, who: str, receive: Receive) -> bytes:
+        """Wait for a body.
 
         Raises:
             Refused: 429 or 503 if too many wait.
@@ -114,14 +114,13 @@ class Bodies:
         self._waiting[who] += 1
         try:
             async with asyncio.timeout(self._within_s):
-                body = await self._received(receive)
+                return await self._received(receive)
         except TimeoutError as error:
             raise late() from error
         finally:
             self._waiting[who] -= 1
             if not self._waiting[who]:
                 del self._waiting[who]
-        return _again(body, receive)
 
     async def _received(self, receive: Receive) -> bytes:
         body, more = bytearray(), True
@@ -136,7 +135,8 @@ class Bodies:
         return bytes(body)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def again(body: bytes, receive: Receive) -> Receive:
+    """Return what receives a body again, and then what comes after it."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Message:
@@ -146,31 +146,22 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 class Rate:
-    """Limits how many requests a caller makes in the long run: a token bucket for each."""
+    """Limits how much a caller asks for in the long run."""
 
     def __init__(
         self, per_s: float, at_once: float = 0, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._per_s, self._clock = per_s, clock
-        self._at_once = at_once or per_s * BURST_S
-        # By caller: the requests that it may still make, and when that was so.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = Buckets(per_s, at_once or per_s * BURST_S, clock=clock)
 
-    def take(self, who: str) -> None:
+    def take(self, who: str, cost: float = 1.0) -> None:
         """Count a request.
 
         Raises:
             Refused: 429 if there were too many before it.
         """
-        now, most = self._clock(), self._at_once
-        left, since = self._left.pop(who, (most, now))
-        left = min(most, left + (now - since) * self._per_s)
-        self._left[who] = max(left - 1, 0.0) if left >= 1 else left, now
-        if len(self._left) > REMEMBERED:
-            self._left.popitem(last=False)
-        if left < 1:
-            rest_s = ceil((1 - left) / self._per_s)
-            raise refused(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", RATE, rest_s, TOGETHER)
+        if rest_s := self._buckets.take(who, cost):
+            status = HTTPStatus.TOO_MANY_REQUESTS
+            raise refused(status, "too_many_requests", RATE, ceil(rest_s), TOGETHER)
 
 
 def refused(

@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.middleware.admission import Admission, Bodies, Rate
+from forge_functions.middleware.admission import Admission, Bodies, Rate, again
 from forge_functions.middleware.parts import Part, part, part_of
 from forge_functions.middleware.requests import SHORT_BYTES, has_body
+from forge_functions.middleware.turns import vouch
 from forge_functions.settings import ServerSettings
 
 # Whoever logs in is not known yet.
@@ -28,6 +29,9 @@ KEPT_FREE = 2
 OF_ONE_CALLER = 4
 # The form of a login is small, and comes with its head.
 LOGIN_WITHIN_S = 5.0
+# Named values in the bodies of one caller. Ten thousand submitted jobs have a hundred thousand, and
+# while as many are parsed, for a tenth of a second, nobody else is answered.
+NAMED_PER_S, NAMED_AT_ONCE = 20_000.0, 250_000.0
 
 CallerOf = Callable[[Request], Awaitable[Caller | None]]
 NoteRefusal = Callable[[Request, Caller, int], Awaitable[None]]
@@ -73,6 +77,7 @@ class Bulkheads:
         self._strangers_bodies = Bodies(
             waiting=64, of_one_caller=32, within_s=LOGIN_WITHIN_S, most_bytes=SHORT_BYTES
         )
+        self._named = Rate(NAMED_PER_S, NAMED_AT_ONCE)
         self._rate = Rate(settings.caller_rate) if settings.caller_rate else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,6 +99,7 @@ class Bulkheads:
         who = f"address:{request.client.host if request.client else ''}"
         admission, bodies = self._strangers, self._strangers_bodies
         if caller is not None:
+            vouch(request)
             who, admission, bodies = f"owner:{caller.owner}", self._parts[chosen], self._bodies
         elif request.url.path.startswith(LOGIN):
             admission = self._logins
@@ -103,7 +109,11 @@ class Bulkheads:
             self._rate.take(who)
         # The API answers strangers by their heads alone.
         if has_body(request.scope) and (caller is not None or not _is_api(request)):
-            receive = await bodies.whole(who, receive)
+            body = await bodies.whole(who, receive)
+            if self._rate is not None and caller is not None:
+                # What a body costs to parse, is about how many values have names in it.
+                self._named.take(who, body.count(b":"))
+            receive = again(body, receive)
         answer = _Answer(send)
         async with admission.admitted(who) as answer.slot:
             await self._app(request.scope, receive, answer.send)

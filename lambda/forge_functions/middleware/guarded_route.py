@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from forge_functions.auth import authentication, worker
+from forge_functions.services import Services
 
 FORM = "application/x-www-form-urlencoded"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -38,8 +39,16 @@ class GuardedRequest(Request):
 
     async def json(self) -> Any:  # noqa: ANN401 - Starlette's own
         if not hasattr(self, "_json"):
-            self._json = await run_in_threadpool(_parsed, await self.body())
+            self._json = await self._value(await self.body())
         return self._json
+
+    async def _value(self, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
+        # A quick look that may count too many.
+        if body.count(b":") <= MOST_FIELDS:
+            return await run_in_threadpool(_parsed, body)
+        shared: Services = self.app.state.services
+        async with shared.large_body:
+            return await run_in_threadpool(_bounded, body)
 
 
 class GuardedRoute(APIRoute):
@@ -73,6 +82,10 @@ def _calls(dependant: Dependant) -> Iterator[object]:
 
 
 def _parsed(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    return json.loads(body)
+
+
+def _bounded(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(body, object_pairs_hook=_object)
 
 

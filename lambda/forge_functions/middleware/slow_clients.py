@@ -12,6 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from forge_functions.middleware.turns import PATIENCE_S, TURNS, network_of
+
 # Seconds from the first byte of a connection or request to the end of the head.
 HEAD_WITHIN_S = 10.0
 # Maximum number of connections per address that wait for a head.
@@ -61,7 +63,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     """Gives back the place of the connection that it takes over, and logs a broken handshake."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        PLACES.give_back(_address(self.client))
+        PLACES.give_back(network_of(_address(self.client)))
         super().connection_lost(exc)
 
     def handle_connect(self, event: Request) -> None:
@@ -84,14 +86,19 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        if PLACES.take(self._address, self.limit_concurrency or MOST_CONNECTIONS):
-            self._wait_for_head()
-        else:
+        wait_s = TURNS.connects(self._address)
+        most = self.limit_concurrency or MOST_CONNECTIONS
+        if not PLACES.take(network_of(self._address), most) or wait_s > PATIENCE_S:
             transport.abort()
+        elif wait_s:
+            transport.pause_reading()
+            self.loop.call_later(wait_s, self._begin)
+        else:
+            self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.head_came()
-        PLACES.give_back(self._address)
+        PLACES.give_back(network_of(self._address))
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -105,6 +112,12 @@ class GuardedProtocol(H11Protocol):
             self.head_came()
         elif self._late is None and self.timeout_keep_alive_task is None:
             self._wait_for_head()
+
+    def _begin(self) -> None:
+        # Nothing was read until its turn came: it cost no more than its place.
+        if not self.transport.is_closing():
+            self._wait_for_head()
+            self.transport.resume_reading()
 
     @property
     def _address(self) -> str:

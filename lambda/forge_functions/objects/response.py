@@ -12,7 +12,7 @@ from forge_schema.storage.manifest import CheckpointUnsound, Entry, Extent
 from starlette.types import Receive, Scope, Send
 
 # Many clients may read slowly, and a few pieces are in memory for each.
-PIECE = 128 << 10
+PIECE = 64 << 10
 HEADERS = {
     # A job wrote it: a browser must not run it with the dashboard's origin.
     "Content-Disposition": "attachment",

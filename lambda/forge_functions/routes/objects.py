@@ -15,6 +15,7 @@ from forge_schema.storage.signed import PATH, Permit, ServerSigner
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems
+from forge_functions.middleware.turns import vouch
 from forge_functions.objects.response import AssembledResponse, ObjectResponse
 from forge_functions.objects.upload import Upload
 from forge_functions.services import Services, Shared, services
@@ -50,7 +51,7 @@ class Files(NamedTuple):
     signer: ServerSigner
 
 
-def check(signer: ServerSigner, permit: Permit, signature: str) -> None:
+def check(request: Request, signer: ServerSigner, permit: Permit, signature: str) -> None:
     """Check that a request was signed here and has not expired.
 
     Raises:
@@ -64,6 +65,7 @@ def check(signer: ServerSigner, permit: Permit, signature: str) -> None:
         )
     if signer.is_over(permit):
         raise _forbidden("url_expired", "the URL has expired", hint="ask the server for a new one")
+    vouch(request)
 
 
 def files(shared: Annotated[Services, Depends(services)]) -> Files:
@@ -79,15 +81,17 @@ def files(shared: Annotated[Services, Depends(services)]) -> Files:
 
 
 @router.get("/{key:path}", response_class=Response, responses={200: {"content": BYTES}})
-def read(key: str, signed: Annotated[Signed, Query()], shared: Shared) -> Response:
+def read(
+    key: str, request: Request, signed: Annotated[Signed, Query()], shared: Shared
+) -> Response:
     """Send an object; instead of a list of chunks, the file that they are, from any store."""
     permit = Permit("GET", key, signed.expires)
     try:
         if in_chunks(key):
-            check(shared.own_signer(""), permit, signed.signature)
+            check(request, shared.own_signer(""), permit, signed.signature)
             return AssembledResponse(shared.store, chunk_list(shared.store, key))
         own = files(shared)
-        check(own.signer, permit, signed.signature)
+        check(request, own.signer, permit, signed.signature)
         file = own.store.open(key)
     except ObjectMissing as error:
         # Not the store's own message, which reveals its location.
@@ -106,7 +110,7 @@ async def write(
     """Store an object completely, with the signed size and SHA-256, or not at all."""
     asked = signed.model_dump(exclude={"signature"})
     permit = Permit("PUT", key, **asked)
-    check(files.signer, permit, signed.signature)
+    check(request, files.signer, permit, signed.signature)
     # Checked before the body arrives, which may be large.
     if permit.if_absent and await run_in_threadpool(files.store.size, key) is not None:
         raise _exists()

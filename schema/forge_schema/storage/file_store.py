@@ -24,7 +24,7 @@ from forge_schema.storage.store import (
 
 CHUNK = 1 << 20
 # Of a stream, of which a server may have many.
-PIECE = 128 << 10
+PIECE = 64 << 10
 PLACING_TRIES = 20
 # Other file systems, and kernels before it worked between all of them.
 NO_COPY = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}

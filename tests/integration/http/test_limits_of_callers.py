@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from forge_functions.middleware import bulkheads
 from forge_schema.model.states import Role
 from forge_schema.read.audit import Audit
 from forge_schema.service import caller
@@ -64,3 +65,16 @@ def test_a_worker_cannot_fill_the_trail_with_registrations(rig: Rig, tmp_path: P
             statuses.append(worker.post("/register", worker.machine()).status_code)
     assert statuses.count(429) >= 9
     assert statuses[0] == 200
+
+
+def test_a_caller_sends_only_so_many_named_values(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulkheads, "NAMED_PER_S", 1.0)
+    many = {"jobs": [{f"k{n}": 1 for n in range(9_000)} for _ in range(14)]}
+    with opened(rig, tmp_path / "store", caller_rate=1000) as api:
+        ann, bob = api.key(), api.key("bob")
+        told = [ann.call("POST", "/api/v1/queue/check", many) for _ in range(3)]
+        assert [one.status_code for one in told] == [422, 422, 429]
+        assert int(told[2].headers["retry-after"]) > 0
+        problem(bob.call("POST", "/api/v1/queue/check", many), 422, "invalid")
