@@ -75,7 +75,7 @@ TREES = {
     "debian-forky": Tree("forky", EVERY_TREE, script="sid"),
 }
 
-PYTEST = ".venv/bin/python -m pytest -q -n 2 --dist worksteal"
+PYTEST = ".venv/bin/python -m pytest -q -n ${PROCESSES:-2} --dist worksteal"
 DEMO = Part("make demo")
 UNIT = Part(f"{PYTEST} tests/unit")
 SUITE = Part(f"{PYTEST}")

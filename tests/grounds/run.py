@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -61,7 +62,8 @@ def run(ground: Ground, name: str, part: Part, tree: Path, logs: Path) -> Row:
 def _inside(
     ground: Ground, tree: Path, user: str, command: str, stdout: int | IO[bytes]
 ) -> subprocess.CompletedProcess[bytes]:
-    variables = [f"{name}={value}" for name, value in ground.variables.items()]
+    given = {"PROCESSES": os.environ.get("PROCESSES", "2"), **ground.variables}
+    variables = [f"{name}={value}" for name, value in given.items()]
     words = ["bash", f"/{THERE}/tests/grounds/inside.sh", user, command, *variables, *ground.start]
     return subprocess.run(
         ["bash", ENTER, tree, *words],
