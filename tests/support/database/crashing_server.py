@@ -25,7 +25,7 @@ class CrashingServer:
 
     def control(self, *words: str) -> None:
         user = "postgres" if os.geteuid() == 0 else None
-        program = str(postgres.DEBIAN_15 / "pg_ctl")
+        program = str(postgres.DEBIAN / "pg_ctl")
         folder = self.server.socket_dir
         subprocess.run(
             [program, "-D", str(folder / "data"), *words],
@@ -49,8 +49,8 @@ class CrashingServer:
 @contextmanager
 def crashing_server() -> Iterator[CrashingServer]:
     """Run a server that can crash."""
-    require(postgres.DEBIAN_15.is_dir(), "Postgres 15 (Debian's package postgresql-15)")
-    with postgres.running(postgres.DEBIAN_15) as server:
+    require(postgres.DEBIAN.is_dir(), postgres.DEBIANS)
+    with postgres.running(postgres.DEBIAN) as server:
         yield CrashingServer(server)
 
 

