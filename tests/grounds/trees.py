@@ -114,8 +114,9 @@ def _image(folder: Path) -> None:
 def _chroot(folder: Path, command: str, variables: Mapping[str, str] | None = None) -> str:
     kept = {name: value for name, value in os.environ.items() if "proxy" in name.lower()}
     environment = {**kept, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+    mounted = 'mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && exec chroot "$@"'
     ran = subprocess.run(
-        ["chroot", folder, "sh", "-ec", command],
+        ["unshare", "--mount", "sh", "-c", mounted, "sh", folder, "sh", "-ec", command],
         env={**environment, "LANG": "C.UTF-8", **(variables or {})},
         stdout=subprocess.PIPE,
         text=True,
