@@ -3,11 +3,15 @@
 # namespaces of its own. Whatever it started ends with it.
 set -euo pipefail
 if [ "$1" != --inside ]; then
-    exec unshare --mount --net --pid --fork --kill-child --propagation private \
-        bash "${BASH_SOURCE[0]}" --inside "$@"
+    # On the disk: tests want more room than half of the memory.
+    scratch=$(mktemp -d "$1/var/tmp/ground.XXXXXX")
+    trap 'rm -rf --one-file-system "$scratch"' EXIT
+    unshare --mount --net --pid --fork --kill-child --propagation private \
+        bash "${BASH_SOURCE[0]}" --inside "$scratch" "$@"
+    exit
 fi
-tree=$2
-shift 2
+scratch=$2 tree=$3
+shift 3
 ip link set lo up
 mount --bind "$tree" "$tree"
 mount -t proc proc "$tree/proc"
@@ -15,7 +19,8 @@ mount -t sysfs sysfs "$tree/sys"
 mount --rbind /sys/fs/cgroup "$tree/sys/fs/cgroup"
 mount --rbind /dev "$tree/dev"
 mount -t tmpfs tmpfs "$tree/run"
-mount -t tmpfs -o mode=1777 tmpfs "$tree/tmp"
+chmod 1777 "$scratch"
+mount --bind "$scratch" "$tree/tmp"
 cd "$tree"
 mkdir -p old
 pivot_root . old
