@@ -78,6 +78,15 @@ TREES = {
 PYTEST = ".venv/bin/python -m pytest -q -n ${PROCESSES:-2} --dist worksteal"
 DEMO = Part("make demo")
 UNIT = Part(f"{PYTEST} tests/unit")
+# What tells most in least time: real servers, clients and workers.
+SERVERS = Part(
+    f"{PYTEST} "
+    + " ".join(f"tests/integration/{room}" for room in ("client", "claim", "gangs", "http"))
+)
+WORKERS = Part(
+    f"{PYTEST} "
+    + " ".join(f"tests/integration/{room}" for room in ("agent", "job_runs", "job_io", "machine"))
+)
 SUITE = Part(f"{PYTEST}")
 ENGINE = Part(
     f"{PYTEST} tests/integration/runners tests/integration/prepare/test_images_built.py"
@@ -87,6 +96,15 @@ ENGINE = Part(
 )
 
 PYTHON = "python3 --version"
+PARTS = {
+    "demo": DEMO,
+    "unit": UNIT,
+    "clients and servers": SERVERS,
+    "workers": WORKERS,
+    "workers as root": Part(WORKERS.command, ROOT),
+    "suite": SUITE,
+    "suite as root": Part(SUITE.command, ROOT),
+}
 # As on a fresh machine, but that all was installed before the network was gone.
 CI = Part(".ci/run", user=ROOT)
 GROUNDS = [
@@ -101,7 +119,7 @@ GROUNDS = [
         "Debian 13",
         "debian-13",
         f"{PYTHON}; ssh -V 2>&1 | cut -d, -f1",
-        {"demo": DEMO, "unit": UNIT, "suite": SUITE, "suite as root": Part(SUITE.command, ROOT)},
+        PARTS,
         packages=DOCKER,
         start=("docker",),
     ),
@@ -109,7 +127,7 @@ GROUNDS = [
         "Debian forky",
         "debian-forky",
         f"{PYTHON}; ssh -V 2>&1 | cut -d, -f1",
-        {"demo": DEMO, "unit": UNIT, "suite": SUITE, "suite as root": Part(SUITE.command, ROOT)},
+        PARTS,
         packages=DOCKER,
         start=("docker",),
     ),
