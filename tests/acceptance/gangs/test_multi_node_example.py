@@ -131,3 +131,51 @@ def test_a_ray_cluster_spans_the_workers_and_ends_with_the_job(
         made.succeeds(job)
         assert "machines 2" in made.log(job).decode()
         assert made.reasons(job) == ["succeeded", "run_ended"]
+        # Nothing of the first cluster is in the way of the next.
+        again = made.submit("python", "-c", TASKS, nodes=2, launcher="ray", resources=one)
+        made.succeeds(again)
+
+
+# An actor on the other machine keeps the state, and takes its time.
+STATE = """
+import os, signal, sys, threading, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+folder = os.environ["FORGE_CHECKPOINT_DIR"]
+if os.listdir(folder):
+    sys.exit("restored")
+ray.init()
+own = ray.get_runtime_context().get_node_id()
+other = next(node["NodeID"] for node in ray.nodes() if node["NodeID"] != own)
+
+@ray.remote(num_cpus=1)
+class State:
+    def fetched(self):
+        threading.Event().wait(3)
+        return os.environ["RANK"], [0] * 10**6
+
+state = State.options(
+    scheduling_strategy=NodeAffinitySchedulingStrategy(other, soft=False)
+).remote()
+ray.get(state.fetched.remote())
+asked = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: asked.set())
+print("ready", flush=True)
+asked.wait()
+rank, _ = ray.get(state.fetched.remote())
+open(os.path.join(folder, f"of-rank-{rank}"), "w").close()
+"""
+
+
+def test_a_preempted_driver_still_fetches_the_state_of_its_actors(
+    tmp_path: Path, database_url: str
+) -> None:
+    with bed("process", tmp_path, database_url, environment=PATH) as made:
+        for rank in range(2):
+            made.worker(f"m{rank}")
+        one = Resources(cpus=1, memory_mb=2048, disk_mb=500)
+        asked = {"launcher": "ray", "resources": one, "max_failures": 0}
+        job = made.submit("python", "-c", STATE, nodes=2, **asked)
+        made.says(job, "ready")
+        assert made.queue.preempt(job)
+        row = made.ended(job)
+        assert (row["reason"], "restored" in row["detail"]) == ("exit_code", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -130,24 +131,42 @@ def test_another_run_of_mpirun_has_another_secret() -> None:
     assert first != second
 
 
-def test_ray_runs_the_command_on_the_head_once_all_machines_joined() -> None:
-    said = launch("ray", gang(0, nodes=3, gpus=2, cpus=6.5), "python", "tune.py", "a b")
-    assert said.command == ("/bin/sh", "/forge/control/ray.sh")
-    assert said.env == {"RAY_ADDRESS": "10.0.0.5:29500"}
-    script = said.files["ray.sh"]
-    assert (
-        "ray start --head --port=29500 --include-dashboard=false --node-ip-address=10.0.0.5"
-        " --num-cpus=6 --num-gpus=2 --disable-usage-stats || exit\n"
-    ) in script
-    assert "< 3)" in script
-    assert script.endswith("exec python tune.py 'a b'\n")
+RAY = (
+    "--num-cpus=6",
+    "--num-gpus=2",
+    "--disable-usage-stats",
+    # Of the job's memory, not the machine's.
+    f"--object-store-memory={int(0.3 * (1000 << 20))}",
+    f"--memory={int(0.7 * (1000 << 20))}",
+)
 
 
-def test_ray_joins_the_head_from_the_other_machines() -> None:
-    script = launch("ray", gang(2, nodes=3), "python", "tune.py").files["ray.sh"]
-    assert "until ray health-check --address=10.0.0.5:29500 " in script
-    assert script.endswith(
-        "exec ray start --address=10.0.0.5:29500 --block --node-ip-address=10.0.0.7 --num-cpus=1"
-        " --num-gpus=0 --disable-usage-stats\n"
+def test_ray_runs_the_command_on_rank_0_and_joins_its_cluster_from_the_others() -> None:
+    members = gang(0, nodes=3, gpus=2, cpus=6.5, memory_mb=1000)
+    said = launch("ray", members, "python", "tune.py", "a b")
+    assert said.command == (
+        *("python3", "/forge/control/ray_cluster.py", "head", "3", "--node-ip-address=10.0.0.5"),
+        *(*RAY, "--", "python", "tune.py", "a b"),
     )
-    assert "tune.py" not in script
+    assert said.env == {"RAY_ADDRESS": "10.0.0.5:29500"}
+    other = launch("ray", replace(members, rank=2), "python", "tune.py", "a b")
+    assert other.command == (
+        *("python3", "/forge/control/ray_cluster.py", "member", "--node-ip-address=10.0.0.7"),
+        *RAY,
+    )
+    assert other.files == said.files
+
+
+def test_a_cluster_of_ray_demands_the_secret_of_its_own_run() -> None:
+    first, other, next_run = (
+        launch("ray", gang(rank, nonce=digit * 32)).secrets
+        for rank, digit in ((0, "0"), (1, "0"), (0, "1"))
+    )
+    assert first == other
+    assert first["RAY_AUTH_MODE"] == "token"
+    assert first["RAY_AUTH_TOKEN"] not in ("", next_run["RAY_AUTH_TOKEN"])
+
+
+def test_a_member_of_an_earlier_version_leaves_the_memory_to_ray() -> None:
+    said = launch("ray", gang(1, memory_mb=0)).command
+    assert not any("memory" in word for word in said)

@@ -1,60 +1,43 @@
 """Ray: a cluster that lives as long as the job, on whose head the job's command runs."""
 
-import shlex
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from forge_worker.gang.launchers.launcher import Launch
 from forge_worker.gang.members import Gang
+from forge_worker.inside import ray_cluster
+from forge_worker.runners.process.private_ray import store_bytes
 
-SCRIPT = "ray.sh"
-# Seconds until every machine must have joined the cluster.
-JOIN_S = 120
+# Of the job's memory: as Ray's own default is of a machine's.
+TASKS = 0.7
 
 
 def launch(gang: Gang, command: tuple[str, ...], control: PurePath) -> Launch:
-    """Return a script that starts or joins the cluster; on the head it then runs the command.
+    """Return the program that starts or joins the cluster; on rank 0 it runs the command.
 
-    `ray.init()` finds the cluster by RAY_ADDRESS. The run ends when the command ends.
+    `ray.init()` finds the cluster by RAY_ADDRESS, and proves by the run's secret that it belongs to
+    it.
     """
-    cluster = f"{gang.master.address}:{gang.master_port}"
-    text = _head(gang, cluster, command) if gang.rank == 0 else _joining(gang, cluster)
-    return Launch(("/bin/sh", str(control / SCRIPT)), {"RAY_ADDRESS": cluster}, {SCRIPT: text})
+    file = Path(ray_cluster.__file__)
+    head = ("head", str(gang.nodes), *_options(gang), "--", *command)
+    part = head if gang.rank == 0 else ("member", *_options(gang))
+    return Launch(
+        ("python3", str(control / file.name), *part),
+        env={"RAY_ADDRESS": f"{gang.master.address}:{gang.master_port}"},
+        files={file.name: file.read_text(encoding="utf-8")},
+        secrets={"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": gang.secret},
+    )
 
 
-def _options(gang: Gang) -> str:
+def _options(gang: Gang) -> tuple[str, ...]:
     own = gang.own
-    return (
-        f"--node-ip-address={own.address} --num-cpus={max(1, int(own.cpus))}"
-        f" --num-gpus={own.gpus} --disable-usage-stats"
-    )
-
-
-def _head(gang: Gang, cluster: str, command: tuple[str, ...]) -> str:
-    count = (
-        "import ray; ray.init(log_to_driver=False, logging_level='ERROR');"
-        f" raise SystemExit(sum(node['Alive'] for node in ray.nodes()) < {gang.nodes})"
+    memory = (
+        f"--object-store-memory={store_bytes(own.memory_mb)}",
+        f"--memory={int((own.memory_mb << 20) * TASKS)}",
     )
     return (
-        f"ray start --head --port={gang.master_port} --include-dashboard=false {_options(gang)}"
-        " || exit\n"
-        + _until(f"python3 -c {shlex.quote(count)}", f"not all machines joined {cluster}")
-        + f"exec {shlex.join(command)}\n"
-    )
-
-
-def _joining(gang: Gang, cluster: str) -> str:
-    return (
-        _until(f"ray health-check --address={cluster}", f"the Ray head {cluster} does not answer")
-        + f"exec ray start --address={cluster} --block {_options(gang)}\n"
-    )
-
-
-def _until(check: str, failure: str) -> str:
-    """Return shell code that repeats a check each second, and gives up after JOIN_S."""
-    return (
-        f"end=$(($(date +%s) + {JOIN_S}))\n"
-        f"until {check} >/dev/null 2>&1; do\n"
-        f'    [ "$(date +%s)" -lt "$end" ] || {{ echo {shlex.quote(failure)} >&2; exit 1; }}\n'
-        "    sleep 1\n"
-        "done\n"
+        f"--node-ip-address={own.address}",
+        f"--num-cpus={max(1, int(own.cpus))}",
+        f"--num-gpus={own.gpus}",
+        "--disable-usage-stats",
+        *(memory if own.memory_mb else ()),
     )

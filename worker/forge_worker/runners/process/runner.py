@@ -26,6 +26,7 @@ from forge_worker.runners.process.confinement import CpuTable, confinement_of, p
 from forge_worker.runners.process.descendants import descendants
 from forge_worker.runners.process.door import entered
 from forge_worker.runners.process.notice import catches
+from forge_worker.runners.process.private_ray import private_ray
 from forge_worker.runners.process.shared_memory import SharedMemory
 from forge_worker.runners.process.shim import BLANK, LENGTH
 from forge_worker.runners.process.shims import MARK, ShimLine, Shims, base_environment, title
@@ -303,7 +304,10 @@ def _of_user(spec: RunSpec, user: JobUser | None) -> dict[str, str]:
     """Return the variables that depend on the job and its user."""
     name = user_name(os.geteuid() if user is None else user.uid)
     home = {} if user is None else {"HOME": str(spec.work_dir.absolute())}
-    tmp = {} if spec.tmp_dir is None else {"TMPDIR": str(short_path(spec.tmp_dir.absolute()))}
+    tmp: dict[str, str] = {}
+    if spec.tmp_dir is not None:
+        place = str(short_path(spec.tmp_dir.absolute()))
+        tmp = {"TMPDIR": place, **private_ray(spec, place)}
     return {**home, **tmp, "USER": name, "LOGNAME": name}
 
 
