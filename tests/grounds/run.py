@@ -21,6 +21,8 @@ ENTER = Path(__file__).with_name("enter.sh")
 COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::\S+)", re.MULTILINE)
 MOST_NAMED = 3
+# What stands in a log before the versions, and before the part itself.
+VERSIONS, RUNS = "== versions", "== runs"
 LONGEST_S = 3 * 3600
 
 
@@ -49,40 +51,43 @@ def run(ground: Ground, name: str, part: Part, tree: Path, logs: Path) -> Row:
     began = time.monotonic()
     log = logs / f"{ground.name} {name}.log".replace(" ", "-").lower()
     with log.open("wb") as output:
-        status = _inside(ground, tree, part.user, part.command, stdout=output).returncode
+        status = _status(ground, part, tree, output)
     seconds = round(time.monotonic() - began)
-    told = _inside(ground, tree, part.user, ground.versions, stdout=subprocess.PIPE).stdout
-    versions = ", ".join(told.decode().split("\n")[-1 - ground.versions.count(";") - 1 :]).strip(
-        ", "
-    )
-    result = outcome(status, log.read_text("utf-8", "replace"), ground.works_with)
-    return Row(ground.name, name, result, versions, seconds, f"{datetime.now(UTC):%Y-%m-%d}")
+    said = log.read_text("utf-8", "replace")
+    result = outcome(status, said, ground.works_with)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return Row(ground.name, name, result, versions(said), seconds, today)
 
 
-def _inside(
-    ground: Ground, tree: Path, user: str, command: str, stdout: int | IO[bytes]
-) -> subprocess.CompletedProcess[bytes]:
+def _status(ground: Ground, part: Part, tree: Path, output: IO[bytes]) -> int:
     given = {"PROCESSES": os.environ.get("PROCESSES", "2"), **ground.variables}
     variables = [f"{name}={value}" for name, value in given.items()]
-    words = ["bash", f"/{THERE}/tests/grounds/inside.sh", user, command, *variables, *ground.start]
+    command = f"echo '{VERSIONS}'; {ground.versions}; echo '{RUNS}'; {part.command}"
+    words = [f"/{THERE}/tests/grounds/inside.sh", part.user, command, *variables, *ground.start]
     return subprocess.run(
-        ["bash", ENTER, tree, *words],
+        ["bash", ENTER, tree, "bash", *words],
         stdin=subprocess.DEVNULL,
-        stdout=stdout,
+        stdout=output,
         stderr=subprocess.STDOUT,
         timeout=LONGEST_S,
         check=False,
-    )
+    ).returncode
+
+
+def versions(output: str) -> str:
+    """Return what a part's output says about versions; nothing if its services did not start."""
+    _, _, said = output.partition(f"{VERSIONS}\n")
+    return ", ".join(said.partition(f"{RUNS}\n")[0].split("\n")).strip(", ")
 
 
 def outcome(status: int, output: str, works_with: str = "") -> str:
-    """Return what a part's output and exit code come to."""
+    """Return what a part's output and exit code come to, as a cell of a table."""
     counts = ", ".join(COUNTS.findall(output.rstrip().rpartition("\n")[2]))
     if status == 0:
         return "works" + (f" with {works_with}" if works_with else "") + _beside(counts)
     failed = sorted(set(FAILED.findall(output)))
     more = [f"and {len(failed) - MOST_NAMED} more"] if len(failed) > MOST_NAMED else []
-    named = ", ".join([f"`{one}`" for one in failed[:MOST_NAMED]] + more)
+    named = ", ".join([f"`{one}`" for one in failed[:MOST_NAMED]] + more).replace("|", "\\|")
     return (
         "fails" + (_beside(counts) or f" with exit code {status}") + (f": {named}" if named else "")
     )

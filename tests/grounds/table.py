@@ -40,5 +40,7 @@ def _cells(row: Row) -> tuple[str | int, ...]:
 
 
 def _read(table: str) -> list[Row]:
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    rows = [
+        line.removeprefix("| ").removesuffix(" |").split(" | ") for line in table.splitlines()[2:]
+    ]
     return [Row(one, part, result, of, int(s), date) for one, part, result, of, s, date in rows]
