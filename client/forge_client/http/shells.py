@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from queue import SimpleQueue
 from threading import Thread
+from time import sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ from forge_client.http.transport import Transport
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
+# Between tries to connect. A ticket is used up by an answer, and lasts a minute.
+PAUSES_S = (0.2, 1.0)
 DESCRIPTORS = {STDOUT: 1, STDERR: 2}
 
 
@@ -63,7 +66,7 @@ def run(
     url, headers = transport.server.url, {"Authorization": f"Bearer {ticket.ticket}"}
     try:
         with as_client_error():
-            opened = connect(url, CALLER_PATH, headers, transport.tls)
+            opened = _opened(lambda: connect(url, CALLER_PATH, headers, transport.tls))
     except (InvalidHandshake, OSError) as error:
         raise ClientError(
             f"{url} opens no shell: {error}",
@@ -81,6 +84,17 @@ def run(
             hint="the command was ended; the job keeps running",
             code="shell_lost",
         ) from error
+
+
+def _opened(connecting: "Callable[[], ClientConnection]") -> "ClientConnection":
+    """Connect, also to a server that hangs up before it answers, as one does that is replaced."""
+    from websockets.exceptions import InvalidMessage  # noqa: PLC0415 - as above
+
+    for pause_s in PAUSES_S:
+        with suppress(InvalidMessage):
+            return connecting()
+        sleep(pause_s)
+    return connecting()
 
 
 def _attended(socket: "ClientConnection", pin: Callable[[str], None], *, interactive: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -213,6 +214,14 @@ class Bed:
             return True
 
         eventually(said, timeout, 0.05)
+
+    def told(self, job_id: int, word: str) -> list[str]:
+        """Wait for the whole line that begins with a word, and return its other words."""
+        # What a program prints at once may be stored in pieces.
+        line = re.compile(rf"^{word} (.*)\n", re.MULTILINE)
+        found = eventually(lambda: line.search(self.log(job_id).decode()), every=0.05)
+        assert found is not None
+        return found[1].split()
 
     def artifacts(self, job_id: int) -> dict[str, bytes]:
         """Return the stored artifacts of a job by path, each checked against its row."""

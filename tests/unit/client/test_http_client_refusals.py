@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any, cast
 
 import httpx
 import pytest
 from forge_client.errors import ClientError
-from forge_client.http import transport
+from forge_client.http import shells, transport
 from forge_client.http.errors import Retryable, refusal
 from forge_client.http.transport import retried
+from websockets.exceptions import InvalidMessage
 
 PLACE = "https://forge.example"
 
@@ -163,3 +165,24 @@ def test_what_may_have_taken_effect_is_repeated_only_where_that_is_harmless(cloc
         retried(trying, patience_s=lambda: 20, again=False)
     assert (caught.value.code, caught.value.exit_code, trying.tries) == ("answer_lost", 5, 1)
     assert len(clock.pauses) == 6
+
+
+@pytest.mark.parametrize("hangs_up", [0, 1, 2, 3])
+def test_a_server_that_hangs_up_is_asked_again(
+    hangs_up: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shells, "PAUSES_S", (0, 0))
+    connection, tries = object(), []
+
+    def connecting() -> Any:  # noqa: ANN401  stands for a connection
+        tries.append(1)
+        if len(tries) <= hangs_up:
+            raise InvalidMessage("did not receive a valid HTTP response")
+        return connection
+
+    if hangs_up == 3:
+        with pytest.raises(InvalidMessage):
+            shells._opened(connecting)
+    else:
+        assert shells._opened(connecting) is cast("Any", connection)
+    assert len(tries) == min(hangs_up + 1, 3)

@@ -30,7 +30,7 @@ PART_BYTES = 8 << 20
 MOST_PARTS = 10_000  # the limit of S3
 PARTS_AT_ONCE = 4
 # A server may have many streams.
-PIECE = 128 << 10
+PIECE = 64 << 10
 READ_TRIES = 8
 
 # boto3 retries requests, but not the rest of a body that has begun.

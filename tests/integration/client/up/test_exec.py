@@ -58,8 +58,7 @@ def test_a_running_job_is_entered(
     both.worker()
     url = both.database.url
     job = both.script(WAITS, env={"MINE": "my own"})
-    both.says(job, "ready")
-    uid, folder = both.log(job).split(b"ready ")[1].decode().split()
+    uid, folder = both.told(job, "ready")
 
     looked = run(url, job, "sh", "-c", LOOKS, typed="typed")
     assert (looked.returncode, looked.stdout) == (7, f"{uid} {folder} my own {job} typed\n")

@@ -51,8 +51,7 @@ def test_job_is_entered_from_anywhere(
     with http_bed(tmp_path, database_url, kind=kind) as made:
         made.worker()
         job = made.script(WAITS, env={"MINE": "my own"}, owner="ann")
-        made.says(job, "ready")
-        uid, folder = made.log(job).split(b"ready ")[1].decode().split()
+        uid, folder = made.told(job, "ready")
         url = made.servers[0].url
         ann, bob = Person(made, url, "ann"), Person(made, url, "bob")
 

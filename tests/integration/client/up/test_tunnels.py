@@ -61,8 +61,7 @@ def test_ssh_scp_and_ports_lead_into_a_job(kind: str, tmp_path: Path, database_u
     with http_bed(tmp_path, database_url, kind=kind) as made:
         worker = made.worker()
         job = made.script(SERVES, owner="ann")
-        made.says(job, "ready")
-        port = int(made.log(job).split(b"ready ")[1].split()[0])
+        port = int(made.told(job, "ready")[0])
         url = made.servers[0].url
         ann = Person(made, url, "ann")
 
