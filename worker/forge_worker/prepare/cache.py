@@ -8,6 +8,7 @@ name, without following links.
 """
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -35,6 +36,8 @@ from forge_worker.files.safe_files import (
     walk,
     weight,
 )
+from forge_worker.prepare.stale_locks import remove_stale_locks
+from forge_worker.runners.process.door import EXIT
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 THREAD_POLL_S = 0.2
@@ -110,12 +113,15 @@ class LruFolders:
             marks.write(f"{self.root.name}/{key}\n")
         os.utime(self.root / key)  # folders are evicted in the order of last use
 
-    def in_use(self, key: str) -> bool:
-        """Return whether a job on this machine uses a locked folder."""
+    def in_use(self, key: str, ended: Callable[[Path], bool] = lambda _: False) -> bool:
+        """Return whether a job on this machine uses a locked folder, of those not `ended`."""
         mark = f"{self.root.name}/{key}"
         for attempt in self._jobs.iterdir():
             with suppress(OSError):
-                if mark in (attempt / "kept").read_text(encoding="utf-8").splitlines():
+                if (
+                    not ended(attempt)
+                    and mark in (attempt / "kept").read_text(encoding="utf-8").splitlines()
+                ):
                     return True
         return False
 
@@ -194,6 +200,8 @@ class CacheProvision:
         self._trim()
         with self._folders.locked(key, attempt.while_wanted) as folder:
             folder.mkdir(mode=0o700, exist_ok=True)
+            if not self._folders.in_use(key, _over):
+                remove_stale_locks(self._folders.root, key)
             self._folders.mark_used(key, attempt.folders)
         cache = Mount(folder, CACHE, writable=True, given=True)
         place = runner.place(cache)
@@ -208,6 +216,13 @@ class CacheProvision:
         root = self._folders.root
         found = (parts for owner in visible(root) for parts in _parts(root, (owner.name,), DEPTH))
         self._folders.drop_oldest(found, _aged)
+
+
+def _over(attempt: Path) -> bool:
+    """Return whether no process of an attempt is left: its output may take long to be stored."""
+    with suppress(OSError, ValueError):
+        return bool(json.loads((attempt / EXIT).read_text(encoding="utf-8")))
+    return False
 
 
 def owner_key(owner: str) -> str:
