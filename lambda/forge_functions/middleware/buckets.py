@@ -40,13 +40,13 @@ class Buckets:
         self._keep(who, left - cost if wait_s <= self._patience_s else left)
         return wait_s
 
-    def owe(self, who: str) -> None:
-        """Take a token for something that has happened."""
-        self._keep(who, self._now(who) - 1)
+    def owe(self, who: str, tokens: float = 1.0) -> None:
+        """Take tokens for something that has happened."""
+        self._keep(who, self._now(who) - tokens)
 
-    def give_back(self, who: str) -> None:
+    def give_back(self, who: str, tokens: float = 1.0) -> None:
         """Undo what was taken for something that should not have counted."""
-        self._keep(who, min(self._at_once, self._now(who) + 1))
+        self._keep(who, min(self._at_once, self._now(who) + tokens))
 
     def _now(self, who: str) -> float:
         left, since = self._left.get(who, (self._at_once, -inf))

@@ -24,6 +24,8 @@ from forge_functions.middleware.admission import refused
 from forge_functions.middleware.buckets import Buckets
 
 PER_S, AT_ONCE, PATIENCE_S = 50.0, 200, 10.0
+# A connection and a request.
+BOTH = 2
 # An IPv6 user has at least this network.
 NETWORK_BITS = 64
 MANY = "too many requests come from this address"
@@ -49,14 +51,14 @@ class Turns:
         return 0.0 if self._free(address) else self.buckets.take(network_of(address))
 
     def known(self, address: str) -> None:
-        """Do not count a request after all: it is a known caller's."""
+        """Do not count a request after all, nor a connection: they are a known caller's."""
         if not self._free(address):
-            self.buckets.give_back(network_of(address))
+            self.buckets.give_back(network_of(address), BOTH)
 
     def refused(self, address: str) -> None:
         """Count a request of a known caller who goes on after a refusal."""
         if not self._free(address):
-            self.buckets.owe(network_of(address))
+            self.buckets.owe(network_of(address), BOTH)
 
     def _free(self, address: str) -> bool:
         # If everybody is trusted to forward an address, what they forward still counts.
