@@ -16,7 +16,7 @@ import pytest
 from forge_worker.runners.docker import container, network
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
 from forge_worker.runners.runner import ImageMissing, StartFailed
-from support.engine.engine_proxy import ENGINE, engine_proxy
+from support.engine.engine_proxy import engine_proxy
 from support.engine.images import BASE_IMAGE
 from support.engine.registry import empty_registry
 from support.services import require
@@ -316,7 +316,7 @@ def test_code_of_a_job_that_ended_with_the_engine_is_void(
     assert job.handle.wait(0) is None
     proxy.shut()
     assert job.handle.wait(0.2) is None
-    with closing(docker.DockerClient(base_url=f"unix://{ENGINE}")) as direct:
+    with closing(docker.DockerClient(base_url=proxy.engine)) as direct:
         direct.containers.get(job.spec.name).kill(signal.SIGTERM)
         eventually(lambda: direct.containers.get(job.spec.name).status == "exited")
     proxy.open()

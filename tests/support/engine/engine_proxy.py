@@ -12,11 +12,12 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from forge_worker.runners.engines.address import socket_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ENGINE = "/var/run/docker.sock"
 FAULT = b'{"message": "no space left on device"}'
 REFUSAL = b"HTTP/1.1 500 Error\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
 
@@ -30,6 +31,8 @@ class EngineProxy:
     def __init__(self, path: Path) -> None:
         self.url = f"unix://{path}"
         self.refuses = b""
+        # Before the environment names this proxy.
+        self.engine = f"unix://{socket_path()}"
         self._path = path
         self._listener: socket.socket | None = None
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -57,7 +60,7 @@ class EngineProxy:
             while True:
                 ours = listener.accept()[0]
                 engine = socket.socket(socket.AF_UNIX)
-                engine.connect(ENGINE)
+                engine.connect(self.engine.removeprefix("unix://"))
                 self._pairs.append((ours, engine))
                 threading.Thread(target=self._pass_on, args=(ours, engine), daemon=True).start()
 

@@ -1,15 +1,18 @@
 """Check what this machine lacks for running jobs with its settings, and how to fix it."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from forge_worker.runners.docker.engine import DEFAULT_HOST, engine_answers, knock
+from forge_worker.runners.docker.container import FAILED
+from forge_worker.runners.docker.engine import Engine, engine_answers
 from forge_worker.runners.docker.network import EXPOSED_HINT, not_blockable
+from forge_worker.runners.engines.address import ContextUnusable, address, knock, socket_path
 from forge_worker.runners.process.confinement import WANTED, parents
 from forge_worker.runners.process.shims import base_environment
 from forge_worker.settings.settings import WorkerSettings
+
+EXAMPLE = "DOCKER_HOST=unix:///run/podman/podman.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +49,39 @@ def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:
         )
 
 
-def _engine_fault() -> tuple[str, str] | None:
-    place = os.environ.get("DOCKER_HOST", DEFAULT_HOST)
+def engine_found() -> tuple[str, str, str]:
+    """Return what the engine is and where, or "", what is wrong with it, and what to do."""
+    if (fault := _engine_fault()) is not None:
+        return "", *fault
     try:
+        return f"{Engine().kind} at {address()}", "", ""
+    except FAILED as error:
+        return "", f"the container engine at {address()} does not answer: {error}", "restart it"
+
+
+def _engine_fault() -> tuple[str, str] | None:
+    try:
+        place = address()
         knock()
+    except ContextUnusable as error:
+        return str(error), "choose another with `docker context use`, or set DOCKER_HOST"
     except FileNotFoundError:
-        return f"there is no container engine at {place}", "install Docker and start it"
+        return (
+            f"there is no container engine at {place}",
+            f"install Docker and start it; or name another engine's socket: {EXAMPLE}",
+        )
     except PermissionError:
         return (
             f"this user may not use the container engine at {place}",
-            "add the user to the group docker, and log in again",
+            f"add the user to the group of {socket_path()}, as docker, and log in again",
         )
     except OSError as error:
         said = error.strerror or str(error)
-        return f"the container engine at {place} does not answer: {said}", "start Docker"
+        return f"the container engine at {place} does not answer: {said}", "start it"
     if not engine_answers():
         return (
-            f"the engine at {place} is not a Docker engine for Linux, or is too old",
-            "install Docker 20.10 or newer",
+            f"the engine at {place} does not run Linux containers, or is too old",
+            "install Docker 20.10 or newer, or Podman 4 or newer",
         )
     return None
 

@@ -27,7 +27,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-# Settings of the pasting shell that the worker keeps, as FORGE_…; no other variable is kept.
+# Settings of the pasting shell that the worker keeps, as FORGE_…; no other variable is kept but
+# DOCKER_HOST.
 KEPT = (
     "ALLOW_PROCESSES", "CPUS", "DEFAULT_IMAGE", "GPUS", "LABELS", "MEMORY_MB", "PRICE_PER_HOUR",
     "PROFILE", "RUNNER", "SPOT", "TAGS", "TLS_CA",
@@ -118,12 +119,29 @@ def _check(place: Place) -> None:
             f" apt install {minor}-venv), {AGAIN}"
         )
     allowed = _allows_processes({**_read(place.settings), **_given()})
-    engine = os.environ.get("DOCKER_HOST") or Path("/var/run/docker.sock").exists()
-    if not engine and not allowed:
+    if not allowed and not _names_engine(place):
         raise CannotJoin(
-            f"there is no container engine here. Install Docker, {AGAIN}; or, if every job is"
+            f"there is no container engine here. Install Docker, or name the engine that there is:"
+            f" export DOCKER_HOST=unix:///run/podman/podman.sock, {AGAIN}; or, if every job is"
             f" trusted, let jobs run as plain processes: export FORGE_ALLOW_PROCESSES=true, {AGAIN}"
         )
+
+
+def _names_engine(place: Place) -> bool:
+    """Tell whether the worker finds an engine: by DOCKER_HOST, its Docker context or its socket."""
+    if os.environ.get("DOCKER_HOST") or _read(place.settings).get("DOCKER_HOST"):
+        return True
+    # A service is another user, whose home has no contexts.
+    return Path("/var/run/docker.sock").exists() or (not place.service and _has_context())
+
+
+def _has_context() -> bool:
+    if name := os.environ.get("DOCKER_CONTEXT"):
+        return name != "default"
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    with suppress(OSError, ValueError, AttributeError):
+        return json.loads((folder / "config.json").read_text()).get("currentContext") is not None
+    return False
 
 
 def _allows_processes(settings: Mapping[str, str]) -> bool:
@@ -225,7 +243,8 @@ def _keep_settings(place: Place, url: str) -> None:
 
 
 def _given() -> dict[str, str]:
-    found = {name: os.environ.get(name, "") for name in (f"FORGE_{kept}" for kept in KEPT)}
+    names = ("DOCKER_HOST", *(f"FORGE_{kept}" for kept in KEPT))
+    found = {name: os.environ.get(name, "") for name in names}
     if not found["FORGE_TLS_CA"] and "SSL_CERT_FILE" in os.environ:
         found["FORGE_TLS_CA"] = str(Path(os.environ["SSL_CERT_FILE"]).absolute())
     return {name: value for name, value in found.items() if value and "\n" not in value}

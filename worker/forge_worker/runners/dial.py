@@ -12,17 +12,22 @@ import socket
 import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from threading import Thread
 
 import psutil
+from docker.errors import DockerException
 
+from forge_worker.runners.docker.engine import UNREACHABLE
 from forge_worker.runners.docker.usage import names_container
+from forge_worker.runners.engines.address import connected
 from forge_worker.runners.entry import SESSION, Container, Entry, NotEntered, Process
 from forge_worker.runners.process.descendants import descendants
 
 CONNECT_S = 10.0
+INSPECT_S = 30
 LOOPBACK4, LOOPBACK6 = "127.0.0.1", "::1"
 # Where a listener is reached, by the address that it listens on.
 REACHED = {"0.0.0.0": LOOPBACK4, LOOPBACK4: LOOPBACK4, "::": LOOPBACK6, LOOPBACK6: LOOPBACK6}  # noqa: S104
@@ -97,14 +102,16 @@ def _listens(pid: int, port: int) -> str | None:
 
 def _main(job: Container) -> tuple[int | None, bool]:
     """Return a container's main process, if visible from here, and whether it has our network."""
-    said = "{{.State.Pid}} {{.HostConfig.NetworkMode}}"
-    words = ["docker", "inspect", "--format", said, job.id]
-    shown = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
-    pid, _, mode = shown.stdout.strip().partition(" ")
-    if not pid.isdecimal() or pid == "0":
+    try:
+        with closing(connected(timeout=INSPECT_S)) as client:
+            found = client.api.inspect_container(job.id)
+    except (DockerException, *UNREACHABLE) as error:
+        raise NotEntered(f"the job's container is not found: {error}") from error
+    pid: int = found["State"]["Pid"]
+    if not pid:
         raise NotEntered("the job's container has ended")
-    visible = names_container(int(pid), job.id)
-    return (int(pid) if visible else None), mode == "host"
+    hosts = found["HostConfig"]["NetworkMode"] == "host"
+    return (pid if names_container(pid, job.id) else None), hosts
 
 
 def _from_network(job: Container, pid: int | None, port: int) -> socket.socket:

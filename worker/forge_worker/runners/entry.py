@@ -2,18 +2,21 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
+from docker.errors import DockerException
 from forge_schema.model.errors import ForgeError
 
+from forge_worker.runners.docker.engine import UNREACHABLE
+from forge_worker.runners.engines.address import address, connected, knock, socket_path
 from forge_worker.runners.process.shims import MARK
 
-LIST_S = 30.0
+LIST_S = 30
 # Marks a command and all that it starts, in a container too.
 SESSION = "FORGE_SHELL"
 # Neither variables nor the folder change what it imports.
@@ -39,7 +42,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Container:
-    """A job in a container, entered with the docker command."""
+    """A job in a container, entered with the command docker, or podman where there is no other."""
 
     id: str
     python = ("python3", *ALONE)
@@ -48,10 +51,13 @@ class Container:
         """Return the command as the job's user, in its folder, with its variables but no secrets.
 
         `given` are variables to add, and `tty` is whether it has a terminal.
+
+        Raises:
+            NotEntered: neither command is here.
         """
         options = ["-i", *(["-t"] if tty else []), *(f"--env={name}" for name in given)]
         own = {name: it for name, it in os.environ.items() if not name.startswith("FORGE_")}
-        return Program(("docker", "exec", *options, self.id, *command), {**own, **given})
+        return Program((*_program(), "exec", *options, self.id, *command), {**own, **given})
 
 
 @dataclass(frozen=True)
@@ -81,18 +87,24 @@ def find(labels: Mapping[str, str]) -> Entry | None:
 
 
 def _container(labels: set[str]) -> Container | None:
-    if shutil.which("docker") is None:
-        return None
-    filters = [word for label in sorted(labels) for word in ("--filter", f"label={label}")]
-    listed = subprocess.run(  # noqa: S603 - fixed words; labels have no spaces
-        ["docker", "ps", "--no-trunc", "--quiet", *filters],  # noqa: S607 - from the user's PATH
-        capture_output=True,
-        text=True,
-        timeout=LIST_S,
-        check=False,
+    with suppress(DockerException, *UNREACHABLE, OSError):
+        knock()
+        with closing(connected(timeout=LIST_S)) as client:
+            found = client.api.containers(filters={"label": sorted(labels)})
+        return Container(found[0]["Id"]) if found else None
+    return None
+
+
+def _program() -> tuple[str, ...]:
+    if shutil.which("docker"):
+        # A context may hold more than an address, and the command follows it too.
+        return ("docker", "--host", address()) if socket_path() else ("docker",)
+    if shutil.which("podman"):
+        return "podman", "--url", address()
+    raise NotEntered(
+        "the job runs in a container here, and neither docker nor podman is there to enter it",
+        hint="install one of these commands on that machine (Debian: docker-cli, or podman)",
     )
-    found = listed.stdout.split()
-    return Container(found[0]) if found else None
 
 
 def _process(labels: set[str]) -> Process | None:

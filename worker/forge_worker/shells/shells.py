@@ -160,7 +160,7 @@ class Shells:
         if entry is None:
             raise NotEntered(
                 "the job's process or container is not found on its worker's machine",
-                hint="it may be starting or ending; containers need the command `docker` there",
+                hint="it may be starting or ending; `forge doctor` there checks its engine",
             )
         return entry
 

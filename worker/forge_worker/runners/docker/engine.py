@@ -1,34 +1,37 @@
-"""The connection to the Docker engine, and detection of its restarts.
+"""The connection to the container engine, and detection of its restarts.
 
-An engine that stops also stops its containers, so their exit code is not the job's. An exit code
-counts only if the engine did not stop meanwhile, or keeps containers running (live-restore).
+A Docker engine that stops also stops its containers, so their exit code is not the job's. An exit
+code counts only if the engine did not stop meanwhile, or keeps containers running: with Docker's
+live-restore, and always with Podman, where each container has a process that watches it.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
 import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import docker
 import psutil
 import requests
 import urllib3
 from docker.errors import APIError, DockerException, NotFound
 
+from forge_worker.runners.engines.address import (
+    PING_TIMEOUT_S,
+    address,
+    connected,
+    knock,
+    listener,
+)
+from forge_worker.runners.engines.kind import Kind, kind_of
 from forge_worker.runners.runner import EngineUnreachable
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
 OLDEST_API = "1.41"
-PING_TIMEOUT_S = 3
 CALL_TIMEOUT_S = 120
 SERVER_ERROR = 500
 UNREACHABLE = (requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError)
@@ -37,16 +40,17 @@ PROGRAM = "dockerd"
 MANAGER = 1
 # The place of `starttime` in /proc/<pid>/stat, after the program's name.
 BEGAN = 19
-CREDENTIALS = struct.Struct("iII")
 
 
 class Engine:
-    """The engine that the environment names (DOCKER_HOST, else the local socket)."""
+    """This machine's engine, at `address()`."""
 
     def __init__(self) -> None:
         self._threads = threading.local()
         # The engine's process, and the version that it speaks.
         self._known: tuple[str, str | None] = ("", None)
+        # By the address: no engine becomes another one there.
+        self._kinds: dict[str, Kind] = {}
 
     @property
     def client(self) -> DockerClient:
@@ -62,17 +66,29 @@ class Engine:
                 client = self._threads.client = self._made()
         except (DockerException, OSError) as error:
             raise EngineUnreachable(
-                f"the Docker engine does not answer: {error}",
+                f"the container engine does not answer: {error}",
                 hint="start it, or check that this user may access its socket",
             ) from error
         return client
+
+    @property
+    def kind(self) -> Kind:
+        """What the engine is; it is asked once.
+
+        Raises:
+            EngineUnreachable, or an error of the client: the engine does not answer.
+        """
+        place = address()
+        if place not in self._kinds:
+            self._kinds[place] = kind_of(self.client.info())
+        return self._kinds[place]
 
     def _made(self) -> DockerClient:
         """Make a client; the first of each run of the engine asks which version it speaks."""
         process, (known, version) = _process(), self._known
         if not process or process != known:
             version = None
-        client: DockerClient = docker.from_env(timeout=CALL_TIMEOUT_S, version=version)
+        client: DockerClient = connected(timeout=CALL_TIMEOUT_S, version=version)
         self._known = (process, client.api.api_version)
         return client
 
@@ -81,22 +97,10 @@ def engine_answers() -> bool:
     """Return within about three seconds whether a Linux engine answers here."""
     with suppress(DockerException, *UNREACHABLE, OSError):
         knock()
-        with closing(docker.from_env(timeout=PING_TIMEOUT_S, version=OLDEST_API)) as client:
-            return client.version().get("Os") == "linux"
+        with closing(connected(timeout=PING_TIMEOUT_S, version=OLDEST_API)) as client:
+            # Without a version in the request: from version 29 on, Docker refuses those below 1.44.
+            return client.api.version(api_version=False).get("Os") == "linux"
     return False
-
-
-def knock() -> None:
-    """Check that the engine's socket accepts connections; docker-py leaks a socket if not.
-
-    Raises:
-        OSError: it does not.
-    """
-    scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_HOST).partition("://")
-    if scheme == "unix":
-        with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(PING_TIMEOUT_S)
-            door.connect(path)
 
 
 def timed_out(error: Exception) -> bool:
@@ -115,7 +119,10 @@ def is_silence(error: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EngineRun:
-    """A run of the engine; `process` is "" if it is not visible, `keeps` means live-restore."""
+    """A run of the engine; `process` is "" if it is not visible.
+
+    `keeps` means that containers run on without it.
+    """
 
     process: str = ""
     keeps: bool = False
@@ -152,13 +159,14 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
     process = _process()
     if known is not None and process and process == known.process:
         return known
-    return EngineRun(process, bool(engine.client.info().get("LiveRestoreEnabled")))
+    info = engine.client.info()
+    return EngineRun(process, bool(info.get("LiveRestoreEnabled")) or kind_of(info).outlived)
 
 
 def _process() -> str:
     """Return the id of the process behind the engine's socket, and when it began."""
     with suppress(OSError, psutil.Error):
-        found = psutil.Process(pid) if (pid := _listener()) != MANAGER else _only_one()
+        found = psutil.Process(pid) if (pid := listener()) != MANAGER else _only_one()
         if found is not None and found.name() == PROGRAM:
             return f"{found.pid}:{_began(found.pid)}"
     return ""
@@ -172,19 +180,6 @@ def _began(pid: int | str) -> str:
     """
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return stat.rpartition(")")[2].split()[BEGAN]
-
-
-def _listener() -> int:
-    """Return the process that listens on the engine's socket; 0 if it is not visible."""
-    scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_HOST).partition("://")
-    if scheme != "unix":
-        return 0
-    with socket.socket(socket.AF_UNIX) as door:
-        door.settimeout(PING_TIMEOUT_S)
-        door.connect(path)
-        said = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    pid: int = CREDENTIALS.unpack(said)[0]
-    return pid
 
 
 def _only_one() -> psutil.Process | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.runners.docker.engine import DEFAULT_HOST
+from forge_worker.runners.engines.address import socket_path
 from forge_worker.runners.runner import Mount, RunSpec
 
 if TYPE_CHECKING:
@@ -76,8 +76,10 @@ def _check_source(word: str, here: Path, worker_dir: Path) -> None:
 
 
 def _sockets() -> list[Path]:
-    scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_HOST).partition("://")
-    return [Path(place).resolve() for place in (*SOCKETS, *([path] if scheme == "unix" else []))]
+    sockets = [Path(place) for place in SOCKETS]
+    with suppress(OSError):
+        sockets += filter(None, [socket_path()])
+    return [socket.resolve() for socket in sockets]
 
 
 def _check_target(word: str, there: PurePosixPath) -> None:

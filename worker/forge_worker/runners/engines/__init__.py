@@ -1,0 +1,1 @@
+"""What engines there are: where this machine has its own, and what it is."""
