@@ -20,7 +20,7 @@ from forge_worker.runners.runner import ImageMissing
 from support.at_once import at_once
 from support.engine.image_desk import ImageDesk, image_desk, said
 from support.engine.images import BASE_IMAGE
-from support.engine.small_image import images_named, small_image
+from support.engine.small_image import images_named, remove_images, short, small_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,26 +209,26 @@ def test_oldest_of_our_images_make_room_and_no_other(
         starts = [desk.ready(attempt) for attempt in attempts]
         desk.run(starts[2], "cat", "/n")  # whose container is still there
         desk.ready(attempts[0])  # used last
-        names = [desk.engine.images.get(str(start.image)).tags[0] for start in starts]
         # Tests beside this one have images of ours too.
         ours = f"forge-{os.urandom(4).hex()}"
-        for name in names:
-            desk.engine.api.tag(name, ours, name.partition(":")[2])
-            desk.engine.api.remove_image(name)
-        for name in (names[1], names[2], names[0]):
-            desk.engine.api.tag(f"{ours}:{name.partition(':')[2]}", ours, name.partition(":")[2])
+        own = [f"{ours}:{_key(attempt, 'Dockerfile')}" for attempt in attempts]
+        for start, name in zip(starts, own, strict=True):
+            tag = name.partition(":")[2]
+            desk.engine.api.tag(str(start.image), ours, tag)
+            remove_images(desk.engine, f"forge-build:{tag}")
+        for name in (own[1], own[2], own[0]):
+            own_images.kept(desk.engine, name)
         monkeypatch.setattr(own_images, "OWN", (ours,))
-        own = [f"{ours}:{name.partition(':')[2]}" for name in names]
         try:
             assert own_images.make_room(desk.engine, 0) == []  # all too fresh
             monkeypatch.setattr(own_images, "FRESH_S", -1)
             assert own_images.make_room(desk.engine, 1 << 40) == []
             # The oldest goes first, one with a container stays, and so does every other image.
-            assert own_images.make_room(desk.engine, 1) == [own[1], own[0]]
+            gone = own_images.make_room(desk.engine, 1)
+            assert [short(name) for name in gone if name.endswith(tuple(own))] == [own[1], own[0]]
             assert images_named(desk.engine, ours) == [own[2]]
-            assert desk.engine.images.get(base).tags == [base]
+            assert images_named(desk.engine, base) == [base]
         finally:
             desk.close()
             desk.jobs.clear()
-            for name in images_named(desk.engine, ours):
-                desk.engine.images.remove(name, force=True)
+            remove_images(desk.engine, *images_named(desk.engine, ours))

@@ -12,11 +12,10 @@ from forge_schema.storage import keys
 from forge_schema.storage.file_store import FileStore
 from forge_worker.prepare.images import Images, _key
 from forge_worker.runners.docker.hardening import DockerPolicy
-from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.runner import RunSpec
 from support.engine.small_image import images_named, remove_images
 from support.workers.attempts import attempt_of, some_grant
-from support.workers.runners import Job, make_spec, require_docker
+from support.workers.runners import Job, docker_runner, make_spec, require_docker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,11 +85,11 @@ class ImageDesk:
         """Prepare the image and return the start."""
         image = attempt.grant.spec.get("image")
         spec = make_spec(self.root, ("true",), image=image, memory_mb=256)
-        return (images or self.images).provide(spec, attempt, DockerRunner())
+        return (images or self.images).provide(spec, attempt, docker_runner())
 
     def run(self, spec: RunSpec, *command: str) -> bytes:
         """Run a command in the prepared image, and return its output."""
-        job = Job(spec, DockerRunner().start(replace(spec, command=command)))
+        job = Job(spec, docker_runner().start(replace(spec, command=command)))
         self.jobs.append(job)
         assert job.result().code == 0, job.output
         return job.output

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docker.errors import APIError
+from forge_worker.runners.images import own_images
 from support.workers.runners import require_docker
 
 if TYPE_CHECKING:
@@ -68,13 +69,24 @@ def saved(engine: DockerClient, name: str, into: Path) -> Path:
 
 
 def images_named(engine: DockerClient, part: str) -> list[str]:
-    """Return the names of the engine's images that contain a word."""
+    """Return the names of the engine's images that contain a word, as Docker writes them.
+
+    Marks of a use are left out.
+    """
     tags = [tag for image in engine.images.list() for tag in image.tags]
-    return sorted(tag for tag in tags if part in tag)
+    return sorted(short(tag) for tag in tags if part in tag and not own_images.USED.search(tag))
+
+
+def short(name: str) -> str:
+    """Return a name without what only Podman writes."""
+    return name.removeprefix("docker.io/library/").removeprefix("localhost/")
 
 
 def remove_images(engine: DockerClient, *names: str) -> None:
-    """Remove names, and images that have no other name."""
+    """Remove names with their marks, and images that have no other name."""
     for name in names:
         with suppress(APIError):
-            engine.images.remove(name, force=True)
+            tags = engine.images.get(name).tags
+            marks = (tag for tag in tags if short(tag).startswith(f"{name}.used-"))
+            for one in (*marks, name):
+                engine.images.remove(one, force=True)

@@ -18,7 +18,6 @@ from forge_worker.queue.objects import Objects
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine
 from forge_worker.runners.docker.hardening import DockerPolicy
-from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, NETWORK, ensure_network
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.images import own_images
 from forge_worker.runners.images.building import Build, run_build
@@ -65,17 +64,17 @@ class Images:
             StoreError: the store cannot deliver the saved image.
             Stopped: the attempt must stop.
         """
-        if runner.kind != DockerRunner.kind:
+        if not isinstance(runner, DockerRunner):
             return spec
         try:
-            name, image = self._image(spec, attempt)
+            name, image = self._image(spec, attempt, runner)
         except FAILED as error:
             attempt.while_wanted()
             raise StartFailed(f"the engine could not get the image: {error}") from error
         log.info("image_ready", job=attempt.fence.job_id, image=name, digest=_digest(image))
         return replace(spec, image=image["Id"], labels={**spec.labels, LABEL: name})
 
-    def _image(self, spec: RunSpec, attempt: Attempt) -> tuple[str, Image]:
+    def _image(self, spec: RunSpec, attempt: Attempt, runner: DockerRunner) -> tuple[str, Image]:
         wanted = attempt.grant.spec
         if digest := wanted.get("image_tar"):
             check_tar(digest, self.policy)
@@ -84,7 +83,7 @@ class Images:
         if dockerfile := wanted.get("dockerfile"):
             check_build(self.policy)
             name = f"{own_images.BUILD}:{_key(attempt, dockerfile)}"
-            build = lambda: self._build(name, dockerfile, spec, attempt)  # noqa: E731
+            build = lambda: self._build(name, dockerfile, spec, attempt, runner)  # noqa: E731
             return name, self._own(name, attempt, build)
         if spec.image is not None:
             check_name(spec.image, self.policy)
@@ -113,29 +112,33 @@ class Images:
             if (here := own_images.kept(self._client, name)) is not None:
                 return here
             made = make()
+            own_images.kept(self._client, name)
             own_images.make_room(self._client, self.max_bytes)
             _tell(attempt, name, made)
             return made
 
-    def _build(self, name: str, dockerfile: str, spec: RunSpec, attempt: Attempt) -> Image:
+    def _build(
+        self, name: str, dockerfile: str, spec: RunSpec, attempt: Attempt, runner: DockerRunner
+    ) -> Image:
         dockerfile = _really(attempt.folders.work, dockerfile)
         for base in images(_text(attempt.folders.work, dockerfile)):
             check_name(base, self.policy)
             found = self._named(base, attempt)
             check_triggers(found["Config"].get("OnBuild") or [], base)
         attempt.note(f"building {dockerfile}")
-        build = Build(
-            folder=attempt.folders.work,
-            dockerfile=dockerfile,
-            tag=name,
-            network=self._network(),
-            cpus=spec.cpus,
-            memory_mb=spec.memory_mb,
-            swap_mb=spec.memory_mb if self.policy.allow_swap else 0,
-            limit_s=self.policy.build_limit_s,
-        )
         try:
-            run_build(self._client, build, attempt.note, attempt.stopping.is_set)
+            with runner.build_network(spec) as network:
+                build = Build(
+                    folder=attempt.folders.work,
+                    dockerfile=dockerfile,
+                    tag=name,
+                    network=network,
+                    cpus=spec.cpus,
+                    memory_mb=spec.memory_mb,
+                    swap_mb=spec.memory_mb if self.policy.allow_swap else 0,
+                    limit_s=self.policy.build_limit_s,
+                )
+                run_build(self._client, build, attempt.note, attempt.stopping.is_set)
         finally:
             # If the attempt must stop, the build's failure is irrelevant.
             attempt.while_wanted()
@@ -175,13 +178,6 @@ class Images:
         if (made := own_images.kept(self._client, name)) is None:
             raise StartFailed(f"the image {name} was built, but has disappeared")
         return made
-
-    def _network(self) -> str:
-        if self.policy.network == "none":
-            return "none"
-        if (exposed := ensure_network(self._client)) and not self.policy.allow_metadata:
-            raise StartFailed(f"{EXPOSED}: {exposed}", hint=EXPOSED_HINT)
-        return NETWORK
 
     @property
     def _client(self) -> DockerClient:

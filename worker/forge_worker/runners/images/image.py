@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -124,13 +125,18 @@ def ensure_image(
 
 
 def find(client: DockerClient, reference: Reference) -> dict[str, Any] | None:
-    """Return the local image with exactly this name; the engine would also accept part of an id."""
-    try:
-        found: dict[str, Any] = client.images.get(reference.local).attrs
-    except ImageNotFound:
-        return None
-    names = [*(found.get("RepoTags") or []), *(found.get("RepoDigests") or [])]
-    return found if reference.local in names else None
+    """Return the local image with exactly this name.
+
+    An engine would also accept part of an id, and Podman a short name of any registry; it finds
+    what was made here by the short name only.
+    """
+    for name in (reference.full, reference.local):
+        with suppress(ImageNotFound):
+            found: dict[str, Any] = client.images.get(name).attrs
+            names = [*(found.get("RepoTags") or []), *(found.get("RepoDigests") or [])]
+            if reference.is_in(names):
+                return found
+    return None
 
 
 def _of_id(client: DockerClient, name: str) -> dict[str, Any]:
@@ -155,7 +161,7 @@ def _pulled(
     reference: Reference,
     hear: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    refusal, final = _refusal(client, reference.local, hear)
+    refusal, final = _refusal(client, reference.full, hear)
     found = None if refusal else find(client, reference)
     if found is None:
         # A full disk is not the registry's fault.

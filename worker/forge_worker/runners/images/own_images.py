@@ -1,13 +1,18 @@
 """The images that Forge itself built or loaded: found by name, removed by last use.
 
-An image is tagged again at each use, so the time of its last tag is its last use. No other image is
-ever removed, nor one that a container uses, which the engine refuses.
+An image is tagged again at each use, so the time of its last tag is its last use. Podman does not
+keep that time, and containerd's store keeps that of the first tag of each name; there, the image
+gets the time as one more tag. No other image is ever removed, nor one that a container uses, which
+the engine refuses.
 """
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +21,7 @@ from docker.errors import APIError
 
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.images.image import find
-from forge_worker.runners.images.reference import OWN, parse
+from forge_worker.runners.images.reference import OWN, Reference, is_own, parse
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 BUILD, TAR = OWN
 # A job that has just got an image may not have started its container yet.
 FRESH_S = 900.0
+USED = re.compile(r"\.used-(\d+)$")
 
 log = structlog.get_logger(__name__)
 
@@ -33,48 +39,105 @@ def kept(client: DockerClient, name: str) -> dict[str, Any] | None:
     reference = parse(name)
     found = find(client, reference)
     if found is not None:
+        before = _time(found)
         client.api.tag(found["Id"], reference.repository, reference.tag)
+        if _tagged_at(client, found["Id"]) <= before:
+            _mark(client, found, reference)
     return found
+
+
+def _mark(client: DockerClient, image: dict[str, Any], reference: Reference) -> None:
+    """Name an image after its use now, and by no earlier one."""
+    mark = f"{reference.tag}.used-{int(time.time() * 1000)}"
+    client.api.tag(image["Id"], reference.repository, mark)
+    for name in image.get("RepoTags") or []:
+        if USED.search(name) and not name.endswith(f":{mark}"):
+            _removed(client, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """An image, with the bytes of each of its layers by what identifies it in all images.
+
+    `names` are Forge's; `stays` is whether it has none, or others too.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    stays: bool
+    layers: dict[int, float]
 
 
 def make_room(client: DockerClient, max_bytes: int) -> list[str]:
     """Remove Forge's least recently used images until the rest fits; return their names."""
     try:
-        listed = client.df()["Images"] or []
+        listed = client.api.images()
+        if sum(image["Size"] for image in listed if _names(image)) <= max_bytes:
+            return []
+        images = [_image(client, one) for one in listed]
+        ours = sorted((_used_at(client, one), one.id, one) for one in images if one.names)
     except FAILED:
-        # The engine computes one sum at a time; this one can wait for the next image.
+        # Another process may have removed one; this can wait for the next image.
         return []
-    ours = sorted(_used(client, image) for image in listed if _names(image))
-    excess = sum(size for _, size, _ in ours) - max_bytes
+    held = Counter(layer for one in images for layer in one.layers)
+    foreign = {layer for one in images if one.stays for layer in one.layers}
+    sizes = {layer: size for _, _, one in ours for layer, size in one.layers.items()}
+    excess = sum(size for layer, size in sizes.items() if layer not in foreign) - max_bytes
     removed: list[str] = []
-    for used_at, size, names in ours:
+    for used_at, _, one in ours:
         if excess <= 0 or time.time() - used_at < FRESH_S:
             break
-        if gone := [name for name in names if _removed(client, name)]:
-            removed += gone
-            excess -= size
+        gone = [name for name in one.names if _removed(client, name)]
+        removed += gone
+        if len(gone) == len(one.names) and not one.stays:
+            held.subtract(dict.fromkeys(one.layers, 1))
+            excess -= sum(size for layer, size in one.layers.items() if not held[layer])
     if removed:
         log.info("images_removed", images=removed)
     return removed
 
 
-def _names(image: dict[str, Any]) -> list[str]:
-    names = image.get("RepoTags") or []
-    return [name for name in names if name.partition(":")[0] in OWN]
+def _names(image: dict[str, Any]) -> tuple[str, ...]:
+    """Return Forge's names of an image; marks first, so that one that cannot go keeps its name."""
+    names = (name for name in image.get("RepoTags") or [] if is_own(name, OWN))
+    return tuple(sorted(names, key=lambda name: USED.search(name) is None))
 
 
-def _used(client: DockerClient, image: dict[str, Any]) -> tuple[float, int, list[str]]:
-    """Return an image's last use, its unshared size in bytes, and its names."""
-    alone = image["Size"] - max(0, image.get("SharedSize") or 0)
-    tagged = ""
+def _image(client: DockerClient, listed: dict[str, Any]) -> _Image:
+    """Return a listed image with its layers.
+
+    What engines call shared is of no use: since version 25, a Docker engine counts the steps of a
+    build as images that share all they have.
+    """
+    layers: dict[int, float] = {}
+    below = 0
+    # A containerd store has none for an image that came without.
+    for step in reversed(client.api.history(listed["Id"]) or []):  # type: ignore[no-untyped-call]  # the stubs lack types
+        below = hash((below, step["Created"], step["CreatedBy"], step["Size"]))
+        layers[below] = step["Size"]
+    # containerd keeps the packed layers too, which are in the sum only.
+    whole = sum(layers.values())
+    layers = {it: size * listed["Size"] / whole for it, size in layers.items() if whole}
+    names = _names(listed)
+    stays = not names or len(names) < len(listed["RepoTags"])
+    return _Image(listed["Id"], names, stays, layers or {hash(listed["Id"]): listed["Size"]})
+
+
+def _used_at(client: DockerClient, image: _Image) -> float:
+    marked = [float(found[1]) / 1000 for name in image.names if (found := USED.search(name))]
+    return max([_tagged_at(client, image.id), *marked])
+
+
+def _tagged_at(client: DockerClient, image: str) -> float:
     with suppress(APIError):
-        tagged = client.images.get(image["Id"]).attrs["Metadata"]["LastTagTime"]
-    return _seconds(tagged), alone, _names(image)
+        return _time(client.images.get(image).attrs)
+    return 0.0
 
 
-def _seconds(text: str) -> float:
-    with suppress(ValueError, OverflowError):
-        return datetime.fromisoformat(text).timestamp()
+def _time(image: dict[str, Any]) -> float:
+    """Return when an image was last tagged; 0 if the engine does not say."""
+    with suppress(ValueError, OverflowError, KeyError):
+        return max(0.0, datetime.fromisoformat(image["Metadata"]["LastTagTime"]).timestamp())
     return 0.0
 
 

@@ -37,8 +37,21 @@ class Reference:
     digest: str | None
 
     @property
+    def full(self) -> str:
+        """The one name that means the same to every engine, as `docker.io/library/debian:12`."""
+        return _full(self.local)
+
+    def is_in(self, listed: Iterable[str]) -> bool:
+        """Return whether an engine lists the image among these names, however it writes them.
+
+        Docker leaves out its own registry; Podman writes it, or `localhost` for what was made here.
+        """
+        meant = {self.full, *([f"localhost/{self.local}"] if _is_short(self.repository) else [])}
+        return not meant.isdisjoint(map(normal, listed))
+
+    @property
     def local(self) -> str:
-        """The name by which the engine lists the image."""
+        """The name without the default registry, as Docker lists the image."""
         if self.digest:
             return f"{self.repository}@{self.digest}"
         return f"{self.repository}:{self.tag or 'latest'}"
@@ -71,11 +84,30 @@ def parse(name: str) -> Reference:
     return Reference(repository, found["tag"], found["digest"])
 
 
+def normal(listed: str) -> str:
+    """Return an engine's name for an image in full; "" if it is none, as `<none>:<none>`."""
+    try:
+        return parse(listed).full
+    except ImageMissing:
+        return ""
+
+
+def is_own(listed: str, repositories: Iterable[str] = OWN) -> bool:
+    """Return whether an engine's name for an image is one of Forge's own."""
+    full = normal(listed.removeprefix("localhost/"))
+    return full.startswith(tuple(_full(f"{own}:") for own in repositories))
+
+
 def _full(name: str) -> str:
+    if not _is_short(name):
+        return name
+    return f"docker.io/{name}" if "/" in name else f"docker.io/library/{name}"
+
+
+def _is_short(name: str) -> bool:
+    """Return whether a name leaves its registry out."""
     host, slash, _ = name.partition("/")
-    if not slash:
-        return f"docker.io/library/{name}"
-    return name if "." in host or ":" in host or host == "localhost" else f"docker.io/{name}"
+    return not slash or not ("." in host or ":" in host or host == "localhost")
 
 
 class ImageRefused(ImageMissing):

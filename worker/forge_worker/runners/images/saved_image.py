@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from forge_worker.runners.engines.kind import kind_of
 from forge_worker.runners.images.image import find
 from forge_worker.runners.images.reference import parse
 from forge_worker.runners.runner import ImageMissing, StartFailed
@@ -29,7 +30,6 @@ MANIFEST = "manifest.json"
 NAMING = {MANIFEST, "repositories", "index.json", "oci-layout"}
 KINDS = {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE}
 NO_ROOM = "no space left on device"
-CONTAINERD = "io.containerd.snapshotter.v1"
 
 Progress = Callable[[int], None]
 
@@ -58,7 +58,8 @@ def load(client: DockerClient, tar: Path, name: str, progress: Progress) -> dict
     found = find(client, parse(name))
     if refusal or found is None:
         raise StartFailed(f"the image was not loaded: {refusal or 'it is missing afterwards'}")
-    if found["Id"] != image_id and not _has_other_ids(client):
+    # containerd's ids are those of manifests, not of configurations.
+    if found["Id"] != image_id and not kind_of(client.info()).containerd:
         raise StartFailed(f"the engine has another image under the name {name}")
     return found
 
@@ -139,8 +140,3 @@ def _body(archive: tarfile.TarFile, member: tarfile.TarInfo, progress: Progress)
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % tarfile.BLOCKSIZE)
-
-
-def _has_other_ids(client: DockerClient) -> bool:
-    """Return whether the engine identifies images by another digest than the configuration's."""
-    return any(CONTAINERD in row for row in client.info().get("DriverStatus") or [])
