@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.runners.docker.runner import DockerRunner
-from support.workers.runners import Bench, require_docker
+from support.workers.runners import Bench, docker_runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A bench with Docker; a module of another kind of runner has its own."""
-    require_docker()
-    bench = Bench(DockerRunner(), tmp_path)
+    bench = Bench(docker_runner(), tmp_path)
     yield bench
     bench.close()

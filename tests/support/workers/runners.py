@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from forge_worker.runners.docker.runner import DockerRunner
+from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import FOLDER_LABEL, WORKER_LABEL, Exit, Handle, Runner, RunSpec
 from support.engine.images import BASE_IMAGE
@@ -45,10 +45,14 @@ def require_docker() -> None:
 
 def make_runner(kind: str) -> Runner:
     """Return a runner with its default settings."""
-    if kind == "process":
-        return ProcessRunner()
+    return ProcessRunner() if kind == "process" else docker_runner()
+
+
+def docker_runner() -> DockerRunner:
+    """Return a runner with its default settings, but for a network that the engine cannot have."""
     require_docker()
-    return DockerRunner()
+    network = os.environ.get("FORGE_TEST_NETWORK", "bridge")
+    return DockerRunner(DockerPolicy(network="none" if network == "none" else "bridge"))
 
 
 def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec:  # noqa: ANN401  fields of all types

@@ -7,16 +7,19 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from forge_worker.commands import doctor, join
 from forge_worker.runners.docker.engine import Engine, EngineRun, engine_answers, engine_run
 from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
+from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.docker.sandboxes import Sandbox
 from forge_worker.runners.engines import address
 from forge_worker.runners.engines.kind import Kind, kind_of
 from forge_worker.runners.images.building import BuildOutput
+from forge_worker.runners.images.reference import ImageRefused
 from support.answering import answering
 
 DOCKER_20 = {
@@ -216,8 +219,6 @@ def test_dead_sandbox_is_known_by_its_id_or_its_name(refusal: str) -> None:
         # Docker 26.1.5
         ["Step 2/2 : RUN x\n", " ---> Running in c61d84\n", "so it is\n",
          " ---> Removed intermediate container c61d843837b9\n"],
-        # Podman 5.4.2
-        ["STEP 1/2: FROM x\n", "--> 644dc2978f4b\n", "so it is\n", "--> 644dc2978f4b\n"],
     ],
 )  # fmt: skip
 def test_last_words_of_a_build_are_its_own(printed: list[str]) -> None:
@@ -226,3 +227,15 @@ def test_last_words_of_a_build_are_its_own(printed: list[str]) -> None:
     for line in printed:
         output.hear({"stream": line})
     assert output.last[-1] == said[-1] == "so it is"
+
+
+def test_podman_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Podman 5.4.2 and 5.8.6 give a build the machine's network, whichever is asked for."""
+    runner = DockerRunner(DockerPolicy(allow_builds=True))
+    for info, builds in ((PODMAN_5, False), (DOCKER_28, True)):
+        monkeypatch.setattr(runner, "_engine", SimpleNamespace(kind=kind_of(info)))
+        assert runner.builds is builds
+    monkeypatch.setattr(runner, "_engine", SimpleNamespace(kind=kind_of(PODMAN_5)))
+    with pytest.raises(ImageRefused, match=r"Podman 5\.4\.2 builds no images here") as refused:
+        runner.build_network()
+    assert "--image-tar" in str(refused.value.hint)

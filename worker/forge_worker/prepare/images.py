@@ -82,6 +82,7 @@ class Images:
             return name, self._own(name, attempt, lambda: self._load(name, digest, attempt))
         if dockerfile := wanted.get("dockerfile"):
             check_build(self.policy)
+            runner.build_network()
             name = f"{own_images.BUILD}:{_key(attempt, dockerfile)}"
             build = lambda: self._build(name, dockerfile, spec, attempt, runner)  # noqa: E731
             return name, self._own(name, attempt, build)
@@ -126,19 +127,18 @@ class Images:
             found = self._named(base, attempt)
             check_triggers(found["Config"].get("OnBuild") or [], base)
         attempt.note(f"building {dockerfile}")
+        build = Build(
+            folder=attempt.folders.work,
+            dockerfile=dockerfile,
+            tag=name,
+            network=runner.build_network(),
+            cpus=spec.cpus,
+            memory_mb=spec.memory_mb,
+            swap_mb=spec.memory_mb if self.policy.allow_swap else 0,
+            limit_s=self.policy.build_limit_s,
+        )
         try:
-            with runner.build_network(spec) as network:
-                build = Build(
-                    folder=attempt.folders.work,
-                    dockerfile=dockerfile,
-                    tag=name,
-                    network=network,
-                    cpus=spec.cpus,
-                    memory_mb=spec.memory_mb,
-                    swap_mb=spec.memory_mb if self.policy.allow_swap else 0,
-                    limit_s=self.policy.build_limit_s,
-                )
-                run_build(self._client, build, attempt.note, attempt.stopping.is_set)
+            run_build(self._client, build, attempt.note, attempt.stopping.is_set)
         finally:
             # If the attempt must stop, the build's failure is irrelevant.
             attempt.while_wanted()

@@ -51,7 +51,7 @@ class Runners:
     def words(self) -> str:
         """What kinds of job run here, for the worker's label `forge.runs`."""
         bare = self.process is not None or (self.docker is not None and self.default_image)
-        builds = self.docker is not None and self.policy.allow_builds
+        builds = self.docker is not None and self.docker.builds
         images = self.docker is not None and bool(self.policy.allowed_images)
         kinds = {RUNS_IMAGES: images, RUNS_PROJECTS: bare, RUNS_BUILDS: builds}
         return ",".join(kind for kind, runs in kinds.items() if runs)

@@ -25,11 +25,12 @@ from forge_worker.runners.docker.engine import (
     EngineRun,
     engine_run,
     is_silence,
-    knock,
     timed_out,
 )
-from forge_worker.runners.docker.first_shell import STOP, Inside, Telling
+from forge_worker.runners.docker.first_shell import STOP, TO_GROUP, Inside, Telling
+from forge_worker.runners.docker.network import remove_network
 from forge_worker.runners.docker.usage import Gauge, names_container
+from forge_worker.runners.engines.address import knock
 from forge_worker.runners.process.notice import catches, said_of
 from forge_worker.runners.runner import EngineUnreachable, Exit, unwatched
 
@@ -278,7 +279,13 @@ class ContainerHandle:
     def _signal_init(self, signum: int) -> None:
         """Signal the container's init, which passes it on to the job's group."""
         try:
-            self._engine.client.api.kill(self._name, int(signum))
+            api = self._engine.client.api
+            if self._engine.kind.podman and signum not in {signal.SIGKILL, STOP}:
+                # Its init passes signals on to the shell alone, which waits.
+                words = ["/bin/sh", "-c", TO_GROUP, "sh", str(int(signum))]
+                api.exec_start(api.exec_create(self._name, words)["Id"], detach=True)
+            else:
+                api.kill(self._name, int(signum))
         except FAILED as error:
             if is_silence(error):
                 self._signal_by_kernel(signum, error)
@@ -315,6 +322,7 @@ class ContainerHandle:
         """
         try:
             remove_container(self._engine, self._name, self._process)
+            remove_network(self._engine, self._name)
         except EngineUnreachable as error:
             log.warning("left_behind", container=self._name, error=error.message)
             self._containers.remains(self._name, self._process)
@@ -328,9 +336,10 @@ class ContainerHandle:
         """Return whether the kernel says that the job runs, having waited for its end.
 
         Then the engine need not be asked. An engine whose process is not visible is asked all the
-        same: otherwise, its restart would go unnoticed.
+        same, unless its containers outlive it: otherwise, its restart would go unnoticed.
         """
-        if self._exit is not None or self._process is None or not self._since.process:
+        watched = self._since.process or self._since.keeps
+        if self._exit is not None or self._process is None or not watched:
             return False
         if self._process.ended(seconds, wake):
             return False
@@ -441,7 +450,7 @@ def remove_container(engine: Engine, name: str, process: MainProcess | None = No
             if dead or time.monotonic() > deadline:
                 raise EngineUnreachable(
                     f"the container {name} could not be removed: {error}",
-                    hint=f"run `docker rm -f {name}` when the engine answers again",
+                    hint=f"remove it, as with `docker rm -f {name}`, when the engine answers again",
                 ) from error
         else:
             return

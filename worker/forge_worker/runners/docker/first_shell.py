@@ -41,6 +41,16 @@ PIPE = "/forge/out"
 STOP = signal.SIGURG
 # For docker-init, which is tini.
 GROUP = {"TINI_KILL_PROCESS_GROUP": "1"}
+# For an init that knows no such variable: a command in the container that does the same.
+TO_GROUP = """
+for one in /proc/[0-9]*/stat; do
+    read -r line <$one || continue
+    number=$1; id=${one#/proc/} id=${id%/stat}
+    set -- ${line##*) }
+    if [ $2 = 1 ] && [ $3 = $id ] && [ $4 = 1 ]; then kill -s $number -- -$id; exit; fi
+    set -- $number
+done
+"""
 # The longest that the shell waits for an agent to end the job.
 LONGEST_S = 1800.0
 

@@ -18,6 +18,7 @@ from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from forge_worker.runners.docker.first_shell import GROUP, PIPE, SCRIPT
 from forge_worker.runners.docker.mounts import TAKE
 from forge_worker.runners.docker.network import NETWORK
+from forge_worker.runners.engines.kind import Kind, kind_of
 from forge_worker.runners.runner import HIDDEN, StartFailed
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 CDI = "cdi"
 # The engine gives a container all devices of a folder.
 INFINIBAND = Path("/dev/infiniband")
+NO_SPECS = "install the vendor's container toolkit, or run the worker in process mode"
+SPECS = {
+    "nvidia": "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
+    " describes the GPUs; or run the worker in process mode"
+}
 KINDS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 # Programs write CDI specs as JSON or plain YAML; this pattern finds the kind in both.
 KIND = re.compile(r"""["']?\bkind["']?\s*:\s*["']?([^"'\s,}]+)""")
@@ -41,6 +47,9 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIB = 1 << 20
 NANO = 1_000_000_000
 HOSTNAME_LENGTH = 63
+# Podman sets this variable in each container.
+LEAKED = "container"
+LEAK = f"unset {LEAKED}; "
 # The queue refuses them too; they take effect before the job's first instruction.
 REFUSED_ENV = ("LD_", "NVIDIA_")
 
@@ -48,15 +57,14 @@ REFUSED_ENV = ("LD_", "NVIDIA_")
 def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
     """Return the devices that an engine can assign by CDI, as `kind=name`.
 
-    `info` is the engine's system information; from version 25 on it names the spec folders.
+    `info` is the engine's system information; from version 25 on, Docker's names the spec folders.
     """
-    places = [Path(place) for place in info.get("CDISpecDirs") or []]
-    files = (file for place in places for file in _specs(place))
+    files = (file for place in kind_of(info).cdi for file in _specs(place))
     return frozenset(name for file in files for name in _devices(file))
 
 
 def gpu_requests(
-    uuids: tuple[str, ...], vendor: str, by_cdi: frozenset[str]
+    uuids: tuple[str, ...], vendor: str, by_cdi: frozenset[str], kind: Kind | None = None
 ) -> list[DeviceRequest]:
     """Return the device requests that give a container its GPUs and no others.
 
@@ -65,13 +73,19 @@ def gpu_requests(
     """
     if not uuids:
         return []
+    if kind is not None and not kind.assigns:
+        raise StartFailed(
+            f"{kind} gives containers no GPUs when it is asked as Docker is",
+            hint="install Podman 5.4 or newer, or run the worker in process mode",
+        )
     names = [f"{KINDS.get(vendor, '')}={uuid}" for uuid in uuids]
     if by_cdi.issuperset(names):
         return [DeviceRequest(driver=CDI, device_ids=names)]
-    if vendor != "nvidia":
+    # Podman accepts a request by capability, and then gives nothing.
+    if vendor != "nvidia" or (kind is not None and kind.podman):
         raise StartFailed(
             f"this engine has no CDI spec that names the GPU {uuids[0]}",
-            hint="install the vendor's container toolkit, or run the worker in process mode",
+            hint=SPECS.get(vendor, NO_SPECS),
         )
     return [DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])]
 
@@ -127,23 +141,29 @@ def settings(
     devices: Sequence[DeviceRequest] = (),
     sandbox: str = "",
     user_name: str = "",
+    bridge: str = NETWORK,
+    kind: Kind | None = None,
 ) -> dict[str, Any]:
     """Return the arguments for docker-py's `containers.create`, except for the image.
 
     `image` is the image's configuration from the engine; `devices` are the requests for GPUs;
     `sandbox` is the id of a container whose network the job joins, and `user_name` the name that
-    `user` has in the container.
+    `user` has in the container. Otherwise it is on the network `bridge`, if any. `kind` is the
+    engine's.
     """
+    kind = kind or Kind()
+    script = (LEAK if kind.podman and not _sets(spec, image, LEAKED) else "") + SCRIPT
     return {
         "name": spec.name,
         "labels": dict(spec.labels),
-        "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + SCRIPT, "sh"],
+        "entrypoint": ["/bin/sh", "-c", (TAKE if spec.secrets else "") + script, "sh"],
         "command": [*(image.get("Entrypoint") or []), *spec.command],
         "environment": _environment(spec, image, devices, user_name),
         "working_dir": WORK,
         "mounts": _mounts(spec, policy, pipe),
         "user": user,
-        **_networking(spec, policy, sandbox),
+        **remapping(kind),
+        **_networking(spec, policy, sandbox, bridge),
         "healthcheck": {"test": ["NONE"]},
         # The output goes through the pipe; this log has only failures before the redirection.
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
@@ -158,22 +178,38 @@ def network(policy: DockerPolicy) -> str:
     return NETWORK if policy.network == "bridge" else "none"
 
 
-def _networking(spec: RunSpec, policy: DockerPolicy, sandbox: str) -> dict[str, Any]:
+def remapping(kind: Kind) -> dict[str, Any]:
+    """Return the setting with which ids in a container are those of this machine."""
+    return {"userns_mode": "host"} if kind.remaps else {}
+
+
+def on_bridge(spec: RunSpec, policy: DockerPolicy) -> bool:
+    """Return whether a job's container is on a bridge, rather than none or the machine's."""
+    return not spec.host_network and bool(spec.publishes or policy.network == "bridge")
+
+
+def _networking(spec: RunSpec, policy: DockerPolicy, sandbox: str, bridge: str) -> dict[str, Any]:
     if sandbox:
         # Its hostname and its names for addresses come with it.
         return {"network_mode": f"container:{sandbox}"}
     return {
         "hostname": spec.name[:HOSTNAME_LENGTH],
-        "network": _network(spec, policy),
+        "network": _network(spec, policy, bridge),
         "ports": _ports(spec),
     }
 
 
-def _network(spec: RunSpec, policy: DockerPolicy) -> str:
+def _network(spec: RunSpec, policy: DockerPolicy, bridge: str) -> str:
     """Return the network; training libraries listen on ports that only they know."""
     if spec.host_network:
         return "host"
-    return NETWORK if spec.publishes else network(policy)
+    return bridge if on_bridge(spec, policy) else "none"
+
+
+def _sets(spec: RunSpec, image: Mapping[str, Any], name: str) -> bool:
+    return name in {*spec.env, *spec.secrets} or any(
+        it.startswith(f"{name}=") for it in image.get("Env") or []
+    )
 
 
 def _ports(spec: RunSpec) -> dict[str, tuple[str, int]]:

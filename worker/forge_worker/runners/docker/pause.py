@@ -14,8 +14,13 @@ import platform
 import struct
 import tarfile
 from functools import cache
+from typing import TYPE_CHECKING
 
-from forge_worker.runners.images.reference import PAUSE
+from forge_worker.runners.images.image import find
+from forge_worker.runners.images.reference import PAUSE, parse
+
+if TYPE_CHECKING:
+    from docker import DockerClient
 
 PROGRAM = "/pause"
 BASE = 0x400000
@@ -98,6 +103,17 @@ def pause_image(machine: str = "") -> tuple[str, bytes] | None:
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     files = {"config.json": described, "layer.tar": layer}
     return name, _tar({**files, "manifest.json": json.dumps(manifest).encode()})
+
+
+def loaded(client: DockerClient) -> str | None:
+    """Return the image's name, once the engine has it; None for an unknown machine."""
+    if (known := pause_image()) is None:
+        return None
+    name, tar = known
+    if find(client, parse(name)) is None:
+        for _ in client.api.load_image(tar):  # type: ignore[no-untyped-call]  # the stubs lack types
+            pass
+    return name
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

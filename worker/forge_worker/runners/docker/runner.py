@@ -35,7 +35,13 @@ from forge_worker.runners.docker.engine import (
 )
 from forge_worker.runners.docker.hardening import DockerPolicy
 from forge_worker.runners.docker.mounts import handed_over
-from forge_worker.runners.docker.network import EXPOSED, EXPOSED_HINT, Network
+from forge_worker.runners.docker.network import (
+    EXPOSED,
+    EXPOSED_HINT,
+    Network,
+    network_of,
+    remove_network,
+)
 from forge_worker.runners.docker.pipe import Pipe
 from forge_worker.runners.docker.pipe_keeper import GONE
 from forge_worker.runners.docker.sandboxes import (
@@ -44,9 +50,12 @@ from forge_worker.runners.docker.sandboxes import (
     Sandbox,
     Sandboxes,
 )
+from forge_worker.runners.engines.address import listener_user
 from forge_worker.runners.images.image import ensure_image, removed
+from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.owners import give_job, give_mounted
 from forge_worker.runners.runner import (
+    FOLDER_LABEL,
     WORKER_LABEL,
     EngineUnreachable,
     Handle,
@@ -73,6 +82,9 @@ AGENT_LABEL = "forge.agent"
 PIPE_LABEL = "forge.pipe"
 ENGINE_LABEL = "forge.engine"
 CONFLICT = 409
+# Podman's answer has another code.
+IN_USE = "is already in use"
+UNLIMITED = "on control groups v1, a rootless engine limits neither memory nor CPUs of jobs"
 # Of a time such as 2026-11-28T17:14:36.123456789Z, up to its seconds.
 SECONDS_LENGTH = 19
 MOST_IMAGES = 100
@@ -101,6 +113,8 @@ class DockerRunner:
         # By the ids of images.
         self._accounts: dict[str, Accounts] = {}
         self.exposed = ""
+        # Whether it was logged that the engine limits no job.
+        self._unlimited = False
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: where they are mounted."""
@@ -132,6 +146,7 @@ class DockerRunner:
         """
         try:
             image = self._image(spec)
+            self._ensure_owner()
             self._prepare_network(spec)
             devices = self._devices(spec)
             uid, gid = self._owner()
@@ -238,6 +253,7 @@ class DockerRunner:
     def reap(self, leftover: Leftover) -> None:
         """Remove a leftover by force, with the pipe that its agent left."""
         remove_container(self._engine, leftover.id)
+        remove_network(self._engine, leftover.name)
         self.containers.gone(leftover.name)
         if pipe := leftover.labels.get(PIPE_LABEL):
             Path(pipe).unlink(missing_ok=True)
@@ -256,6 +272,7 @@ class DockerRunner:
         """Remove what a failed start may have created: a call can fail here but succeed there."""
         try:
             remove_container(self._engine, name)
+            remove_network(self._engine, name)
         except EngineUnreachable:
             self.containers.remains(name, None)
         else:
@@ -265,6 +282,23 @@ class DockerRunner:
         if os.geteuid() == 0:
             return self._policy.uid, self._policy.gid
         return os.geteuid(), os.getegid()
+
+    def _ensure_owner(self) -> None:
+        """Check that the jobs' folders would be theirs in a container of this engine.
+
+        Raises:
+            StartFailed: they would not.
+        """
+        kind = self._engine.kind
+        if not kind.limits and not self._unlimited:
+            self._unlimited = True
+            log.warning("limits_not_enforced", engine=str(kind), note=UNLIMITED)
+        if kind.rootless and (user := listener_user()) not in {None, os.geteuid()}:
+            raise StartFailed(
+                f"{kind} belongs to the user {user}, whose containers cannot have this worker's"
+                " folders",
+                hint=f"start the worker as the user {user}, or name another engine (DOCKER_HOST)",
+            )
 
     def _prepare_network(self, spec: RunSpec) -> None:
         if not spec.host_network:
@@ -283,7 +317,7 @@ class DockerRunner:
     def _ensure_network(self) -> None:
         if self._policy.network == "none" and self._policy.gangs != "ports":
             return
-        exposed = self._network.ensure(self._engine.client)
+        exposed = self._network.ensure(self._engine.client, self._engine.kind)
         if exposed and exposed != self.exposed:
             log.warning("metadata_reachable", reason=exposed)
         self.exposed = exposed
@@ -293,17 +327,47 @@ class DockerRunner:
     def obstacle(self) -> str:
         """Return why no container may start on this machine, or ""."""
         try:
+            self._ensure_owner()
             self._ensure_network()
         except (*FAILED, StartFailed) as error:
             return error.message if isinstance(error, StartFailed) else str(error)
         return ""
 
+    @property
+    def builds(self) -> bool:
+        """Whether images are built here: the operator allows it, and the engine confines it."""
+        try:
+            return self._policy.allow_builds and self._engine.kind.confines_builds
+        except FAILED:
+            return self._policy.allow_builds
+
+    def build_network(self) -> str:
+        """Return the network for the build of an image, as jobs have one.
+
+        Raises:
+            ImageRefused: the engine would give the build another.
+            StartFailed: a build could reach metadata addresses.
+        """
+        if not self._engine.kind.confines_builds:
+            raise ImageRefused(
+                f"{self._engine.kind} builds no images here: it would give the commands of a build"
+                " the machine's own network",
+                hint="build it elsewhere, and submit it with --image or --image-tar; or select a"
+                " worker with Docker by a label",
+            )
+        if self._policy.network == "none":
+            return "none"
+        self._ensure_network()
+        return hardening.network(self._policy)
+
     def _devices(self, spec: RunSpec) -> list[DeviceRequest]:
         # Not cached: MIG slices come and go, and the engine's specs with them.
-        by_cdi = (
-            hardening.cdi_devices(self._engine.client.info()) if spec.gpu_uuids else frozenset()
+        if not spec.gpu_uuids:
+            return []
+        by_cdi = hardening.cdi_devices(self._engine.client.info())
+        return hardening.gpu_requests(
+            spec.gpu_uuids, spec.gpu_vendor, by_cdi, kind=self._engine.kind
         )
-        return hardening.gpu_requests(spec.gpu_uuids, spec.gpu_vendor, by_cdi)
 
     def _host_cpus(self) -> float:
         if self._cpus is None:
@@ -335,6 +399,12 @@ class DockerRunner:
         owner: tuple[int, int],
         devices: list[DeviceRequest],
     ) -> None:
+        kind = self._engine.kind
+        # Its root is the user that runs it, and owns the job's folders.
+        user = (0, 0) if kind.rootless else owner
+        bridge = ""
+        if sandbox is None and hardening.on_bridge(spec, self._policy):
+            bridge = network_of(self._engine, spec.name, spec.labels.get(FOLDER_LABEL, ""))
         known = self._accounts.get(image["Id"])
         accounts = known or Accounts("", {})
         taken = [mount.target for mount in self._policy.mounts]
@@ -342,32 +412,37 @@ class DockerRunner:
             arguments = hardening.settings(
                 whole,
                 self._policy,
-                user="{}:{}".format(*owner),
+                user="{}:{}".format(*user),
                 pipe=pipe.path,
                 image=image.get("Config") or {},
                 host_cpus=self._host_cpus(),
                 devices=devices,
                 sandbox=sandbox.id if sandbox else "",
                 user_name=accounts.name,
+                bridge=bridge,
+                kind=kind,
             )
             arguments["labels"] |= {AGENT_LABEL: self._agent, PIPE_LABEL: str(pipe.path)}
             arguments["labels"] |= {ENGINE_LABEL: self._run.label() if self._run else ""}
             # Set in any case, since an image may have labels too.
             named = sandbox.name if sandbox else ""
             arguments["labels"] |= {SANDBOX_LABEL: named, FOLDER_OF_SANDBOX: ""}
+            if sandbox and kind.podman:
+                # With Docker it comes with the network, whose names know it.
+                arguments["hostname"] = sandbox.name
             created = self._created(image["Id"], arguments)
             if known is not None:
                 self._engine.client.api.start(created)
                 return
         # The first container of an image shows what users it knows, and is made again.
-        self._meet_users(image["Id"], created, owner)
+        self._meet_users(image["Id"], created, user)
         self._create_and_start(spec, sandbox, image=image, pipe=pipe, owner=owner, devices=devices)
 
-    def _meet_users(self, image: str, container: str, owner: tuple[int, int]) -> None:
+    def _meet_users(self, image: str, container: str, user: tuple[int, int]) -> None:
         if len(self._accounts) >= MOST_IMAGES:
             self._accounts.clear()
         api = self._engine.client.api
-        self._accounts[image] = accounts_of(api, container, *owner, hardening.WORK)
+        self._accounts[image] = accounts_of(api, container, *user, hardening.WORK)
         remove_container(self._engine, container)
 
     def _created(self, image: str, arguments: dict[str, Any]) -> str:
@@ -376,7 +451,7 @@ class DockerRunner:
         try:
             return str(containers.create(image, **arguments))
         except APIError as error:
-            if error.status_code != CONFLICT:
+            if error.status_code != CONFLICT and IN_USE not in str(error):
                 raise
         # The name contains the token, so the existing container is this attempt's own, from a call
         # whose answer was lost.

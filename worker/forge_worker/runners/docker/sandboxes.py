@@ -14,7 +14,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from docker.errors import ImageNotFound
 from docker.types import LogConfig
 
 from forge_worker.runners.docker.container import (
@@ -24,7 +23,9 @@ from forge_worker.runners.docker.container import (
     MainProcess,
     remove_container,
 )
-from forge_worker.runners.docker.pause import PROGRAM, pause_image
+from forge_worker.runners.docker.hardening import remapping
+from forge_worker.runners.docker.network import network_of, networks_of, remove_network
+from forge_worker.runners.docker.pause import PROGRAM, loaded
 from forge_worker.runners.runner import EngineUnreachable
 
 if TYPE_CHECKING:
@@ -54,8 +55,11 @@ class Sandbox:
         return self.process is not None and self.process.ended()
 
     def broke(self, error: Exception) -> bool:
-        """Return whether a container could not start because of this sandbox."""
-        return self.ended or self.id in str(error)
+        """Return whether a container could not start because of this sandbox.
+
+        Docker names it by its id, from version 28 on by its name.
+        """
+        return self.ended or self.id in str(error) or self.name in str(error)
 
 
 class Sandboxes:
@@ -141,19 +145,32 @@ class Sandboxes:
     def tidy(self, folder: str) -> None:
         """Remove the folder's sandboxes that neither wait nor have a job, and those that ended.
 
+        With them go the networks of its containers that are gone, as after a kill of the agent.
+
         Raises:
             EngineUnreachable: the engine does not answer, or cannot remove one.
         """
         kept = self._kept()
         try:
-            found = self._engine.client.api.containers(
-                all=True, filters={"label": f"{FOLDER_OF_SANDBOX}={folder}"}
-            )
+            own = f"{FOLDER_OF_SANDBOX}={folder}"
+            found = self._engine.client.api.containers(all=True, filters={"label": own})
+            networks = networks_of(self._engine, folder)
+            if found and not self._engine.kind.separates:
+                # Podman removes none while another container has its network.
+                kept |= self._occupied()
         except FAILED as error:
             raise EngineUnreachable(f"the engine cannot list its sandboxes: {error}") from error
         for one in found:
             if not kept & {name.lstrip("/") for name in one["Names"] or []}:
                 remove_container(self._engine, one["Id"])
+        for name in networks:
+            if name not in kept and not self._containers.used(name):
+                remove_network(self._engine, name)
+
+    def _occupied(self) -> set[str]:
+        """Return the names of sandboxes whose jobs' containers are still there."""
+        jobs = self._engine.client.api.containers(all=True, filters={"label": SANDBOX_LABEL})
+        return {job["Labels"][SANDBOX_LABEL] for job in jobs}
 
     def end(self, folder: str) -> None:
         """Remove all sandboxes that have no job.
@@ -173,27 +190,22 @@ class Sandboxes:
             return {*(one.name for one in self._waiting), *self._joined.values()}
 
     def _created(self, name: str, folder: str) -> str:
-        known = pause_image()
-        assert known is not None  # noqa: S101 - otherwise the pool does not run
-        image, tar = known
+        image = loaded(self._engine.client)
+        assert image is not None  # noqa: S101 - otherwise the pool does not run
+        alone = self._network == "none"
         arguments: dict[str, Any] = {
             "name": name,
             # The job's own: it shares the names of its network.
             "hostname": name,
             "labels": {FOLDER_OF_SANDBOX: folder},
             "entrypoint": [PROGRAM],
-            "network": self._network,
+            "network": "none" if alone else network_of(self._engine, name, folder),
             "user": NOBODY,
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges:true"],
             "read_only": True,
             "ipc_mode": "none",
             "log_config": LogConfig(type="none"),
+            **remapping(self._engine.kind),
         }
-        containers = Created(client=self._engine.client)
-        try:
-            return str(containers.create(image, **arguments))
-        except ImageNotFound:
-            for _ in self._engine.client.api.load_image(tar):  # type: ignore[no-untyped-call]
-                pass
-        return str(containers.create(image, **arguments))
+        return str(Created(client=self._engine.client).create(image, **arguments))

@@ -103,7 +103,12 @@ def _named(pid: int, proc: Path) -> list[list[str]]:
 
 
 def _of_container(named: list[list[str]], container: str) -> bool:
-    return all(container in path for _, kinds, path in named if kinds in ("", "memory"))
+    """Return whether these are groups of a container.
+
+    Where version 1 limits memory, crun leaves the process in the root of version 2.
+    """
+    places = {kinds: path for _, kinds, path in named}
+    return container in (places.get("memory") or places.get("", ""))
 
 
 def cache_of(stat: dict[str, int]) -> int:

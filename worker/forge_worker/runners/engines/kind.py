@@ -44,6 +44,11 @@ class Kind:
         return not self.podman
 
     @property
+    def confines_builds(self) -> bool:
+        """Whether a build has the network that it is asked for: Podman 5.8 gives the machine's."""
+        return not self.podman
+
+    @property
     def outlived(self) -> bool:
         """Whether containers run on when the engine stops."""
         return self.podman

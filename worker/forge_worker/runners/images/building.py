@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 LAST_LINES = 10
 LONGEST_LINE = 300
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# The last is Podman's.
-MADE = re.compile(r"(?: ---> |--> )([0-9a-f]{12,64})")
-# From version 26 on, Docker also removes containers behind an arrow.
-NOISE = re.compile(r" ?--+> |Removing intermediate container ")
+MADE = re.compile(r" ---> ([0-9a-f]{12,64})")
+# From version 26 on, the removal of a container has an arrow too.
+NOISE = re.compile(r" ---> |Removing intermediate container ")
 LOOK_S = 0.2
 REQUEST_TIMEOUT_S = 120
 OK = 200

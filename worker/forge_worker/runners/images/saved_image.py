@@ -13,6 +13,8 @@ import tarfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from docker.errors import APIError
+
 from forge_worker.runners.engines.kind import kind_of
 from forge_worker.runners.images.image import find
 from forge_worker.runners.images.reference import parse
@@ -29,6 +31,7 @@ MANIFEST = "manifest.json"
 # Files that name images, or would be read instead of the manifest.
 NAMING = {MANIFEST, "repositories", "index.json", "oci-layout"}
 KINDS = {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE}
+NO_IMAGE = "payload does not match any of the supported image formats"
 NO_ROOM = "no space left on device"
 
 Progress = Callable[[int], None]
@@ -93,9 +96,15 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
 def _load(client: DockerClient, pieces: Iterator[bytes]) -> str:
     """Load a tar; return the engine's error, or ""."""
     refusal = ""
-    steps = client.api.load_image(pieces)  # type: ignore[no-untyped-call]  # the stubs lack types
-    for step in steps:
-        refusal = refusal or step.get("error", "") or step.get("message", "")
+    try:
+        steps = client.api.load_image(pieces)  # type: ignore[no-untyped-call]  # the stubs lack types
+        for step in steps:
+            refusal = refusal or step.get("error", "") or step.get("message", "")
+    except APIError as error:
+        # Podman's answer, where Docker's has status 200.
+        refusal = str(error.explanation or error)
+        if NO_IMAGE not in refusal:
+            raise
     return refusal
 
 
