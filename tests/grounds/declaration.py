@@ -95,6 +95,12 @@ ENGINE = Part(
     user=ROOT,
 )
 
+CONTRACT = Part(
+    f"{PYTEST} tests/integration/runners/test_runner_contract.py"
+    " tests/integration/runners/test_runner_contract_odd.py"
+    " tests/integration/runners/test_runner_secrets.py"
+)
+
 PYTHON = "python3 --version"
 PARTS = {
     "demo": DEMO,
@@ -148,6 +154,19 @@ GROUNDS = [
         start=("docker",),
     ),
     Ground(
+        "Docker of Debian forky with containerd's image store",
+        "debian-forky",
+        "docker version --format 'Docker {{.Server.Version}}'",
+        {"engine": ENGINE},
+        packages=DOCKER,
+        start=("docker",),
+        # As a new installation of Docker 29 is: that store, and no request of an older version.
+        variables={
+            "DOCKER_FEATURES": '{"containerd-snapshotter": true}',
+            "DOCKER_MIN_API_VERSION": "1.44",
+        },
+    ),
+    Ground(
         "Podman of Debian 13",
         "debian-13",
         "podman --version",
@@ -162,5 +181,16 @@ GROUNDS = [
         {"engine": ENGINE},
         packages=PODMAN,
         start=("podman",),
+    ),
+    Ground(
+        "rootless Podman of Debian 13",
+        "debian-13",
+        "podman --version",
+        {"engine": CONTRACT},
+        packages=(*PODMAN, "uidmap"),
+        start=("podman-rootless",),
+        # Its networks need /dev/net/tun.
+        variables={"FORGE_TEST_NETWORK": "none"},
+        works_with="`--network none`",
     ),
 ]

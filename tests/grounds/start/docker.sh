@@ -1,5 +1,7 @@
-# The release's own engine, with the image of the tests.
-dockerd --data-root /var/lib/docker --host unix:///run/docker.sock >/tmp/dockerd.log 2>&1 &
+# The release's own engine, with the image of the tests. DOCKER_FEATURES are of its configuration.
+echo "{\"features\": ${DOCKER_FEATURES:-{\}}}" >/tmp/daemon.json
+dockerd --config-file /tmp/daemon.json --data-root "/var/lib/docker${DOCKER_FEATURES:+-other}" \
+    --host unix:///run/docker.sock >/tmp/dockerd.log 2>&1 &
 for _ in $(seq 120); do
     docker info >/dev/null 2>&1 && break
     sleep 0.5

@@ -21,6 +21,7 @@ from support.at_once import at_once
 from support.engine.image_desk import ImageDesk, image_desk, said
 from support.engine.images import BASE_IMAGE
 from support.engine.small_image import images_named, remove_images, short, small_image
+from support.workers.runners import docker_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[ImageDesk]:
+    docker_only("nothing is built with it")
     with image_desk(tmp_path) as desk:
         yield desk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.workers.runners import Bench, make_runner
+from support.workers.runners import Bench, docker_only, make_runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,7 @@ def test_used_is_what_the_job_used(bench: Bench, eventually: Eventually) -> None
 def test_engine_tells_where_the_control_group_is_out_of_sight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
+    docker_only("its statistics have no peak")
     monkeypatch.setattr("forge_worker.runners.docker.usage.group_of", lambda *_: None)
     bench = Bench(make_runner("docker"), tmp_path)
     try:

@@ -20,7 +20,16 @@ from support.engine.engine_proxy import engine_proxy
 from support.engine.images import BASE_IMAGE
 from support.engine.registry import empty_registry
 from support.services import require
-from support.workers.runners import Bench, abandoned, make_spec, processes_with, require_docker
+from support.workers.runners import (
+    Bench,
+    abandoned,
+    docker_only,
+    engine_kind,
+    make_spec,
+    needs_plain_registry,
+    processes_with,
+    require_docker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +138,8 @@ def test_engine_is_asked_for_the_limits(bench: Bench, engine: DockerClient) -> N
     assert host["ShmSize"] == 128 << 20
     assert host["Init"] is True
     assert host["Privileged"] is False
-    assert host["NetworkMode"] == network.NETWORK
+    networks = engine.containers.get(job.spec.name).attrs["NetworkSettings"]["Networks"]
+    assert set(networks) == {job.spec.name if engine_kind().podman else network.NETWORK}
     assert host["DeviceRequests"] in (None, [])
 
 
@@ -139,6 +149,7 @@ def test_more_cpus_than_there_are_is_all_of_them(bench: Bench) -> None:
 
 def test_gpus_are_requested_by_uuid(bench: Bench) -> None:
     """No GPU is available here: the engine's error shows that one was requested."""
+    docker_only("it ignores such a request, so it is not made")
     require(not Path("/dev/nvidiactl").exists(), "a machine without NVIDIA GPUs")
     with pytest.raises(StartFailed, match="capabilities: \\[\\[gpu\\]\\]"):
         bench.run("true", gpu_uuids=("GPU-6f2e",))
@@ -176,6 +187,7 @@ def test_missing_image_is_named_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_image_that_its_registry_does_not_have_is_missing(bench: Bench) -> None:
+    needs_plain_registry()
     with (
         empty_registry() as registry,
         pytest.raises(ImageMissing, match=r"could not be pulled") as refused,
@@ -240,8 +252,8 @@ def test_entry_point_of_the_image_is_kept(bench: Bench, image: MakeImage) -> Non
 
 def test_image_without_a_shell_says_so_in_the_log(bench: Bench, image: MakeImage) -> None:
     job = bench.run("true", image=image(empty=True))
-    assert job.result().code == 127
-    assert b"/bin/sh" in job.output
+    assert job.result().code == (1 if engine_kind().podman else 127)
+    assert (b"failed to exec" if engine_kind().podman else b"/bin/sh") in job.output
 
 
 # An agent that dies, an engine that goes away.
@@ -311,6 +323,7 @@ def test_code_of_a_job_that_ended_with_the_engine_is_void(
     proxy: EngineProxy, bench: Bench, eventually: Eventually
 ) -> None:
     """A stopping engine sends SIGTERM, on which a well-behaved job exits with 0."""
+    docker_only("its containers outlive it")
     job = bench.python(LEAVES_WITH_0)
     job.expect(b"ready")
     assert job.handle.wait(0) is None

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal
 import docker
 import pytest
 from forge_worker.runners.docker import network
+from forge_worker.runners.docker.engine import Engine
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import StartFailed
-from support.workers.runners import Bench, make_spec, require_docker, sandboxes_for
+from support.workers.runners import Bench, engine_kind, make_spec, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,18 +103,18 @@ def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
     bench = Bench(runner, tmp_path)
     try:
         alone = bench.python("input()")
-        assert mode_of(engine, alone.spec.name) == network.NETWORK
+        assert networks_of(engine, alone.spec.name) == own_network(alone.spec.name)
         runner.sandboxes.make(str(tmp_path))
         if gangs == "host":
             member = bench.python("input()", host_network=True)
-            assert mode_of(engine, member.spec.name) == "host"
+            assert networks_of(engine, member.spec.name) == {"host"}
         else:
             with pytest.raises(StartFailed, match="may not have this machine's network"):
                 bench.python("input()", host_network=True)
         place = (HERE, free_port())
         if gangs == "ports":
             member = bench.python(ANSWER, str(place[1]), publishes=place)
-            assert mode_of(engine, member.spec.name) == network.NETWORK
+            assert networks_of(engine, member.spec.name) == own_network(member.spec.name)
             member.expect(b"listens")
             socket.create_connection(place).close()
             member.handle.remove()
@@ -128,14 +129,39 @@ def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
         runner.sandboxes.end(str(tmp_path))
 
 
+def test_network_of_a_single_container_goes_with_it_or_is_swept(
+    bench: Bench, engine: DockerClient
+) -> None:
+    if not engine_kind().podman:
+        pytest.skip("Docker keeps the containers of one network apart")
+    job = bench.run("true")
+    assert [found.name for found in engine.networks.list(names=[job.spec.name])]
+    job.handle.remove()
+    assert engine.networks.list(names=[job.spec.name]) == []
+    # As an agent leaves it that is killed before it makes the container.
+    folder = uuid.uuid4().hex
+    network.network_of(Engine(), f"forge-test-{folder}", folder)
+    runner = bench.runner
+    assert isinstance(runner, DockerRunner)
+    runner.sandboxes.tidy(uuid.uuid4().hex)
+    assert engine.networks.list(names=[f"forge-test-{folder}"])
+    runner.sandboxes.tidy(folder)
+    assert engine.networks.list(names=[f"forge-test-{folder}"]) == []
+
+
 def free_port() -> int:
     with socket.create_server((HERE, 0)) as server:
         return int(server.getsockname()[1])
 
 
-def mode_of(engine: DockerClient, name: str) -> str:
-    mode: str = engine.containers.get(name).attrs["HostConfig"]["NetworkMode"]
-    return mode
+def networks_of(engine: DockerClient, name: str) -> set[str]:
+    found = engine.containers.get(name).attrs
+    mode = found["HostConfig"]["NetworkMode"]
+    return {mode} if mode == "host" else set(found["NetworkSettings"]["Networks"])
+
+
+def own_network(name: str) -> set[str]:
+    return {name if engine_kind().podman else network.NETWORK}
 
 
 def test_network_made_by_several_at_once_is_one(
@@ -172,6 +198,7 @@ AS_NOBODY = """
 import os, sys
 from pathlib import Path
 from forge_worker.runners.docker import network
+from forge_worker.runners.docker.engine import Engine
 network.MADE_BY_ROOT = Path(sys.argv[1])
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(network.block_metadata("lo") or "blocked")

@@ -74,7 +74,7 @@ def images_named(engine: DockerClient, part: str) -> list[str]:
     Marks of a use are left out.
     """
     tags = [tag for image in engine.images.list() for tag in image.tags]
-    return sorted(short(tag) for tag in tags if part in tag and not own_images.USED.search(tag))
+    return sorted({short(tag) for tag in tags if part in tag and not own_images.USED.search(tag)})
 
 
 def short(name: str) -> str:
@@ -87,6 +87,8 @@ def remove_images(engine: DockerClient, *names: str) -> None:
     for name in names:
         with suppress(APIError):
             tags = engine.images.get(name).tags
-            marks = (tag for tag in tags if short(tag).startswith(f"{name}.used-"))
-            for one in (*marks, name):
+            ours = (
+                tag for tag in tags if short(tag) == name or short(tag).startswith(f"{name}.used-")
+            )
+            for one in ours:
                 engine.images.remove(one, force=True)

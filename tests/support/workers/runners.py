@@ -7,14 +7,17 @@ import pickle
 import subprocess
 import sys
 import uuid
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import docker
 import psutil
+import pytest
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
+from forge_worker.runners.engines.kind import Kind, kind_of
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import FOLDER_LABEL, WORKER_LABEL, Exit, Handle, Runner, RunSpec
 from support.engine.images import BASE_IMAGE
@@ -41,6 +44,26 @@ def require_docker() -> None:
     """Continue only with an engine that has the tests' image."""
     require(docker_answers(), "a Docker engine")
     require(base_image_is_here(), f"the image {BASE_IMAGE} (.ci/base-image.sh makes it)")
+
+
+@cache
+def engine_kind() -> Kind:
+    """Return what the engine is."""
+    require_docker()
+    with closing(docker.from_env()) as client:
+        return kind_of(client.info())
+
+
+def docker_only(why: str) -> None:
+    """Continue only with Docker; `why` says what Podman has instead."""
+    if engine_kind().podman:
+        pytest.skip(f"Podman: {why}")
+
+
+def needs_plain_registry() -> None:
+    """Continue only with an engine that takes a registry on loopback without TLS."""
+    if engine_kind().containerd:
+        pytest.skip("containerd's image store takes no registry without TLS")
 
 
 def make_runner(kind: str) -> Runner:

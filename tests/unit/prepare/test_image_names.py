@@ -108,3 +108,15 @@ def test_a_thousand_steps_of_a_pull_are_a_few_lines() -> None:
     progress({"status": "Pull complete", "progressDetail": {}, "id": "x"})
     progress.end()
     assert told[-1].startswith("pulled a:1: 2 of 2 layers, 1.9 MiB of 1.9 MiB in ")
+
+
+def test_pull_without_sizes_is_told_without_them() -> None:
+    """What Podman 5.4.2 says of three parts: nothing is ever unpacked, nor has it a size."""
+    told: list[str] = []
+    progress = PullProgress("a:1", told.append, every_s=0)
+    for part in ("x", "y", "z"):
+        for status in ("Pulling fs layer", "Download complete"):
+            progress({"status": status, "progressDetail": {}, "id": part})
+    progress.end()
+    assert set(told[:-1]) == {"pulling a:1"}
+    assert told[-1].startswith("pulled a:1 in ")

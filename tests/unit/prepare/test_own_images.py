@@ -129,23 +129,24 @@ def test_image_that_somebody_named_too_or_uses_frees_nothing() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "marked"),
     [
-        (tagged(2), tagged(0), False),
+        (2, 0, False),
         # Docker 28.5.2 with containerd's store keeps the time of a name's first tag.
-        (tagged(2), tagged(2), True),
-        (NEVER, NEVER, True),
+        (2, 2, True),
+        (None, None, True),
     ],
 )
 def test_use_is_marked_where_the_engine_does_not_note_it(
-    before: str,
-    after: str,
+    before: int | None,
+    after: int | None,
     marked: bool,  # noqa: FBT001  a case
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    at = {None: NEVER, 2: tagged(2), 0: tagged(0)}
     tags: list[str] = []
     found = {"Id": "a", "RepoTags": ["forge-tar:a", "forge-tar:a.used-1"],
-             "Metadata": {"LastTagTime": before}}  # fmt: skip
+             "Metadata": {"LastTagTime": at[before]}}  # fmt: skip
     monkeypatch.setattr(own_images, "find", lambda *_: found)
-    client = Client({"a": (["forge-tar:a", "forge-tar:a.used-1"], after, BASE)})
+    client = Client({"a": (["forge-tar:a", "forge-tar:a.used-1"], at[after], BASE)})
     client.api.tag = lambda *words: tags.append(":".join(words[1:]))  # type: ignore[attr-defined]  # only here
     assert own_images.kept(cast("Any", client), "forge-tar:a") is found
     assert tags[0] == "forge-tar:a"

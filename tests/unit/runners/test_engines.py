@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -17,9 +18,11 @@ from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.docker.sandboxes import Sandbox
 from forge_worker.runners.engines import address
+from forge_worker.runners.engines.fitness import check_fit
 from forge_worker.runners.engines.kind import Kind, kind_of
 from forge_worker.runners.images.building import BuildOutput
 from forge_worker.runners.images.reference import ImageRefused
+from forge_worker.runners.runner import StartFailed
 from support.answering import answering
 
 DOCKER_20 = {
@@ -239,3 +242,18 @@ def test_podman_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ImageRefused, match=r"Podman 5\.4\.2 builds no images here") as refused:
         runner.build_network()
     assert "--image-tar" in str(refused.value.hint)
+
+
+def test_rootless_engine_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its containers would find the folders of this worker's jobs, and could not write there."""
+    rootless, path = kind_of(ROOTLESS_PODMAN), tmp_path / "s"
+    with UnixStreamServer(str(path), Docker29):
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        check_fit(rootless)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(StartFailed, match=f"is of the user {os.getuid()}") as refused:
+            check_fit(rootless)
+        assert f"start the worker as the user {os.getuid()}" in str(refused.value.hint)
+        check_fit(kind_of(PODMAN_5))

@@ -19,7 +19,6 @@ import urllib3
 from docker.errors import APIError, DockerException, NotFound
 
 from forge_worker.runners.engines.address import (
-    PING_TIMEOUT_S,
     address,
     connected,
     knock,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 OLDEST_API = "1.41"
+# Podman takes seconds for an answer on a busy machine.
+ANSWER_TIMEOUT_S = 10
 CALL_TIMEOUT_S = 120
 SERVER_ERROR = 500
 UNREACHABLE = (requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError)
@@ -94,10 +95,10 @@ class Engine:
 
 
 def engine_answers() -> bool:
-    """Return within about three seconds whether a Linux engine answers here."""
+    """Return within about ten seconds whether a Linux engine answers here."""
     with suppress(DockerException, *UNREACHABLE, OSError):
         knock()
-        with closing(connected(timeout=PING_TIMEOUT_S, version=OLDEST_API)) as client:
+        with closing(connected(timeout=ANSWER_TIMEOUT_S, version=OLDEST_API)) as client:
             # Without a version in the request: from version 29 on, Docker refuses those below 1.44.
             return client.api.version(api_version=False).get("Os") == "linux"
     return False

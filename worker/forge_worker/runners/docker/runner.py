@@ -10,7 +10,7 @@ import os
 import platform
 import uuid
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -50,7 +50,7 @@ from forge_worker.runners.docker.sandboxes import (
     Sandbox,
     Sandboxes,
 )
-from forge_worker.runners.engines.address import listener_user
+from forge_worker.runners.engines.fitness import check_fit
 from forge_worker.runners.images.image import ensure_image, removed
 from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.owners import give_job, give_mounted
@@ -84,9 +84,6 @@ ENGINE_LABEL = "forge.engine"
 CONFLICT = 409
 # Podman's answer has another code.
 IN_USE = "is already in use"
-UNLIMITED = "on control groups v1, a rootless engine limits neither memory nor CPUs of jobs"
-# Of a time such as 2026-11-28T17:14:36.123456789Z, up to its seconds.
-SECONDS_LENGTH = 19
 MOST_IMAGES = 100
 
 
@@ -113,8 +110,6 @@ class DockerRunner:
         # By the ids of images.
         self._accounts: dict[str, Accounts] = {}
         self.exposed = ""
-        # Whether it was logged that the engine limits no job.
-        self._unlimited = False
 
     def paths(self, spec: RunSpec) -> JobPaths:
         """Return the folders as the job sees them: where they are mounted."""
@@ -146,7 +141,7 @@ class DockerRunner:
         """
         try:
             image = self._image(spec)
-            self._ensure_owner()
+            check_fit(self._engine.kind)
             self._prepare_network(spec)
             devices = self._devices(spec)
             uid, gid = self._owner()
@@ -283,23 +278,6 @@ class DockerRunner:
             return self._policy.uid, self._policy.gid
         return os.geteuid(), os.getegid()
 
-    def _ensure_owner(self) -> None:
-        """Check that the jobs' folders would be theirs in a container of this engine.
-
-        Raises:
-            StartFailed: they would not.
-        """
-        kind = self._engine.kind
-        if not kind.limits and not self._unlimited:
-            self._unlimited = True
-            log.warning("limits_not_enforced", engine=str(kind), note=UNLIMITED)
-        if kind.rootless and (user := listener_user()) not in {None, os.geteuid()}:
-            raise StartFailed(
-                f"{kind} belongs to the user {user}, whose containers cannot have this worker's"
-                " folders",
-                hint=f"start the worker as the user {user}, or name another engine (DOCKER_HOST)",
-            )
-
     def _prepare_network(self, spec: RunSpec) -> None:
         if not spec.host_network:
             self._ensure_network()
@@ -327,7 +305,7 @@ class DockerRunner:
     def obstacle(self) -> str:
         """Return why no container may start on this machine, or ""."""
         try:
-            self._ensure_owner()
+            check_fit(self._engine.kind)
             self._ensure_network()
         except (*FAILED, StartFailed) as error:
             return error.message if isinstance(error, StartFailed) else str(error)
@@ -474,9 +452,7 @@ def _alone_s(log_path: Path, finished_at: str) -> float:
     """Return for how long a container that has ended had had no agent; 0 if that is not known."""
     with suppress(OSError, ValueError):
         gone = float(log_path.with_name(GONE).read_text(encoding="ascii"))
-        # The engine's time has more digits than Python reads, and is in UTC.
-        ended = datetime.fromisoformat(finished_at[:SECONDS_LENGTH]).replace(tzinfo=UTC)
-        return ended.timestamp() - gone
+        return datetime.fromisoformat(finished_at).timestamp() - gone
     return 0.0
 
 

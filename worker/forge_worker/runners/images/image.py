@@ -68,7 +68,7 @@ class PullProgress:
     def end(self) -> None:
         """Report what was pulled in total."""
         took_s = time.monotonic() - self._began
-        self.say(f"pulled {self.name}: {self._summary()} in {duration_text(took_s)}")
+        self.say(f"pulled {self.name}{self._summary()} in {duration_text(took_s)}")
 
     def _say_now_and_then(self) -> None:
         if self._said is None:
@@ -76,13 +76,16 @@ class PullProgress:
             self.say(f"pulling {self.name}")
         elif time.monotonic() - self._said >= self.every_s:
             self._said = time.monotonic()
-            self.say(f"pulling {self.name}: {self._summary()}")
+            self.say(f"pulling {self.name}{self._summary()}")
 
     def _summary(self) -> str:
+        if not self._done and not any(total for _, total in self._layers.values()):
+            # Podman tells neither sizes nor which layers are unpacked.
+            return ""
         came = sum(current for current, _ in self._layers.values())
         total = sum(total for _, total in self._layers.values())
         layers = counted(len(self._layers), "layer")
-        return f"{len(self._done)} of {layers}, {size_text(came)} of {size_text(total)}"
+        return f": {len(self._done)} of {layers}, {size_text(came)} of {size_text(total)}"
 
 
 def _unheard(_step: dict[str, Any]) -> None:
