@@ -42,6 +42,8 @@ DESCRIPTIONS = {
     "sweep": "The sweep that the job belongs to.",
     "parallel": "How many jobs of a sweep run at once.",
     "requirements": "The list of packages to install, found by itself; false installs none.",
+    "extras": "Optional dependencies of the project to install too, such as train.",
+    "groups": "Dependency groups of the project to install too, such as gpu.",
     "secrets": "Names of secrets that are stored on the workers.",
     "resources": "What the job needs.",
     "tuning": "Passed to the job in variables such as $FORGE_PRECISION; not enforced.",

@@ -116,6 +116,19 @@ Jobs = Annotated[
 ]
 
 
+def _names(said: object) -> object:
+    """Return names of extras or groups; a single one may be given alone, or several as `a,b`."""
+    words = [said] if isinstance(said, str) else said
+    if not isinstance(words, Iterable):
+        return said
+    return [one.strip() for each in words for one in str(each).split(",") if one.strip()]
+
+
+_Names = Annotated[
+    list[str] | None, BeforeValidator(_names, json_schema_input_type=str | list[str])
+]
+
+
 RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
 
 
@@ -281,6 +294,8 @@ class Request(BaseModel):
         str | Literal[False] | None,
         PlainValidator(_file_or_not, json_schema_input_type=_Path | Literal[False]),
     ] = None
+    extras: _Names = None
+    groups: _Names = None
     secrets: list[str] | None = None
     resources: Resources = Resources()
     tuning: Tuning = Tuning()

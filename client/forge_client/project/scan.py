@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,6 +75,17 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
     )
 
 
+def _outputs() -> frozenset[tuple[int, int]]:
+    """Return the files that this process writes its output to, which change while one is packed."""
+    found = set()
+    for stream in (1, 2):
+        with suppress(OSError):
+            status = os.fstat(stream)
+            if stat.S_ISREG(status.st_mode):
+                found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
 @dataclass
 class _Scan:
     root: Path
@@ -86,6 +97,7 @@ class _Scan:
     seen: dict[str, str] = field(default_factory=dict)
     open_folders: list[tuple[int, int]] = field(default_factory=list)
     copying: bool = False
+    outputs: frozenset[tuple[int, int]] = field(default_factory=_outputs)
 
     def run(self) -> list[Entry]:
         with readable("."):
@@ -114,7 +126,7 @@ class _Scan:
             return []
 
     def _listed(self, path: Path, name: str, rules: Rules) -> list[Entry]:
-        if is_always_out(name):
+        if is_always_out(name) or self._is_output(path):
             return []
         folder, link = path.is_dir(), path.is_symlink()
         if not self.guard.includes(name, folder=folder):
@@ -125,6 +137,14 @@ class _Scan:
                 return []
         self._admit(name)
         return self._linked(path, name) if link else self._content(path, name, rules)
+
+    def _is_output(self, path: Path) -> bool:
+        if not self.outputs:
+            return False
+        with suppress(OSError):
+            found = path.stat()
+            return (found.st_dev, found.st_ino) in self.outputs
+        return False
 
     def _is_guarded(self, path: Path, name: str, as_what: str) -> bool:
         """Tell whether an entry is left out although no ignore file names it, and note that."""

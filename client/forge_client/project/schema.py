@@ -28,6 +28,8 @@ OWN_FORM = {
     "checkpoint_dir",
     "checkpoint",
     "requirements",
+    "extras",
+    "groups",
     "parameters",
     "arguments",
 }

@@ -60,6 +60,8 @@ class CommonSpec(TypedDict, total=False):
     sweep: str | None
     parallel: int | None
     requirements: str | Literal[False] | None
+    extras: Sequence[str] | str | None
+    groups: Sequence[str] | str | None
     secrets: Sequence[str] | None
     # The table `resources`.
     cpus: float | None

@@ -23,6 +23,7 @@ USAGE = re.compile(r"(error: )?usage: ", re.IGNORECASE)
 USAGE_ERROR = re.compile(r"\S+: error: ")
 NEVER_LOADED = re.compile(
     r"(ModuleNotFound|Import|Syntax|Indentation|Tab)Error: |\S*python\S*: No module named "
+    r"|\S*python\S*: Error while finding module specification for "
 )
 NO_SCRIPT = re.compile(r"\S*python\S*: can't (open file|find '__main__' module)")
 # pip's words, through a worker, for a package that is in none of its indexes.

@@ -23,7 +23,9 @@ MOST_LIST_BYTES = 1 << 20
 LOCK = ".forge-lock"
 # A list that Forge wrote, for the worker to resolve.
 PLAIN = ".forge-requirements"
-WRITTEN = (LOCK, PLAIN)
+# The folder of packages that lie beside the project, such as other members of its workspace.
+BESIDE = ".forge-packages"
+WRITTEN = (LOCK, PLAIN, BESIDE)
 # The digest of a package in such a list, with the space before it.
 PIP_HASH = re.compile(r"\s+--hash=\S+")
 # Its first line, if the project asks for a Python: the versions that will do, the best first, and

@@ -47,6 +47,7 @@ def test_the_file_is_found_by_itself_unless_it_is_named_or_not_wanted(
     tmp_path: Path, files: dict[str, str], expected: str | None
 ) -> None:
     (tmp_path / "main.py").touch()
+    (tmp_path / "a").touch()
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert chosen(tmp_path) == expected
@@ -136,10 +137,9 @@ OTHERS = {
     "setup.py": {"setup.py": "setup(install_requires=['six'])\n"},
     "setup.cfg": {"setup.cfg": "[options]\ninstall_requires = file: deps.txt\n"},
     "Pipfile": {"Pipfile": "[packages]\nsix = '*'\n"},
-    "Pipfile.lock": {"Pipfile": "", "Pipfile.lock": "{}"},
-    "pdm.lock": {"pdm.lock": ""},
-    "conda-lock.yml": {"conda-lock.yml": ""},
-    "pylock.toml": {"pylock.toml": ""},
+    "pylock.gpu.toml": {"pylock.gpu.toml": ""},
+    "environment-gpu.yml": {"environment-gpu.yml": ""},
+    "requirements_train.txt": {"requirements_train.txt": "six\n"},
     "requirements/base.txt": {"requirements/base.txt": "six\n", "requirements/dev.txt": "ruff\n"},
     "requirements-gpu.txt": {"requirements-gpu.txt": "six\n"},
 }
@@ -170,7 +170,7 @@ def test_lists_of_other_kinds_are_refused_by_name_and_never_left_to_the_worker(
     (tmp_path / "forge.toml").write_text("requirements = false\n")
     assert chosen(tmp_path) is None
     (tmp_path / "forge.toml").unlink()
-    (tmp_path / "requirements.txt").write_text("./a\n")
+    write(tmp_path, {"a": "", "requirements.txt": "./a\n"})
     assert chosen(tmp_path) == "requirements.txt"
 
 
@@ -198,7 +198,7 @@ def test_what_lists_no_package_of_a_program_stops_nothing(
     )
 
 
-@pytest.mark.parametrize("name", ["Pipfile", "setup.py", "pdm.lock", "sub/Pipfile.lock"])
+@pytest.mark.parametrize("name", ["Pipfile", "setup.py", "hatch.toml", "sub/pixi.toml"])
 def test_a_list_of_another_kind_that_is_named_is_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path, {name: "install_requires", "forge.toml": f"requirements = '{name}'\n"})
     with pytest.raises(ClientError, match="does not install from"):

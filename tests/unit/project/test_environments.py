@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.project.bundle import scan
 from forge_client.project.environment import active, locks
 from forge_client.project.environment.active import active_environment
 from forge_client.project.environment.locks import Lock
 from forge_client.project.environment.uv import NotLocked, Uv
-from forge_client.project.request import Request
-from forge_client.project.submission import with_packages
+from support.packages import listed, sent
 from support.wheels import wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from forge_client.project.environment.packages import WithPackages
 
 DIGEST = f"sha256:{'0' * 64}"
 POETRY = f"""
@@ -67,18 +63,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def sent(folder: Path, **changes: object) -> WithPackages:
-    """Return a job of the folder as it would be sent."""
-    return with_packages([Request().changed({"command": ["true"], **changes})], scan(folder))
-
-
-def listed(whole: WithPackages) -> list[str]:
-    """Return the lines of the list that a job installs."""
-    path = whole.requests[0].requirements
-    (entry,) = [one for one in whole.listing.files if one.name == path]
-    return entry.path.read_text(encoding="utf-8").splitlines()
-
-
 def project(root: Path, **files: str) -> Path:
     folder = root / "p"
     folder.mkdir()
@@ -111,7 +95,8 @@ def test_a_list_is_locked_with_all_that_it_requires_and_stays_so(tmp_path: Path)
 
 @pytest.mark.parametrize("line", ["./lib", "-e .", "-f wheels", "a.whl", "lib @ file:./lib"])
 def test_a_list_with_files_of_the_project_is_left_to_the_worker(tmp_path: Path, line: str) -> None:
-    whole = sent(project(tmp_path, requirements_txt=f"{line}\n"))
+    folder = project(tmp_path, requirements_txt=f"{line}\n", a_whl="", lib="", wheels="")
+    whole = sent(folder)
     assert whole.requests[0].requirements == "requirements.txt"
     assert "not locked: it names files of the project" in whole.said[0]
 
@@ -227,7 +212,7 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
     install(packages, "forge_queue", needs="typer[all] numpy;extra=='examples'")
     install(packages, "typer", INSTALLER="pip", needs="shell;extra=='all' other;extra=='no'")
     install(packages, "shell")
-    folder = project(tmp_path, main_py="")
+    folder = project(tmp_path, main_py="", lib="")
     assert sent(folder).requests[0].requirements is None
     assert "the folder has no list of packages" in sent(folder).said[0]
     install(packages, "numpy", "2.3.0")
@@ -270,7 +255,7 @@ def test_no_active_environment_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_notebook_brings_what_runs_it(tmp_path: Path) -> None:
-    folder = project(tmp_path, train_ipynb="{}", requirements_txt="./lib\n")
+    folder = project(tmp_path, train_ipynb="{}", requirements_txt="./lib\n", lib="")
     whole = sent(folder, command=["train.ipynb", "-p", "rate", "0.5"])
     assert listed(whole) == ["-r requirements.txt", "papermill", "ipykernel"]
     (folder / "pyproject.toml").write_text("[project]\ndependencies = ['numpy']\n")

@@ -68,7 +68,14 @@ exec "$env/bin/python" "$pip" install --disable-pip-version-check --no-input \
 """
 UV_PLACE = PurePosixPath("/forge/uv")
 # Jobs may write to the cache, so an environment shares no file with it.
-UV = {"UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
+# A lock has decided where packages are; uv would ask the sources of one that it builds again, and
+# refuse a member without its workspace, even where it is to install no dependencies.
+UV = {
+    "UV_LINK_MODE": "copy",
+    "UV_NO_PROGRESS": "1",
+    "UV_NO_SOURCES": "1",
+    "UV_PYTHON_DOWNLOADS": "never",
+}
 # The worker's variables that say where packages are; the job's own take precedence.
 OPERATORS = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_NO_INDEX"),

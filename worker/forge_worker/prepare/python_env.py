@@ -32,8 +32,10 @@ COMPILED = "__pycache__"
 Sizes = dict[str, int]
 """Relative path to size in bytes; a link has its own size."""
 ENV = PurePosixPath("/forge/env")
+# Lists of a project from which uv would make its environment.
+OF_UV = frozenset({"uv.lock", "pyproject.toml"})
 # Increment this if environments are built differently.
-RECIPE = 3
+RECIPE = 4
 
 
 def write_inventory(folder: Path, env: Path) -> None:
@@ -119,7 +121,7 @@ class EnvironmentProvision:
             spec,
             mounts=(*spec.mounts, env),
             bin_dirs=(place / "bin", *spec.bin_dirs),
-            env={**spec.env, "VIRTUAL_ENV": str(place)},
+            env={**_for_uv(attempt, str(place)), **spec.env, "VIRTUAL_ENV": str(place)},
         )
 
     def _sound(self, key: str, attempt: Attempt, fill: Callable[[Mount], None]) -> Mount:
@@ -140,6 +142,15 @@ class EnvironmentProvision:
                 self._folders.make_room()
             return env
         raise AssertionError("unreachable")
+
+
+def _for_uv(attempt: Attempt, place: str) -> dict[str, str]:
+    """Return what makes `uv run` use an environment that is of the project, and make no other."""
+    shown = attempt.grant.spec.get("environment") or {}
+    source = PurePosixPath(shown.get("source") or attempt.grant.spec["requirements"])
+    if source.name not in OF_UV:
+        return {}
+    return {"UV_PROJECT_ENVIRONMENT": place, "UV_NO_SYNC": "1"}
 
 
 def _here(wanted: Requirements) -> bool:

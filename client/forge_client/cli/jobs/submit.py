@@ -104,6 +104,8 @@ def submit(
     include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
+    extra: o.ExtraOption = None,
+    group: o.GroupOption = None,
     no_install: o.NoInstallOption = False,
     secret: o.SecretOption = None,
     precision: o.PrecisionOption = None,

@@ -57,6 +57,8 @@ def run_tests(
     include: o.IncludeOption = None,
     share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
+    extra: o.ExtraOption = None,
+    group: o.GroupOption = None,
     no_install: o.NoInstallOption = False,
     secret: o.SecretOption = None,
     idempotency_key: o.KeyOption = None,

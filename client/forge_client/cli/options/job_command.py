@@ -17,8 +17,8 @@ PANELS = {
         *("nodes", "launcher", "same", "mixed"),
     ),
     "Code and environment": (
-        *("image", "image_tar", "dockerfile", "env", "secret", "requirements", "no_install"),
-        *("include", "limit", "precision", "streams", "objective"),
+        *("image", "image_tar", "dockerfile", "env", "secret", "requirements", "extra", "group"),
+        *("no_install", "include", "limit", "precision", "streams", "objective"),
     ),
     "When it starts": ("queue", "priority", "delay", "after", "after_ok", "after_any"),
     "Failures and time limits": (

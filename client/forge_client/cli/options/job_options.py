@@ -89,8 +89,16 @@ RequirementsOption = Annotated[
     str | None,
     typer.Option(
         "--requirements",
-        help="File that lists what to install; default: requirements.txt or pyproject.toml.",
+        help="File that lists what to install; default: the project's lock, or else its list.",
     ),
+]
+ExtraOption = Annotated[
+    list[str] | None,
+    typer.Option("--extra", help="Install these optional dependencies of the project too."),
+]
+GroupOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="Install this dependency group of the project too."),
 ]
 NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install nothing.")]
 SecretOption = Annotated[
@@ -245,6 +253,8 @@ def changes(given: Mapping[str, Any]) -> dict[str, Any]:
         "labels": labels(given.get("label") or []),
         "env": environment(given.get("env") or []),
         "secrets": given.get("secret"),
+        "extras": given.get("extra"),
+        "groups": given.get("group"),
         "checkpoint": given.get("checkpoint") or None,
         "requirements": False if given.get("no_install") else given.get("requirements"),
         "no_progress": given.get("stall_no_progress"),

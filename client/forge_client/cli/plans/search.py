@@ -96,6 +96,8 @@ def run(
     priority: o.PriorityOption = None,
     include: o.IncludeOption = None,
     requirements: o.RequirementsOption = None,
+    extra: o.ExtraOption = None,
+    group: o.GroupOption = None,
     no_install: o.NoInstallOption = False,
     secret: o.SecretOption = None,
     idempotency_key: o.KeyOption = None,

@@ -3,55 +3,73 @@
 A lock in the project comes before a list, and a list before the submitter's active environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from forge_schema.model.bundles import PIP_HASH
 from forge_schema.model.job import Environment
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.project.environment import notebook, pythons, unused
 from forge_client.project.environment.active import active_environment
-from forge_client.project.environment.locks import Lock, lock, resolved
+from forge_client.project.environment.local import Carrier, place_in, refuse_elsewhere
+from forge_client.project.environment.locks import Listed, Lock, list_texts, lock, resolved
+from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.pythons import SETUP, Python, setup_option
 from forge_client.project.environment.sources import (
+    CONDA_LOCK,
     INPUT,
     INSTALLED,
     LISTED,
+    PDM,
+    PIPENV,
+    PIXI,
     POETRY,
     UV,
     ActiveSource,
+    CondaFile,
     Source,
     lines,
     source_of,
+    uv_lock,
 )
-from forge_client.project.environment.tables import PROJECT, dependencies, wrong
+from forge_client.project.environment.tables import PROJECT, dependencies, none_of, wrong
+from forge_client.project.environment.tools import pylock, script
 from forge_client.project.environment.uv import ABSENT, NotLocked
-from forge_client.project.listing import Listing
+from forge_client.project.listing import Entry, Listing
 
 ACTIVE = "active"
-ORDER = (UV, POETRY, PROJECT, "environment.yml", "environment.yaml", LISTED, INPUT, SETUP)
+ORDER = (
+    *(UV, POETRY, PDM, pylock.FILE, PIPENV, PIXI, PROJECT, *CONDA_LOCK),
+    *("environment.yml", "environment.yaml", LISTED, INPUT, SETUP),
+)
 NO_LIST = "the folder has no list of packages"
+OF_A_NOTEBOOK = "what runs a notebook"
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What matters for the choice: the list that was `asked` for, and what the job is.
 
-    `whole` is for tests, which need a project's packages for development too.
+    The `script` is the file of the project that the command runs. If what runs it takes no other
+    list than the script's own, that comes `first`.
     """
 
     asked: str | None = None
     has_image: bool = False
-    whole: bool = False
     is_notebook: bool = False
+    picked: Picked = NOTHING
+    script: str = ""
+    first: bool = False
 
 
 @dataclass(frozen=True)
 class Chosen:
     """A job's packages: a file of the project, or else the text of a list, and a line for people.
 
-    Without either, the job installs nothing. No index has those that are `absent`.
+    Without either, the job installs nothing. No index has those that are `absent`. The `entries`
+    are added to the bundle.
     """
 
     said: str
@@ -59,6 +77,7 @@ class Chosen:
     text: str = ""
     environment: Environment | None = None
     absent: tuple[str, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
 
 def choose(listing: Listing, wanted: Wanted) -> Chosen:
@@ -70,16 +89,23 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
     """
     files = {entry.name: entry.path for entry in listing.files}
     source, why = _source(files, wanted)
-    python = (source.python if source else None) or pythons.asked_for(files)
+    python = _python(files, source)
+    if source is None and wanted.picked:
+        what, names = ("extra", wanted.picked.extras) if wanted.picked.extras else ("group", ())
+        none_of(listing.root, what, names or wanted.picked.groups)
     if source is None and not wanted.is_notebook:
         return _without_list(why, None if wanted.has_image else python)
-    called = source.called if source else "what runs a notebook"
+    called = source.called if source else OF_A_NOTEBOOK
     more = lines(notebook.PACKAGES) if wanted.is_notebook else ""
+    carrier = Carrier(listing)
     try:
         made = _lock(listing.root, source, wanted, more, python)
     except NotLocked as error:
-        chosen = _unlocked(source, called, f"{why}; not locked: {error}", more, python)
+        chosen = _unlocked(source, f"{why}; not locked: {error}", wanted, more, python)
+        _check(listing, files, chosen, called)
         return replace(chosen, absent=tuple(dict.fromkeys(ABSENT.findall(str(error)))))
+    base = made.base or (files[called].parent if called in files else listing.root)
+    made = replace(made, text=carrier.text(made.text, base, called))
     environment = Environment(
         source=called,
         reason=why,
@@ -87,25 +113,84 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
         lock=made.digest,
         python=python.lowest if python else None,
     )
-    locked = f"{counted(made.packages, 'package')} locked{made.note}"
-    return Chosen(f"{called} ({why}), {locked}{_left(source)}", "", made.text, environment)
+    locked = f"{counted(made.packages, 'package')} locked{made.note}{_beside(carrier)}"
+    said = f"{called}{_picked(wanted.picked)} ({why}), {locked}{_left(source)}"
+    return Chosen(said, "", made.text, environment, (), tuple(carrier.entries.values()))
+
+
+def _python(files: Mapping[str, Path], source: Source | None) -> Python | None:
+    """Return the Python for a list; if the project asks for fewer than the list does, these."""
+    own, asked = source.python if source else None, pythons.asked_for(files)
+    near = _beside_of(files, source.called) if source else {}
+    asked = (pythons.asked_for(near) if near else None) or asked
+    if (pinned := pythons.pinned(near) or pythons.pinned(files)) and not _brings_python(source):
+        return pinned
+    if own and asked and set(asked.versions) < set(own.versions):
+        return asked
+    return own or asked
+
+
+def _brings_python(source: Source | None) -> bool:
+    """Tell whether a list has its Python among its packages."""
+    return isinstance(source, (ActiveSource, CondaFile)) and source.python is not None
+
+
+def _beside_of(files: Mapping[str, Path], name: str) -> dict[str, Path]:
+    """Return the files in the folder of a list that is in none of its own, by their bare names."""
+    folder = f"{PurePosixPath(name).parent}/"
+    if folder == "./" or name not in files:
+        return {}
+    return {one.removeprefix(folder): path for one, path in files.items() if one.startswith(folder)}
+
+
+def _picked(picked: Picked) -> str:
+    named = [f"extra {one}" for one in picked.extras] + [f"group {one}" for one in picked.groups]
+    return f" with {names_text(named)}" if named else ""
+
+
+def _beside(carrier: Carrier) -> str:
+    """Say which packages come along from beside the project."""
+    names = [path.name for path in carrier.folders]
+    return f", {names_text(names)} from beside the project" if names else ""
+
+
+def _check(listing: Listing, files: Mapping[str, Path], chosen: Chosen, called: str) -> None:
+    """Check that a list that the worker resolves names nothing but what is in the bundle.
+
+    Raises:
+        ClientError: it names something else.
+    """
+    root = listing.root
+    if chosen.text and not chosen.file:
+        refuse_elsewhere(chosen.text, called, root, root)
+    if chosen.file not in files or chosen.file.endswith(".toml"):
+        return
+    known = {path.resolve() for path in files.values()}
+    try:
+        texts = list_texts(root, chosen.file)
+    except NotLocked:
+        return
+    for path, text in texts.items():
+        if path not in known:
+            raise wrong(
+                f"{chosen.file} includes {path}, which is not in the bundle",
+                "submit from a folder that has both, and check .gitignore and .forgeignore",
+            )
+        refuse_elsewhere(text, path.name, root, path.parent)
 
 
 def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, str]:
     """Return where the packages are listed, and why there, for people."""
     if wanted.asked and (wanted.asked != ACTIVE or ACTIVE in files):
         return _asked(files, wanted.asked), "as requested"
-    if not wanted.asked and (present := [name for name in ORDER if _is_list(files, name)]):
-        others = f" before {', '.join(present[1:])}" if present[1:] else ""
-        if ignored := [one.name for one in unused.unused(files) if one.exact]:
-            others += f", not used: {names_text(ignored)}"
-        return source_of(present[0], files[present[0]]), f"found in the folder{others}"
+    if not wanted.asked and (found := _listed(files, wanted)):
+        return found
     seen = [] if wanted.asked else unused.unused(files)
     why = f"not used: {names_text([one.name for one in seen])}" if seen else NO_LIST
     if wanted.has_image and not wanted.asked:
         return None, f"only what the image has: {why}"
-    if found := active_environment():
-        return ActiveSource(found), "as requested" if wanted.asked else why
+    if active := active_environment():
+        return ActiveSource(active), "as requested" if wanted.asked else why
     if stopping := [one for one in seen if one.stops]:
         raise unused.refuse(stopping)
     if wanted.asked:
@@ -114,6 +199,31 @@ def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, s
             "activate it first: `source .venv/bin/activate` or `conda activate NAME`",
         )
     return None, f"only what the worker's Python has: {why}"
+
+
+def _listed(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source, str] | None:
+    """Return the list in the folder, or in the script that the command runs."""
+    has_block = bool(wanted.script and script.block(files[wanted.script]))
+    present = [one for one in ORDER if _is_list(files, one, wanted)]
+    if has_block and (wanted.first or not present):
+        return source_of(wanted.script, files[wanted.script]), "listed in the script itself"
+    if present:
+        return _found(files, present[0]), f"found in the folder{_others(files, wanted, present)}"
+    return None
+
+
+def _found(files: Mapping[str, Path], name: str) -> Source:
+    own = uv_lock(PROJECT, files[PROJECT]) if name == UV else None
+    return own or source_of(name, files[name])
+
+
+def _others(files: Mapping[str, Path], wanted: Wanted, present: Sequence[str]) -> str:
+    """Name the lists that are there too, and are not used."""
+    others = f" before {', '.join(present[1:])}" if present[1:] else ""
+    ignored = [one.name for one in unused.unused(files) if one.exact]
+    if wanted.script and script.block(files[wanted.script]):
+        ignored.append(f"the packages that {wanted.script} lists itself")
+    return others + (f", not used: {names_text(ignored)}" if ignored else "")
 
 
 def _asked(files: Mapping[str, Path], name: str) -> Source:
@@ -126,13 +236,16 @@ def _asked(files: Mapping[str, Path], name: str) -> Source:
     return source_of(name, files[name])
 
 
-def _is_list(files: Mapping[str, Path], name: str) -> bool:
+def _is_list(files: Mapping[str, Path], name: str, wanted: Wanted) -> bool:
     if name == UV:
-        return {UV, PROJECT} <= files.keys()
+        return PROJECT in files and uv_lock(PROJECT, files[PROJECT]) is not None
     if name == SETUP and name in files:
         listed = setup_option(files[name], INSTALLED)
         return bool(listed) and not listed.startswith("file:")
-    return name in files and (name != PROJECT or bool(dependencies(files[name])))
+    if name == PROJECT and name in files:
+        # A group needs no package beside it.
+        return bool(wanted.picked or dependencies(files[name]))
+    return name in files
 
 
 def _without_list(why: str, python: Python | None) -> Chosen:
@@ -151,20 +264,30 @@ def _lock(
     root: Path, source: Source | None, wanted: Wanted, more: str, python: Python | None
 ) -> Lock:
     if source is None:
-        return resolved(root, None, more, python)
+        return resolved(Listed(root, root, None, "", more), python)
     if wanted.has_image and not source.exact:
         raise NotLocked("the image may have some of it already")
-    made = source.lock(python, whole=wanted.whole)
-    return resolved(root, None, made.text + more, python) if more else made
+    made = source.lock(python, wanted.picked)
+    if not more:
+        return made
+    # What a package in a folder requires is among the others.
+    rest = made.text.splitlines()
+    local = [line for line in rest if place_in(line)]
+    others = lines([line for line in rest if not place_in(line)])
+    whole = resolved(Listed(root, root, None, source.called, others + more), python)
+    # pip wants the digests of all packages or of none.
+    text = PIP_HASH.sub("", whole.text) if local else whole.text
+    return replace(whole, text=text + lines(local), base=made.base)
 
 
 def _unlocked(
-    source: Source | None, called: str, why: str, more: str, python: Python | None
+    source: Source | None, why: str, wanted: Wanted, more: str, python: Python | None
 ) -> Chosen:
     """Return a list that the worker resolves."""
-    file, text = source.plain() if source else ("", "")
+    called = source.called if source else OF_A_NOTEBOOK
+    file, text = source.plain(wanted.picked) if source else ("", "")
     environment = Environment(source=called, reason=why, python=python.lowest if python else None)
-    said = f"{called} ({why}){_left(source)}"
+    said = f"{called}{_picked(wanted.picked)} ({why}){_left(source)}"
     if file and not more:
         return Chosen(said, file, "", environment)
     return Chosen(said, "", text + more, environment)

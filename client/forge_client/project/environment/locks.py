@@ -13,23 +13,29 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from forge_schema.model.bundles import PIP_HASH, PYTHON, list_text
 from forge_schema.model.quantities import duration_text
 
 from forge_client.default_paths import locks
-from forge_client.errors import ClientError
-from forge_client.project.environment.poetry import PUBLIC
+from forge_client.project.environment.fresh import stale
+from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, refuse_elsewhere
+from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.pythons import OLDEST, Python
 from forge_client.project.environment.tables import wrong
-from forge_client.project.environment.uv import STALE, NotLocked, compiled, exported
+from forge_client.project.environment.tools.rows import PUBLIC
+from forge_client.project.environment.uv import MISSING, STALE, NotLocked, compiled, exported
 
 # Increment this if locks are made differently.
-RECIPE = 1
+RECIPE = 2
 OLD_S = 3600
 ANY_PYTHON = "# any python"
+# uv locks a script in a file beside it.
+LOCK_OF_SCRIPT = ".py.lock"
+OF_PYTHON = (".toml", ".py")
 NESTED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
 # Options that say where packages are. They stay as written: a variable in them may be a secret.
 OPTION = re.compile(
@@ -43,6 +49,8 @@ LOCAL = re.compile(
     r"|^\s*(?:-f|--find-links)[\s=]+(?!\w+://|/)|@\s*(?:file:)?\.{1,2}/|^\s*file:(?!//)",
     re.MULTILINE,
 )
+# An editable package is installed as it is, so it is a package like any other.
+EDITABLE = re.compile(r"^(?:-e|--editable)[\s=]*")
 CONTINUED = re.compile(r"\\\n\s*")
 # No worker runs there. A marker with `or` may hold on Linux all the same.
 ELSEWHERE = re.compile(
@@ -52,10 +60,14 @@ ELSEWHERE = re.compile(
 
 @dataclass(frozen=True)
 class Lock:
-    """The text of a lock; `note` names the file of one that was made earlier."""
+    """The text of a lock; `note` names the file of one that was made earlier.
+
+    Paths of files in it start at `base`, or at the folder of its source if that is None.
+    """
 
     text: str
     note: str = ""
+    base: Path | None = None
 
     @property
     def packages(self) -> int:
@@ -69,6 +81,40 @@ class Lock:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A list to resolve: a requirements file, a pyproject.toml or a script, and more requirements.
+
+    `root` is the project's folder, and `called` the list's name, for people.
+    """
+
+    root: Path
+    folder: Path
+    file: str | None
+    called: str
+    more: str = ""
+    picked: Picked = NOTHING
+
+    @property
+    def is_requirements(self) -> bool:
+        """Whether it is a list as pip reads it."""
+        return not (self.file or "").endswith(OF_PYTHON)
+
+    def texts(self) -> list[str]:
+        """Return the texts of the file, if there is one, and of those that it includes.
+
+        Raises:
+            NotLocked: it includes one that is at a URL.
+            ClientError: one is not there or is no text, or names files outside the project.
+        """
+        refuse_elsewhere(self.more, self.called, self.root, self.folder)
+        found = list_texts(self.folder, self.file) if self.file else {}
+        if self.is_requirements:
+            for path, text in found.items():
+                refuse_elsewhere(text, path.name, self.root, path.parent)
+        return list(found.values())
+
+
 def stored(text: str) -> Path:
     """Return a file with a text, which stays."""
     path = locks() / f"{hashlib.sha256(text.encode()).hexdigest()}.txt"
@@ -80,7 +126,8 @@ def stored(text: str) -> Path:
 def lock(lines: str, python: Python | None) -> Lock:
     """Return the lock of packages that are complete and have versions."""
     words = CONTINUED.sub(" ", lines).splitlines()
-    kept = [line.strip() for line in words if line.strip() and not line.strip().startswith("#")]
+    kept = [EDITABLE.sub("", line.strip()) for line in words]
+    kept = [line for line in kept if line and not line.startswith("#")]
     # pip wants the digests of all packages or of none.
     if not all("--hash=" in line for line in kept if _is_package(line)):
         kept = [PIP_HASH.sub("", line) for line in kept]
@@ -88,89 +135,119 @@ def lock(lines: str, python: Python | None) -> Lock:
     return Lock("".join(f"{line}\n" for line in (head, *kept)))
 
 
-def resolved(folder: Path, file: str | None, text: str, python: Python | None) -> Lock:
-    """Resolve a requirements file of a project, or a pyproject.toml, and more requirements.
+def resolved(listed: Listed, python: Python | None) -> Lock:
+    """Resolve a list of packages.
 
     Raises:
         NotLocked: it names files of the project, or cannot be resolved here.
+        ClientError: it includes a file that is not there, or names files outside the project.
     """
-    texts = [*(_texts(folder, file) if file else []), text]
+    texts = [*listed.texts(), listed.more]
     if any(LOCAL.search(one) for one in texts):
         raise NotLocked("it names files of the project")
-    key = hashlib.sha256(
-        json.dumps([RECIPE, texts, python.head if python else None]).encode()
-    ).hexdigest()
+    if any(ON_THIS_MACHINE.search(one) for one in texts):
+        raise NotLocked("it names an index on this machine")
+    asked = [listed.picked.extras, listed.picked.groups] if listed.picked else []
+    head = python.head if python else None
+    key = hashlib.sha256(json.dumps([RECIPE, texts, head, *asked]).encode()).hexdigest()
     path = locks() / f"{key}.txt"
     with suppress(OSError):
         known = path.read_text(encoding="utf-8")
         age_s = time.time() - path.stat().st_mtime
         old = f", as {duration_text(int(age_s))} ago; remove {path} to take newer ones"
         return Lock(known, old if age_s > OLD_S else "")
-    options = [] if file and file.endswith(".toml") else _options(texts)
-    lines = "\n".join((*options, _compiled(folder, file, text, python)))
-    made = lock(lines, python)
-    with suppress(OSError):
-        _write(path, made.text)
+    options = _options(texts) if listed.is_requirements else []
+    made = lock("\n".join((*options, _compiled(listed, python))), python)
+    # What a package in a folder requires may change while the list stays the same.
+    if not any(place_in(line) for line in made.text.splitlines()):
+        with suppress(OSError):
+            _write(path, made.text)
     return made
 
 
-def _compiled(folder: Path, file: str | None, text: str, python: Python | None) -> str:
+def _compiled(listed: Listed, python: Python | None) -> str:
     """Resolve for all Pythons from the oldest that a worker has, or else from the one here."""
+    resolve = partial(compiled, listed.folder, listed.file, listed.more, picked=listed.picked)
     if python:
-        return compiled(folder, file, text, python.lowest)
+        return resolve(python=python.lowest)
     oldest, here = (f"3.{minor}" for minor in (OLDEST, sys.version_info.minor))
     try:
-        return compiled(folder, file, text, oldest)
+        return resolve(python=oldest)
     except NotLocked:
         if here == oldest:
             raise
-        return compiled(folder, file, text, here)
+        return resolve(python=here)
 
 
-def of_uv(folder: Path, python: Python | None, *, whole: bool) -> Lock:
-    """Return the lock that uv.lock is; `whole` with its development groups.
+def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lock:
+    """Return what a uv.lock, or the lock of a script, has for a project.
+
+    Args:
+        path: the lock's.
+        folder: the project's, which may be a member of the workspace of the lock.
+        python: the versions of Python that the project asks for.
+        picked: its extras and groups.
 
     Raises:
-        NotLocked: uv is missing or failed.
-        ClientError: the lock is not up to date with pyproject.toml.
+        NotLocked: uv is missing.
+        ClientError: the lock is out of date, uv cannot read it, or it has no such extra or group.
     """
+    script = path.stem if path.name.endswith(LOCK_OF_SCRIPT) else ""
+    advice = f"`uv lock --script {script}`" if script else "`uv lock`"
     try:
-        lines = exported(folder, whole=whole)
+        lines = exported(folder, picked, script)
     except NotLocked as error:
+        if str(error) == MISSING:
+            raise
         if STALE in str(error):
-            raise ClientError(
-                f"{folder / 'uv.lock'} is older than pyproject.toml",
-                hint="`uv lock` updates it",
-                code="requirements_invalid",
-            ) from error
-        raise
-    packages = tomllib.loads((folder / "uv.lock").read_text(encoding="utf-8")).get("package", [])
+            raise stale(path, script or "pyproject.toml", advice) from error
+        raise wrong(
+            f"{path} cannot be taken: {error}",
+            f"correct that, or write the lock again with {advice}",
+        ) from error
+    packages = tomllib.loads(path.read_text(encoding="utf-8")).get("package", [])
     found = {str(one.get("source", {}).get("registry", PUBLIC)).rstrip("/") for one in packages}
     places = sorted(found - {PUBLIC})
     options = [f"--{'extra-index-url' if '://' in one else 'find-links'} {one}" for one in places]
-    return lock("\n".join((*options, lines)), python)
+    return replace(lock("\n".join((*options, lines)), python), base=path.parent)
 
 
-def _texts(folder: Path, file: str) -> list[str]:
-    """Return the texts of a list and of those that it includes."""
+def list_texts(folder: Path, file: str) -> dict[Path, str]:
+    """Return the texts of a list and of those that it includes, by their paths.
+
+    Raises:
+        NotLocked: it includes one that is at a URL.
+        ClientError: one is not there, or is not text.
+    """
     texts: dict[Path, str] = {}
-    rest = [folder / file]
+    rest = [(folder / file).resolve()]
     while rest:
-        path = rest.pop().resolve()
+        path = rest.pop()
         if path in texts:
             continue
-        try:
-            texts[path] = list_text(path.read_bytes())
-        except OSError as error:
-            raise NotLocked(f"{path} cannot be read") from error
-        except UnicodeError as error:
-            raise wrong(
-                f"{path}: it is not UTF-8 text, nor of the encoding that it begins with",
-                "save it as UTF-8",
-            ) from error
-        if not file.endswith(".toml"):
-            rest += [path.parent / match[1] for match in NESTED.finditer(texts[path])]
-    return list(texts.values())
+        texts[path] = _text(path, texts)
+        if not file.endswith(OF_PYTHON):
+            found = [match[1] for match in NESTED.finditer(texts[path])]
+            if at_a_url := [one for one in found if "://" in one]:
+                raise NotLocked(f"it includes {at_a_url[0]}")
+            rest += [(path.parent / one).resolve() for one in found]
+    return texts
+
+
+def _text(path: Path, above: Iterable[Path]) -> str:
+    try:
+        return list_text(path.read_bytes())
+    except OSError as error:
+        by = f", which {next(iter(above)).name} includes" if above else ""
+        raise wrong(
+            f"{path}{by}, cannot be read: {error.strerror}",
+            "write it, or remove the line that names it",
+        ) from error
+    except UnicodeError as error:
+        raise wrong(
+            f"{path}: it is not UTF-8 text, nor of the encoding that it begins with",
+            "save it as UTF-8",
+        ) from error
 
 
 def _options(texts: Iterable[str]) -> Iterator[str]:

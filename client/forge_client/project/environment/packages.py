@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -11,6 +12,9 @@ from forge_schema.model.job import Environment
 from forge_client.project.environment import notebook
 from forge_client.project.environment.choice import Chosen, Wanted, choose
 from forge_client.project.environment.locks import stored
+from forge_client.project.environment.markers import NOTHING, Picked
+from forge_client.project.environment.tools import script
+from forge_client.project.environment.tools.run import Run, without_tool
 from forge_client.project.listing import Entry, Listing
 from forge_client.project.request import IMAGE_WAYS, Request
 
@@ -75,12 +79,25 @@ class _Choosing:
         # A handler runs in the worker's own environment.
         if request.handler or self.below.get("handler"):
             return request
-        made = request.model_copy(update={"requirements": self._requirements(request)})
-        if script := self._as_script(request):
+        run = without_tool(request.command or (), self.files)
+        listed = self._requirements(request, run)
+        made = request.model_copy(update={"requirements": listed})
+        if listed and run and not self._has_image(request):
+            self.said.append(f"`{run.tool} run` is left out: the packages are there without it")
+            made = made.model_copy(update={"command": list(run.words)})
+        if script := self._as_script(made):
             return made.model_copy(update={"command": script})
-        if request.command and notebook.is_notebook(request.command):
-            return made.model_copy(update={"command": notebook.command_for(request.command)})
+        if made.command and notebook.is_notebook(made.command):
+            return made.model_copy(update={"command": notebook.command_for(made.command)})
         return made
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """The files of the project."""
+        return {one.name: one.path for one in self.listing.files}
+
+    def _has_image(self, request: Request) -> bool:
+        return any(getattr(request, way) or self.below.get(way) for way in IMAGE_WAYS)
 
     def _as_script(self, request: Request) -> list[str]:
         """Return the command that runs a script of the project; [] if the command is none.
@@ -89,25 +106,40 @@ class _Choosing:
         """
         program, *words = request.command or [""]
         runner = RUNNERS.get(PurePosixPath(program).suffix)
-        is_ours = "/" not in program and any(one.name == program for one in self.listing.files)
+        is_ours = "/" not in program and program in self.files
         return [runner, program, *words] if runner and is_ours and not request.launcher else []
 
-    def _requirements(self, request: Request) -> str | Literal[False] | None:
+    def _requirements(self, request: Request, run: Run | None) -> str | Literal[False] | None:
         asked = request.requirements
         if asked is False:
             self.said.append("none, as requested")
         if asked is False or (asked is None and "requirements" in self.below):
             return asked
+        words = list(run.words) if run else request.command or []
         wanted = Wanted(
             asked,
-            has_image=any(getattr(request, way) or self.below.get(way) for way in IMAGE_WAYS),
-            whole=(request.kind or self.below.get("kind")) == TEST,
+            has_image=self._has_image(request),
             is_notebook=notebook.is_notebook(request.command),
+            picked=self._picked(request, run),
+            script=next((name for name in map(_bare, words) if self._is_script(name)), ""),
+            first=bool(run and run.takes_script),
         )
         if wanted not in self.chosen:
             self.chosen[wanted] = choose(self.listing, wanted)
             self.said.append(self.chosen[wanted].said)
+        self.lists |= {one.name: one for one in self.chosen[wanted].entries}
         return self._path(self.chosen[wanted])
+
+    def _is_script(self, name: str) -> bool:
+        return name.endswith(script.ENDING) and name in self.files
+
+    def _picked(self, request: Request, run: Run | None) -> Picked:
+        of_tool = run.picked if run else NOTHING
+        return Picked(
+            tuple(dict.fromkeys([*(request.extras or []), *of_tool.extras])),
+            tuple(dict.fromkeys([*(request.groups or []), *of_tool.groups])),
+            whole=(request.kind or self.below.get("kind")) == TEST,
+        )
 
     def _path(self, chosen: Chosen) -> str | None:
         """Return the path of a list in the bundle, to which it is added if Forge wrote it."""
@@ -126,6 +158,10 @@ class _Choosing:
             if self.lists.setdefault(name, _entry(name, file)).path == file:
                 return name
         raise AssertionError("unreachable")
+
+
+def _bare(word: str) -> str:
+    return word.removeprefix("./")
 
 
 def _entry(name: str, file: Path) -> Entry:

@@ -19,7 +19,12 @@ OLDEST, NEWEST = 11, 20
 RESOLVED = 6
 # No version has so many corrections.
 MICROS = range(64)
-PINNED = re.compile(r"\s*(?:cpython-?)?(\d+\.\d+)")
+# As pyenv and uv write it: 3.12.4, cpython@3.12, cpython-3.12.4-linux-x86_64-gnu, 3.12/envs/me.
+PINNED = re.compile(
+    r"(?:(?:cpython|python)[-@]?)?(\d+\.\d+)(?:\.\d+)?(?:(?:a|b|rc)\d+)?(?:[-/].*)?"
+)
+# It may be any.
+ANY = re.compile(r"(?:(?:cpython|python)[-@]?)?3?|system|any|default")
 CLAUSE = re.compile(r"\s*(===|~=|==|!=|>=|<=|>|<|\^|~|)\s*v?(\d+(?:\.\d+)*)(\.\*)?[\w.+-]*\s*")
 Version = tuple[int, ...]
 
@@ -54,12 +59,34 @@ def asked_for(files: Mapping[str, Path]) -> Python | None:
     Raises:
         ClientError: its pyproject.toml is malformed.
     """
-    if (path := files.get(PYTHON_FILE)) and (found := PINNED.match(_text(path))):
-        return exactly(found[1], PYTHON_FILE)
+    if found := pinned(files):
+        return found
     for where, said in _ranges(files):
         if said.strip():
             return within(said.strip(), where)
     return None
+
+
+def pinned(files: Mapping[str, Path]) -> Python | None:
+    """Return the Python in the project's .python-version; None if it names none.
+
+    Raises:
+        ClientError: what it names is none that Forge looks for.
+    """
+    path = files.get(PYTHON_FILE)
+    lines = [line.partition("#")[0].strip() for line in _text(path).splitlines()] if path else []
+    said = next(filter(None, lines), "")
+    if ANY.fullmatch(said):
+        return None
+    if found := PINNED.fullmatch(said):
+        return exactly(found[1], PYTHON_FILE)
+    if said[:1] in set("<>=!~^"):
+        return within(said, PYTHON_FILE)
+    raise ClientError(
+        f"{PYTHON_FILE}: {said!r} is none of the versions of CPython that Forge looks for",
+        hint="write a version such as 3.12 there, and take another Python with --image",
+        code="requirements_invalid",
+    )
 
 
 def within(said: str, where: str) -> Python | None:
@@ -90,14 +117,14 @@ def _ranges(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
         yield SETUP, setup_option(path, "python_requires")
 
 
-def setup_option(path: Path, name: str) -> str:
+def setup_option(path: Path, name: str, section: str = "options") -> str:
     """Return an option of a setup.cfg; "" without it, or if the file is malformed."""
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read_string(_text(path))
     except configparser.Error:
         return ""
-    return parser.get("options", name, fallback="").strip()
+    return parser.get(section, name, fallback="").strip()
 
 
 def _fits(said: str, minor: int) -> bool:

@@ -1,10 +1,15 @@
 """The tables of a pyproject.toml."""
 
 import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from forge_schema.model.quantities import names_text
+
 from forge_client.errors import ClientError
+from forge_client.project.environment.markers import Picked
+from forge_client.project.environment.names import canonical
 
 PROJECT = "pyproject.toml"
 
@@ -33,6 +38,67 @@ def dependencies(path: Path) -> list[str]:
     """
     found = table(path, "project").get("dependencies")
     return found if isinstance(found, list) else []
+
+
+def needed(path: Path, picked: Picked) -> list[str]:
+    """Return the dependencies in a pyproject.toml, with those of its extras and groups.
+
+    Raises:
+        ClientError: it is malformed, or has no such extra or group.
+    """
+    extras = table(path, "project", "optional-dependencies")
+    groups = table(path, "dependency-groups")
+    known(path, "extra", picked.extras, extras)
+    known(path, "group", picked.groups, groups)
+    lists = [_named(extras, one) for one in picked.extras]
+    lists += [_group(path, groups, one, ()) for one in picked.groups]
+    return [*dependencies(path), *(one for listed in lists for one in listed)]
+
+
+def _named(tables: dict[str, Any], name: str) -> list[Any]:
+    return next((one for key, one in tables.items() if canonical(key) == canonical(name)), [])
+
+
+def _group(path: Path, groups: dict[str, Any], name: str, above: Sequence[str]) -> list[str]:
+    """Return the dependencies of a group, with those of the groups that it includes."""
+    if name in above:
+        raise wrong(f"{path}: the group {name!r} includes itself", "correct it there")
+    found: list[str] = []
+    for one in _named(groups, name):
+        if isinstance(one, dict) and "include-group" in one:
+            found += _group(path, groups, one["include-group"], (*above, name))
+        elif isinstance(one, str):
+            found.append(one)
+    return found
+
+
+def known(path: Path, what: str, asked: Iterable[str], there: Iterable[str]) -> None:
+    """Check that a project has the extras or groups that are asked for.
+
+    Raises:
+        ClientError: it does not have one.
+    """
+    names = {canonical(one) for one in there}
+    for one in asked:
+        if canonical(one) not in names:
+            have = f"it has {names_text(sorted(names), 5)}" if names else f"it has no {what}s"
+            raise wrong(
+                f"{path} has no {what} {one!r}: {have}",
+                f"correct --{what}; a lock has only what was there when it was made",
+            )
+
+
+def none_of(path: Path, what: str, asked: Sequence[str]) -> None:
+    """Refuse extras or groups for a kind of list that never has any.
+
+    Raises:
+        ClientError: some are asked for.
+    """
+    if asked:
+        raise wrong(
+            f"{path.name} has no {what}s, so there is no {asked[0]!r}",
+            f"submit without --{what}, or name another list with --requirements",
+        )
 
 
 def wrong(message: str, hint: str) -> ClientError:

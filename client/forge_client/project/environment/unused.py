@@ -1,5 +1,6 @@
 """Lists of packages that Forge knows by their names, and does not install from."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -10,17 +11,27 @@ from forge_client.project.environment.tables import PROJECT, table, wrong
 
 # How the tool that wrote a file makes a list of it that Forge reads.
 ADVICE = {
-    "Pipfile.lock": "`pipenv requirements > requirements.txt`",
-    "Pipfile": "`pipenv lock && pipenv requirements > requirements.txt`",
-    "pdm.lock": "`pdm export -o requirements.txt`",
-    "pixi.lock": "`pixi project export conda-environment > environment.yml`",
-    "pixi.toml": "`pixi project export conda-environment > environment.yml`",
-    "conda-lock.yml": "an environment.yml beside it",
-    "pylock.toml": "a requirements.txt, or the lock of its tool",
+    "Pipfile": "`pipenv lock`",
+    "pixi.toml": "`pixi lock`",
     "hatch.toml": "`hatch dep show requirements > requirements.txt`",
     "setup.py": "`uv pip compile setup.py -o requirements.txt`",
 }
+# The lock that is taken in place of each.
+LOCKS = {"Pipfile": "Pipfile.lock", "pixi.toml": "pixi.lock"}
 LISTS = "requirements"
+# Names of lists of which a project has several, for several purposes; last, those of its parts.
+VARIANTS = tuple(
+    re.compile(one)
+    for one in (
+        r"requirements/[^/]+\.(txt|in)",
+        r"([^/]+[-_.])?(requirements|reqs)([-_.][^/]+)?\.(txt|in)",
+        r"pylock\.[^/.]+\.toml",
+        r"(environment[-_.][^/]+|env|conda|conda[-_][^/]+)\.ya?ml",
+        r"([^/]+/){1,2}(requirements\.txt|environment\.ya?ml|uv\.lock|poetry\.lock|pylock\.toml)",
+    )
+)
+# What is taken without being named.
+READ = frozenset({"requirements.txt", "requirements.in", "conda-lock.yml", "conda-lock.yaml"})
 # Lists of what is needed to work on a project, not to run it.
 OTHERS = {
     "build",
@@ -41,14 +52,17 @@ OTHERS = {
 class Unused:
     """A list that is seen and not used: its name, and how to make one of it that is.
 
-    `exact` if it has versions, which others than those that are installed may be. It `stops` a
-    submit if nothing else lists the packages that the project needs.
+    It `stops` a submit if nothing else lists the packages that the project needs.
     """
 
     name: str
     advice: str
-    exact: bool = False
     stops: bool = True
+
+    @property
+    def exact(self) -> bool:
+        """Whether it has versions, which others than those that are installed may be."""
+        return "lock" in self.name
 
 
 def unused(files: Mapping[str, Path]) -> list[Unused]:
@@ -58,11 +72,12 @@ def unused(files: Mapping[str, Path]) -> list[Unused]:
         ClientError: its pyproject.toml is malformed.
     """
     named = (
-        Unused(name, ADVICE[name], exact="lock" in name)
+        Unused(name, ADVICE[name])
         for name in ADVICE
-        if _lists(name, files.get(name))
+        if _lists(name, files.get(name)) and LOCKS.get(name) not in files
     )
-    return [*_tables(files), *named, *_setup_cfg(files), *_in_folder(files)]
+    whole = (_tables(files), _hatch(files), named, _setup_cfg(files), _in_folder(files))
+    return [one for some in whole for one in some]
 
 
 def refuse(seen: Sequence[Unused]) -> ClientError:
@@ -103,15 +118,9 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Unused]:
         **table(path, "tool", "pixi", "dependencies"),
         **table(path, "tool", "pixi", "pypi-dependencies"),
     }
-    hatch = table(path, "tool", "hatch", "envs").get("default")
     found: list[tuple[object, str, str]] = [
         (poetry.keys() - {"python"}, "[tool.poetry.dependencies]", "`poetry lock`"),
         (pixi.keys() - {"python"}, "[tool.pixi]", ADVICE["pixi.toml"]),
-        (
-            isinstance(hatch, dict) and hatch.get("dependencies"),
-            "[tool.hatch.envs]",
-            ADVICE["hatch.toml"],
-        ),
         (
             "dependencies" in (table(path, "project").get("dynamic") or ()),
             "its build (`dynamic`)",
@@ -137,14 +146,29 @@ def _setup_cfg(files: Mapping[str, Path]) -> Iterator[Unused]:
         yield Unused(SETUP, f"--requirements {listed.removeprefix('file:').strip()}")
 
 
+def _hatch(files: Mapping[str, Path]) -> Iterator[Unused]:
+    """Yield the environments of Hatch that list packages; its default one is for running things."""
+    path = files.get(PROJECT)
+    for name, one in (table(path, "tool", "hatch", "envs") if path else {}).items():
+        if isinstance(one, dict) and (one.get("dependencies") or one.get("extra-dependencies")):
+            advice = ADVICE["hatch.toml"]
+            yield Unused(f"{PROJECT}, [tool.hatch.envs.{name}]", advice, stops=name == "default")
+
+
 def _in_folder(files: Mapping[str, Path]) -> Iterator[Unused]:
-    """Yield the lists in a folder of them; which one a job needs, nobody can tell."""
-    paths = [PurePosixPath(name) for name in files]
+    """Yield the lists beside each other; which one a job needs, nobody can tell."""
+    paths = [PurePosixPath(name) for name in files if not is_hidden(name)]
     for path in sorted(paths, key=_order(LISTS)):
-        beside = len(path.parts) == 1 and path.stem.startswith(f"{LISTS}-")
-        if (path.parent.name == LISTS or beside) and path.suffix in {".txt", ".in"}:
-            others = path.stem.removeprefix(f"{LISTS}-") in OTHERS
-            yield Unused(str(path), f"--requirements {path}", stops=not others)
+        kind = next((kind for kind in VARIANTS if kind.fullmatch(str(path))), None)
+        if kind and str(path) not in READ:
+            words = set(re.split(r"[-_./]", str(path.with_suffix(""))))
+            stops = not words & OTHERS and kind is not VARIANTS[-1]
+            yield Unused(str(path), f"--requirements {path}", stops=stops)
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a file is hidden, or in a hidden folder."""
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _order(stem: str) -> Callable[[PurePosixPath], tuple[bool, str]]:

@@ -12,6 +12,8 @@ from pathlib import Path
 from forge_schema.model.bundles import uv_variables
 from forge_schema.model.quantities import duration_text
 
+from forge_client.project.environment.markers import Picked
+
 LIMIT_S = 120
 MOST = 300
 # What uv draws around its words.
@@ -24,6 +26,7 @@ CALM = {
     "UV_SYSTEM_CERTS": "1",
 }
 STALE = "needs to be updated"
+MISSING = "uv is not installed here: pip install uv"
 
 
 class NotLocked(Exception):
@@ -46,7 +49,7 @@ class Uv:
         beside = Path(sys.executable).with_name("uv")
         found = str(beside) if find_spec("uv") and beside.is_file() else shutil.which("uv")
         if not found:
-            raise NotLocked("uv is not installed here: pip install uv")
+            raise NotLocked(MISSING)
         return cls(found)
 
     def says(self, *words: str, folder: Path, stdin: str = "") -> str:
@@ -82,31 +85,40 @@ def _reason(said: str) -> str:
     return f"uv: {text[:MOST]}"
 
 
-def compiled(folder: Path, file: str | None, text: str, python: str) -> str:
+def compiled(folder: Path, file: str | None, text: str, python: str, picked: Picked) -> str:
     """Return what a list of packages amounts to: all with their versions and digests.
 
     Args:
         folder: the project's.
-        file: the path of a requirements file in it, or of a pyproject.toml.
+        file: the path in it of a requirements file, a pyproject.toml or a script.
         text: more requirements.
         python: the least version of Python that they must fit, such as `3.11`.
+        picked: the extras and groups of a pyproject.toml.
 
     Raises:
         NotLocked: uv is missing or failed.
     """
+    lists = [*([file] if file else []), *([] if file and not text else ["-"])]
     words = (
         *("pip", "compile", "--universal", "--generate-hashes", "--python-version", python),
-        *("--no-header", "--no-annotate", "--quiet", *([file] if file else []), "-"),
+        *("--no-header", "--no-annotate", "--quiet", *_picked(picked), *lists),
     )
     return Uv.here().says(*words, folder=folder, stdin=text)
 
 
-def exported(folder: Path, *, whole: bool) -> str:
-    """Return a project's uv.lock as requirements; `whole` with its development groups.
+def exported(folder: Path, picked: Picked, script: str = "") -> str:
+    """Return a project's uv.lock as requirements, or that of a script.
 
     Raises:
         NotLocked: uv is missing or failed; `STALE` is in the message if the lock is out of date.
     """
-    groups = () if whole else ("--no-dev",)
-    words = ("export", "--format", "requirements-txt", "--no-emit-project", "--no-header")
-    return Uv.here().says(*words, "--no-annotate", "--quiet", "--locked", *groups, folder=folder)
+    what = ("--script", script) if script else ("--no-emit-project",)
+    groups = () if picked.whole or script else ("--no-dev",)
+    words = ("export", "--format", "requirements-txt", *what, "--no-header")
+    more = (*groups, *_picked(picked))
+    return Uv.here().says(*words, "--no-annotate", "--quiet", "--locked", *more, folder=folder)
+
+
+def _picked(picked: Picked) -> list[str]:
+    named = (("--extra", picked.extras), ("--group", picked.groups))
+    return [word for option, names in named for name in names for word in (option, name)]

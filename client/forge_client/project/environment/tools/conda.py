@@ -8,7 +8,7 @@ from typing import Any
 from forge_schema.model.bundles import list_text
 
 from forge_client.errors import ClientError
-from forge_client.project.environment.names import canonical
+from forge_client.project.environment.names import NAME, canonical
 
 # Other names in the index of Python packages.
 RENAMED = {
@@ -25,6 +25,18 @@ RENAMED = {
     "ruamel-yaml": "ruamel.yaml",
     "dask-core": "dask",
     "pyqt": "pyqt5",
+    "py-xgboost": "xgboost",
+    "py-xgboost-cpu": "xgboost",
+    "py-xgboost-gpu": "xgboost",
+    "tensorflow-base": "tensorflow",
+    "brotli-python": "brotli",
+    "tiledb-py": "tiledb",
+    "python-duckdb": "duckdb",
+    "python-flatbuffers": "flatbuffers",
+    "python-lmdb": "lmdb",
+    "python-xxhash": "xxhash",
+    "antlr-python-runtime": "antlr4-python3-runtime",
+    "faiss": "faiss-cpu",
 }
 # What an interpreter brings along; `conda env export` lists it.
 OF_PYTHON = frozenset({
@@ -34,6 +46,8 @@ OF_PYTHON = frozenset({
     "ncurses", "openssl", "pip", "python-abi", "readline", "setuptools", "sqlite", "tk", "tzdata",
     "wheel", "xz", "zlib",
 })  # fmt: skip
+PYTHON = "python"
+INCLUDED = OF_PYTHON | {PYTHON}
 # Programs and libraries, some of which have a namesake in the index that is something else.
 NOT_PYTHON = re.compile(
     r"lib(?!rosa$|cst$|tmux$).+|cuda-.+|gcc.*|gxx.*|gfortran.*|clang.*|r-.+|mkl|mkl-service|blas"
@@ -43,14 +57,27 @@ NOT_PYTHON = re.compile(
     r"|nodejs|openjdk|perl|ruby|go|rust|julia|r|r-base|samtools|bcftools|bedtools|blast|bwa"
     r"|graphviz|imagemagick|tesseract|poppler|qt|qt-main|htop|tmux|vim|jq|pandoc|texlive.*"
 )
-SPEC = re.compile(r"(?:[\w.-]+::)?([A-Za-z0-9_][\w.-]*)\s*(.*)")
+# Libraries in C whose namesakes in the index are other things.
+OTHERS = frozenset({
+    "arrow-cpp", "aws-sdk-cpp", "brotli-bin", "bzip2", "cairo", "ceres-solver", "cmake-no-system",
+    "dbus", "fftw", "fontconfig", "freetype", "gflags", "glib", "glog", "glpk", "gmp", "gsl",
+    "harfbuzz", "hdf4", "icu", "jemalloc", "jpeg", "lame", "lz4-c", "lzo", "mpc", "mpfr", "mpi",
+    "mysql", "ninja-base", "openh264", "openslide", "orc", "pango", "pcre", "pcre2", "pixman",
+    "postgresql", "protobuf-c", "rdma-core", "re2", "redis-server", "snappy", "sox", "suitesparse",
+    "svt-av1", "tbb-devel", "ucx", "x264", "x265", "xerces-c", "yaml", "yaml-cpp", "zeromq", "zstd",
+})  # fmt: skip
+# A channel with its platform, a name, a version with its build, and what is in brackets.
+SPEC = re.compile(r"(?:[^\s\[]+::)?([A-Za-z0-9_][\w.-]*)\s*([^\[]*)(?:\[(.*)\])?")
+IN_BRACKETS = re.compile(r"(\w+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,\s]*))")
+# What may be written with spaces around it.
+SIGN = re.compile(r"([<>=!~,])\s+|\s+(,)")
 
 
 @dataclass(frozen=True)
 class Conda:
-    """An environment.yml: the version of Python, and its packages as requirements."""
+    """An environment.yml: the range of its Python, "" for any, and its packages for pip."""
 
-    python: str | None
+    python: str
     requirements: tuple[str, ...]
 
 
@@ -60,6 +87,30 @@ def read(path: Path) -> Conda:
     Raises:
         ClientError: it is malformed, or names packages that are not Python's.
     """
+    found, pip = _read(path)
+    if foreign := [name for name, _ in found if is_foreign(name)]:
+        raise not_python(path.name, foreign)
+    python = next((version for name, version in found if name == PYTHON), "")
+    own = [required(name, version) for name, version in found if name not in INCLUDED]
+    return Conda(python, (*own, *pip))
+
+
+def asked_for(path: Path) -> dict[str, str]:
+    """Return the names of an environment.yml with their versions, less what is Python's own.
+
+    Raises:
+        ClientError: it is malformed.
+    """
+    found, pip = _read(path)
+    asked = {name: version for name, version in found if name not in INCLUDED}
+    for line in map(str.strip, pip):
+        if match := NAME.match(line):
+            asked[canonical(match[0])] = line[match.end() :]
+    return asked
+
+
+def _read(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return conda's packages with their versions, and pip's lines."""
     # Few projects have such a file.
     import yaml  # noqa: PLC0415
 
@@ -68,14 +119,17 @@ def read(path: Path) -> Conda:
     except (yaml.YAMLError, UnicodeError) as error:
         raise _wrong(f"{path}: it is not valid YAML: {error}") from error
     lines, pip = _listed(said, path)
-    found = [_parsed(line, path) for line in lines]
-    foreign = [name for name, _ in found if NOT_PYTHON.fullmatch(name) and name not in OF_PYTHON]
-    if foreign:
-        raise not_python(path.name, foreign)
-    versions = [version for name, version in found if name == "python"]
-    kept = [one for one in found if one[0] not in OF_PYTHON | {"python"}]
-    own = [f"{RENAMED.get(name, name)}{version}" for name, version in kept]
-    return Conda(_minor(versions), (*own, *pip))
+    return [parsed(line, path) for line in lines], pip
+
+
+def required(name: str, version: str) -> str:
+    """Return a package of conda as a requirement."""
+    return f"{RENAMED.get(name, name)}{version}"
+
+
+def is_foreign(name: str) -> bool:
+    """Tell whether a package is none of Python's, whatever the index has under its name."""
+    return name not in OF_PYTHON and (name in OTHERS or bool(NOT_PYTHON.fullmatch(name)))
 
 
 def not_python(file: str, names: list[str]) -> ClientError:
@@ -101,32 +155,39 @@ def _listed(said: Any, path: Path) -> tuple[list[str], list[str]]:  # noqa: ANN4
     return conda, pip
 
 
-def _parsed(line: str, path: Path) -> tuple[str, str]:
+def parsed(line: str, path: Path) -> tuple[str, str]:
     """Return a package's canonical name and version, as pip writes it."""
-    match = SPEC.fullmatch(line.strip().partition("#")[0].strip().split("[")[0])
+    match = SPEC.fullmatch(line.strip().partition("#")[0].strip())
     if match is None:
         raise _wrong(f"{path}: {line!r} is not a package")
-    return canonical(match[1]), _version(match[2].strip(), line, path)
+    said = {
+        one[1]: one[2] or one[3] or one[4] or "" for one in IN_BRACKETS.finditer(match[3] or "")
+    }
+    return canonical(match[1]), _version(said.get("version") or match[2].strip(), line, path)
 
 
 def _version(said: str, line: str, path: Path) -> str:
     """`1.2`, `=1.2` and `=1.2.*` of conda mean any 1.2; `=1.2.3=build` means 1.2.3."""
-    if not said or said == "*":
-        return ""
+    # The build comes after a space, where no comma or sign is before it.
+    said, _, build = SIGN.sub(r"\1\2", said).partition(" ")
     if "|" in said or "@" in said:
         raise _wrong(f"{path}: {line!r}: this kind of version is not understood")
-    number, _, build = said.removeprefix("=").strip().partition("=")
-    if said.startswith("=") and not said.startswith("==") and build:
+    if said[:1] in {"<", ">", "!", "~"} or said.startswith("==") or "," in said:
+        return ",".join(_clause(part.strip()) for part in said.split(","))
+    number, _, built = said.removeprefix("=").strip().partition("=")
+    if number in {"", "*"}:
+        return ""
+    if (build or built) and "*" not in number:
         return f"=={number}"
-    if said[0] in "<>!~" or said.startswith("=="):
-        return ",".join(part.strip() for part in said.split(","))
-    number = number.removesuffix(".*")
+    number = number.removesuffix(".*").removesuffix("*")
     return f"=={number}.*" if number.count(".") < 2 else f"=={number}"  # noqa: PLR2004 - 1.2.3
 
 
-def _minor(versions: list[str]) -> str | None:
-    match = re.search(r"\d+\.\d+", versions[0]) if versions else None
-    return match[0] if match else None
+def _clause(text: str) -> str:
+    """Return a condition as pip writes it, which has no `>=1.2.*`."""
+    if text[:1] not in {"<", ">", "!", "~", "="}:
+        return f"=={text}"
+    return text.removesuffix(".*") if text[:1] in {"<", ">", "~"} else text
 
 
 def _wrong(message: str) -> ClientError:

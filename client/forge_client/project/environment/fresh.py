@@ -1,0 +1,90 @@
+"""Tell whether a lock still fits the list that it was made of, whichever tool wrote it.
+
+A tool that keeps a digest of the list has the last word. Of all other locks, each direct dependency
+must be there, in a version that the list allows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forge_client.errors import ClientError
+from forge_client.project.environment.names import canonical
+from forge_client.project.environment.tables import wrong
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+# A dependency that not every one of these needs may be missing from a lock for one of them.
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+Pins = Mapping[str, set[str]]
+"""The versions of each package, by its canonical name; "" for one that comes from elsewhere."""
+
+
+def stale(lock: Path, of: str, advice: str, why: str = "") -> ClientError:
+    """Return the error for a lock that is older than its list."""
+    other = f"without it, {of} is resolved anew"
+    if lock.name != f"{of}.lock":
+        other = f"`--requirements {of}` takes what the list amounts to today"
+    return wrong(
+        f"{lock} is older than {of}{f': {why}' if why else ''}", f"{advice} updates it; {other}"
+    )
+
+
+def check_digest(lock: Path, of: Path, advice: str, kept: str, made: Iterable[str]) -> None:
+    """Refuse a lock that keeps another digest of its list than any that its tool would make.
+
+    Raises:
+        ClientError: as said.
+    """
+    if kept not in set(made):
+        raise stale(lock, of.name, advice)
+
+
+def check_pins(
+    lock: Path, of: str, advice: str, direct: Sequence[str], pins: Pins, *, part: bool = False
+) -> None:
+    """Refuse a lock that a direct dependency of its list is not in, or in another version.
+
+    Args:
+        lock: its file.
+        of: the name of the list.
+        advice: the command that makes the lock anew.
+        direct: the dependencies, as requirements; what cannot be read as one is left out.
+        pins: what is locked.
+        part: whether the lock is of a part of the list, so that some may be missing.
+
+    Raises:
+        ClientError: as said.
+    """
+    for one in filter(None, map(_requirement, direct)):
+        found = pins.get(canonical(one.name))
+        if found is None and (part or not _needed(one)):
+            continue
+        if found is None:
+            raise stale(lock, of, advice, f"{one.name} is not in it")
+        if "" in found or one.url or not _needed(one):
+            continue
+        if not any(one.specifier.contains(version, prereleases=True) for version in found):
+            versions = ", ".join(sorted(found))
+            raise stale(lock, of, advice, f"it has {one.name} {versions}, not {one.specifier}")
+
+
+def _requirement(line: str) -> "Requirement | None":
+    # Few projects have a lock that is not uv's.
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
+
+    try:
+        return Requirement(line.partition(" #")[0])
+    except InvalidRequirement:
+        return None
+
+
+def _needed(one: "Requirement") -> bool:
+    """Tell whether every Linux needs it; without extras, which were chosen by name."""
+    marker = one.marker
+    return marker is None or all(
+        marker.evaluate({**LINUX, "python_version": version, "python_full_version": f"{version}.0"})
+        for version in PYTHONS
+    )

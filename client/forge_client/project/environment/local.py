@@ -1,0 +1,207 @@
+"""Files of the submitter's machine that a list of packages names.
+
+A lock is kept and installed elsewhere, so it names nothing but what is in the job's bundle. What
+lies in the project is named from its root. What lies beside it, such as another member of a
+workspace, comes along in a folder of its own.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from forge_schema.model.bundles import BESIDE
+
+from forge_client.errors import ClientError
+from forge_client.project.environment.tables import wrong
+from forge_client.project.listing import Entry, Listing
+from forge_client.project.scan import scan
+
+ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz")
+BUILDS = ("pyproject.toml", "setup.py", "setup.cfg")
+# A line: an option, a name before @, what is installed, and what follows it.
+LINE = re.compile(
+    r"\s*(?P<option>-e\s*|--editable[\s=]+)?"
+    r"(?:(?P<name>[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\])?)\s*@\s*)?"
+    r"(?P<place>[^\s;#]+)(?P<fragment>#\S*)?(?P<rest>.*)",
+    re.DOTALL,
+)
+EXTRAS = re.compile(r"\[[\w\s.,-]*\]$")
+ON_THIS_MACHINE = re.compile(
+    r"^\s*(?:-i|-f|--(?:index-url|extra-index-url|find-links))[\s=]+file:", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder that a line of a list installs: its path as written, and the line's rest."""
+
+    text: str
+    path: PurePosixPath
+    extras: str
+    rest: str
+
+
+def place_in(line: str) -> Place | None:
+    """Return the file or folder that a line names; None if it names a package, or is an option."""
+    if line.lstrip().startswith(("#", "--")) and not line.lstrip().startswith("--editable"):
+        return None
+    found = LINE.match(line)
+    if found is None or not found["place"]:
+        return None
+    text, extras = found["place"], EXTRAS.search(found["place"])
+    bare = text.removesuffix(extras[0]) if extras else text
+    path = _path(bare, sure=bool(found["option"] or found["name"]))
+    if path is None:
+        return None
+    named = re.search(r"\[[^\]]*\]", found["name"] or "")
+    more = (extras or named or ("",))[0].replace(" ", "")
+    below = re.search(r"#(?:.*&)?subdirectory=([^&\s]+)", found["fragment"] or "")
+    return Place(text, path / below[1] if below else path, more, found["rest"])
+
+
+def _path(text: str, *, sure: bool) -> PurePosixPath | None:
+    """Return a path; without an option or a name before it, only what can be nothing else."""
+    if text.startswith("git+file:"):
+        return PurePosixPath(unquote(urlsplit(text).path.partition("@")[0]))
+    if text.startswith("file:"):
+        return PurePosixPath(unquote(re.sub(r"^file:(//(localhost)?)?", "", text)))
+    if "://" in text or text.startswith(("git+", "hg+", "svn+", "bzr+", "git@")):
+        return None
+    begins = text in {".", ".."} or text.startswith(("./", "../", "/", "~/"))
+    return PurePosixPath(text) if sure or begins or text.endswith(ARCHIVES) else None
+
+
+def refuse_elsewhere(text: str, called: str, root: Path, folder: Path) -> None:
+    """Refuse a list that a worker installs from if it names what is not in the project.
+
+    Args:
+        text: the list's.
+        called: its name, for people.
+        root: the project's folder.
+        folder: the one from which its paths start.
+
+    Raises:
+        ClientError: as said.
+    """
+    for line in text.splitlines():
+        found = place_in(line)
+        if found is None:
+            continue
+        paths = [_resolved(found.path, base) for base in (folder, root)]
+        inside = [one for one in paths if one.is_relative_to(root)]
+        if not any(one.exists() for one in inside):
+            raise _elsewhere(called, line.strip(), found, root, paths[0])
+
+
+def _resolved(path: PurePosixPath, base: Path) -> Path:
+    return (base / Path(path).expanduser()).resolve()
+
+
+def _elsewhere(called: str, line: str, found: Place, root: Path, path: Path) -> ClientError:
+    if not path.exists() and path.is_relative_to(root):
+        return wrong(
+            f"{called}: {line!r} names {found.text}, which is not in the project",
+            "correct the path, or name the package and its version in its place",
+        )
+    if not path.exists():
+        return wrong(
+            f"{called}: {line!r} names {found.text}, which is not on this machine",
+            "name the package and its version in its place; `pip list --format=freeze` writes such"
+            " a list of an environment",
+        )
+    both = Path(*_common(root, path))
+    return wrong(
+        f"{called}: {line!r} names {path}, which is outside the project {root}",
+        f"submit from a folder that has both, such as {both}; or copy it into the project",
+    )
+
+
+def _common(one: Path, other: Path) -> Iterator[str]:
+    for mine, theirs in zip(one.parts, other.parts, strict=False):
+        if mine != theirs:
+            return
+        yield mine
+
+
+@dataclass
+class Carrier:
+    """Makes a lock name only what is in the bundle, and collects what is added to the bundle."""
+
+    listing: Listing
+    entries: dict[str, Entry] = field(default_factory=dict)
+    folders: dict[Path, str] = field(default_factory=dict)
+
+    def text(self, text: str, base: Path, called: str) -> str:
+        """Return a lock whose paths start at the project's root.
+
+        Args:
+            text: the lock's.
+            base: the folder from which its paths start now.
+            called: the name of its source, for people.
+
+        Raises:
+            ClientError: it names something that cannot come along.
+        """
+        if found := ON_THIS_MACHINE.search(text):
+            raise wrong(
+                f"{called}: `{found[0].strip()}…` is an index on this machine",
+                "name one that the workers reach, or a folder: --find-links ./wheels",
+            )
+        lines = [self._line(line, base, called) for line in text.splitlines()]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _line(self, line: str, base: Path, called: str) -> str:
+        found = place_in(line)
+        if found is None:
+            return line
+        path = _resolved(found.path, base)
+        if not path.exists():
+            raise _elsewhere(called, line, found, self.listing.root, path)
+        return f"./{self._name(path, called)}{found.extras}{found.rest}".rstrip()
+
+    def _name(self, path: Path, called: str) -> str:
+        """Return a path's name in the bundle."""
+        root = self.listing.root
+        if path.is_relative_to(root):
+            name = path.relative_to(root).as_posix()
+            if name != "." and not any(_is_below(one.name, name) for one in self.listing.entries):
+                raise wrong(
+                    f"{called} names {name}, which is left out of the bundle",
+                    "check .gitignore and .forgeignore; --include packs what they leave out",
+                )
+            return name
+        if root.is_relative_to(path):
+            raise wrong(
+                f"{called} needs the package in {path}, which contains the project {root}",
+                f"submit from there: cd {path}",
+            )
+        if path not in self.folders:
+            self._add(path, called)
+        return self.folders[path]
+
+    def _add(self, path: Path, called: str) -> None:
+        name = self._free(path.name)
+        if path.is_dir() and any((path / one).is_file() for one in BUILDS):
+            inside = [replace(one, name=f"{name}/{one.name}") for one in scan(path).entries]
+        elif path.is_file() and path.name.endswith(ARCHIVES):
+            found = path.stat()
+            name, size = f"{name}/{path.name}", found.st_size
+            inside = [Entry(name, path, folder=False, size=size, mtime_ns=found.st_mtime_ns)]
+        else:
+            raise wrong(f"{called} names {path}, which is no package", "correct it there")
+        self.folders[path] = name
+        above = [str(one) for one in PurePosixPath(name).parents if str(one) != "."]
+        folders = [*reversed(above), *([name] if path.is_dir() else [])]
+        added = [*(Entry(one, path, folder=True) for one in folders), *inside]
+        self.entries |= {one.name: one for one in added if one.name not in self.entries}
+
+    def _free(self, name: str) -> str:
+        taken = set(self.entries)
+        names = (f"{BESIDE}/{name}{f'-{number}' if number else ''}" for number in range(10_000))
+        return next(one for one in names if one not in taken)
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(f"{folder}/")

@@ -1,0 +1,148 @@
+"""Read pixi.lock and conda-lock.yml as far as packages of the Python index can replace conda's.
+
+Most of what conda installs are libraries of its own builds, which the wheels of the index bring
+along. So what the project itself asks for is taken, in the version of the lock, and all that the
+lock has from the index of Python packages.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from forge_schema.model.bundles import list_text
+
+from forge_client.project.environment.fresh import check_pins
+from forge_client.project.environment.names import canonical
+from forge_client.project.environment.tables import PROJECT, table, wrong
+from forge_client.project.environment.tools import conda
+
+PLATFORM, DEFAULT = "linux-64", "default"
+PIXI, PIXI_LIST = "pixi.lock", "pixi.toml"
+LISTS = ("environment.yml", "environment.yaml")
+
+
+@dataclass(frozen=True)
+class Locked:
+    """A package of a lock; `needs` are the names of those that it requires."""
+
+    name: str
+    version: str
+    by_conda: bool
+    needs: Sequence[str] = ()
+    place: str = ""
+
+
+def read(path: Path) -> conda.Conda:
+    """Read a pixi.lock or conda-lock.yml.
+
+    Raises:
+        ClientError: it is malformed, older than the project's list, has nothing for Linux, or the
+            project asks for packages that are not Python's.
+    """
+    # Few projects have such a file.
+    import yaml  # noqa: PLC0415
+
+    pixi = path.name == PIXI
+    try:
+        said = yaml.safe_load(list_text(path.read_bytes()))
+        packages = list(_of_pixi(said) if pixi else _of_conda_lock(said))
+    except (yaml.YAMLError, UnicodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise wrong(
+            f"{path}: it is not a lock that is understood: {what}",
+            "write it again, or name another list with --requirements",
+        ) from error
+    listed = _pixi_list(path) if pixi else _conda_list(path)
+    if listed:
+        of, direct = listed
+        advice = "`pixi lock`" if pixi else f"`conda-lock -f {of}`"
+        check_pins(
+            path, of, advice, [conda.required(*one) for one in direct.items()], _pins(packages)
+        )
+        return _conda(path, packages, set(direct))
+    needed = {name for one in packages for name in one.needs}
+    return _conda(path, packages, {one.name for one in packages} - needed)
+
+
+def _conda(path: Path, packages: Sequence[Locked], direct: set[str]) -> conda.Conda:
+    taken = [one for one in packages if one.name in direct or not one.by_conda]
+    if foreign := [one.name for one in taken if one.by_conda and conda.is_foreign(one.name)]:
+        raise conda.not_python(path.name, foreign)
+    python = next((one.version for one in packages if one.name == conda.PYTHON), "")
+    rows = [
+        one.place or conda.required(one.name, f"=={one.version}")
+        for one in taken
+        if one.name not in conda.INCLUDED
+    ]
+    return conda.Conda(f"=={'.'.join(python.split('.')[:2])}.*" if python else "", tuple(rows))
+
+
+def _pins(packages: Sequence[Locked]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for one in packages:
+        name = canonical(conda.required(one.name, ""))
+        found.setdefault(name, set()).add("" if one.place else one.version)
+    return found
+
+
+def _of_pixi(said: Mapping[str, Any]) -> Iterator[Locked]:
+    known = {
+        url: one for one in said["packages"] for url in (one.get("conda"), one.get("pypi")) if url
+    }
+    # Before version 6, a package names its kind and its URL.
+    known |= {one["url"]: one for one in said["packages"] if "url" in one}
+    for one in said["environments"][DEFAULT]["packages"][PLATFORM]:
+        by_conda = "conda" in one
+        url = one["conda"] if by_conda else one["pypi"]
+        about = known.get(url, {})
+        if by_conda:
+            name, version, _ = unquote(PurePosixPath(urlsplit(url).path).name).rsplit("-", 2)
+        elif "://" not in url:
+            # The project itself is not installed.
+            if url.strip("./"):
+                yield Locked(canonical(url), "", by_conda=False, place=f"./{url}")
+            continue
+        else:
+            name, version = about.get("name"), about.get("version")
+            name = name or PurePosixPath(urlsplit(url).path).name.split("-")[0]
+            version = version or PurePosixPath(urlsplit(url).path).name.split("-")[1]
+        needs = [str(each).split()[0] for each in about.get("depends", [])]
+        yield Locked(canonical(name), str(version), by_conda, list(map(canonical, needs)))
+
+
+def _of_conda_lock(said: Mapping[str, Any]) -> Iterator[Locked]:
+    for one in said["package"]:
+        if one["platform"] == PLATFORM and one.get("category", "main") == "main":
+            needs = [canonical(each) for each in one.get("dependencies", {})]
+            by_conda = one["manager"] == "conda"
+            yield Locked(canonical(one["name"]), str(one["version"]), by_conda, needs)
+
+
+def _conda_list(path: Path) -> tuple[str, dict[str, str]] | None:
+    """Return the name of the environment.yml beside a lock, and what it asks for."""
+    beside = next((path.with_name(name) for name in LISTS if path.with_name(name).is_file()), None)
+    if beside is None:
+        return None
+    return beside.name, conda.asked_for(beside)
+
+
+def _pixi_list(path: Path) -> tuple[str, dict[str, str]] | None:
+    """Return the name of the manifest of pixi beside a lock, and what it asks for."""
+    beside, own = path.with_name(PIXI_LIST), path.with_name(PROJECT)
+    if beside.is_file():
+        said, of = table(beside), PIXI_LIST
+    elif own.is_file() and (said := table(own, "tool", "pixi")):
+        of = PROJECT
+    else:
+        return None
+    linux = said.get("target", {}).get(PLATFORM, {}), said.get("target", {}).get("linux", {})
+    direct: dict[str, str] = {}
+    for one in (said, *linux):
+        for part in ("dependencies", "pypi-dependencies"):
+            for name, asked in one.get(part, {}).items():
+                version = asked.get("version", "*") if isinstance(asked, dict) else str(asked)
+                direct[canonical(name)] = conda.parsed(f"{name} {version}", path)[1]
+    direct.pop(conda.PYTHON, None)
+    return of, direct

@@ -1,0 +1,153 @@
+"""Read poetry.lock: the packages of the main group, and of the extras and groups asked for.
+
+Poetry keeps a digest of what it locked; it has been made in three ways since Poetry 1.0.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forge_client.project.environment.fresh import check_digest, check_pins
+from forge_client.project.environment.markers import Picked, decided
+from forge_client.project.environment.names import canonical, name_of
+from forge_client.project.environment.tables import PROJECT, dependencies, known, table, wrong
+from forge_client.project.environment.tools.rows import PUBLIC, Row, Rows, digests_of
+
+MAIN = "main"
+LOCKS = "`poetry lock`"
+# What each of Poetry's own tables has to do with a lock; those of old are in the digest if absent.
+OLD_KEYS = ("dependencies", "source", "extras", "dev-dependencies")
+PROJECT_KEYS = ("requires-python", "dependencies", "optional-dependencies")
+
+
+def read(path: Path, picked: Picked) -> Rows:
+    """Return the packages in a poetry.lock.
+
+    Raises:
+        ClientError: it is malformed, older than its pyproject.toml, or was written by a Poetry
+            before 2.0, or has no such extra or group.
+    """
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        if not said:
+            raise wrong(f"{path} is empty", f"write it again with {LOCKS}")
+        return _rows(path, said, picked)
+    except (tomllib.TOMLDecodeError, ValueError, AttributeError, TypeError) as error:
+        hint = f"write it again with {LOCKS}; or name another list with --requirements"
+        raise wrong(f"{path}: it is not a valid poetry.lock: {error}", hint) from error
+    except KeyError as error:
+        hint = f"write it again with Poetry 2: {LOCKS}; or name another list with --requirements"
+        raise wrong(f"{path}: a package has no {error}", hint) from error
+
+
+def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
+    packages = said.get("package", [])
+    there = {group for one in packages for group in one["groups"]}
+    known(path, "extra", picked.extras, said.get("extras", {}))
+    known(path, "group", picked.groups, there | _groups(path.with_name(PROJECT)))
+    groups = there if picked.whole else {MAIN, *picked.groups}
+    needed = [one for one in packages if _is_wanted(one, said.get("extras", {}), picked)]
+    found = Rows(
+        [row for one in needed if (row := _row(one, groups, picked.extras))],
+        list(_indexes(packages)),
+        str(said.get("metadata", {}).get("python-versions") or ""),
+    )
+    _check(path, said, found)
+    return found
+
+
+def _check(path: Path, said: Mapping[str, Any], found: Rows) -> None:
+    project = path.with_name(PROJECT)
+    if not project.is_file():
+        return
+    kept = said.get("metadata", {}).get("content-hash")
+    if kept:
+        check_digest(path, project, LOCKS, kept, digests(table(project)))
+    else:
+        check_pins(path, PROJECT, LOCKS, dependencies(project), found.pins)
+
+
+def digests(project: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the digests that versions of Poetry make of a pyproject.toml.
+
+    They are those of `poetry.packages.locker.Locker` in 2.1 and later, 2.0, and 1.x.
+    """
+    own = project.get("tool", {}).get("poetry", {})
+    new = {key: own[key] for key in (*OLD_KEYS, "group") if own.get(key) is not None}
+    old = {key: own.get(key) for key in OLD_KEYS} | (
+        {"group": own["group"]} if "group" in own else {}
+    )
+    about = project.get("project", {})
+    ours = {key: about[key] for key in PROJECT_KEYS if about.get(key) is not None}
+    groups = project.get("dependency-groups", {})
+    for more in ({"dependency-groups": groups} if groups else {}, {}):
+        content = {**({"project": ours} if ours else {}), **more}
+        yield _digest({**content, "tool": {"poetry": new}} if content else old)
+    yield _digest(old)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _groups(project: Path) -> set[str]:
+    """Return the groups of a project, which may have no packages."""
+    if not project.is_file():
+        return {MAIN}
+    named = table(project, "dependency-groups"), table(project, "tool", "poetry", "group")
+    return {MAIN}.union(*named)
+
+
+def _is_wanted(one: Mapping[str, Any], extras: Mapping[str, Any], picked: Picked) -> bool:
+    """Tell whether an optional package is of an extra that was asked for, as far as that is said.
+
+    Otherwise its marker names the extra.
+    """
+    asked = {canonical(extra) for extra in picked.extras}
+    of_them = [line for extra in extras if canonical(extra) in asked for line in extras[extra]]
+    named = "extra" in str(one.get("markers", ""))
+    return named or not one.get("optional") or canonical(one["name"]) in map(name_of, of_them)
+
+
+def _row(one: Mapping[str, Any], groups: set[str], extras: Sequence[str]) -> Row | None:
+    """Return a package; None if it is not needed."""
+    wanted = [group for group in one["groups"] if group in groups]
+    marker = decided(_marker(one, wanted), extras, ())
+    if not wanted or marker is None:
+        return None
+    files = digests_of(one.get("files", []))
+    return Row(one["name"], str(one.get("version", "")), _located(one), marker, files)
+
+
+def _marker(one: Mapping[str, Any], groups: Sequence[str]) -> str:
+    """Return when a package is needed; groups may differ in that."""
+    said = one.get("markers", "")
+    if isinstance(said, str):
+        return said
+    if any(group not in said for group in groups):
+        return ""
+    return " or ".join(f"({said[group]})" for group in groups)
+
+
+def _located(one: Mapping[str, Any]) -> str:
+    name, source = one["name"], one.get("source", {})
+    match source.get("type"):
+        case "git":
+            below = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+            return f"{name} @ git+{source['url']}@{source['resolved_reference']}{below}"
+        case "url":
+            return f"{name} @ {source['url']}"
+        case "directory" | "file":
+            return f"./{source['url']}"
+        case _:
+            return f"{name}=={one['version']}"
+
+
+def _indexes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in packages:
+        source = one.get("source", {})
+        if source.get("type") == "legacy" and source["url"].rstrip("/") != PUBLIC:
+            yield source["url"]

@@ -1,0 +1,64 @@
+"""Packages of a lock as lines of a requirements file."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from forge_client.project.environment.markers import joined
+from forge_client.project.environment.names import canonical
+
+PUBLIC = "https://pypi.org/simple"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A package: where it is, such as `numpy==2.3.0`, when it is needed, and its digests."""
+
+    name: str
+    version: str
+    located: str
+    marker: str = ""
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The packages of a lock and the indexes that have them, and the range of its Pythons."""
+
+    packages: Sequence[Row]
+    indexes: Sequence[str] = ()
+    python: str = ""
+    absent: Sequence[str] = field(default=())
+
+    @property
+    def pins(self) -> dict[str, set[str]]:
+        """The versions of each package; "" for one that comes from elsewhere."""
+        found: dict[str, set[str]] = {}
+        for one in self.packages:
+            pinned = one.located == f"{one.name}=={one.version}"
+            found.setdefault(canonical(one.name), set()).add(one.version if pinned else "")
+        return found
+
+    @property
+    def text(self) -> str:
+        """A requirements file; a package that is listed several times has one line."""
+        grouped: dict[str, list[Row]] = {}
+        for one in self.packages:
+            grouped.setdefault(one.located, []).append(one)
+        options = sorted({f"--extra-index-url {one}" for one in _others(self.indexes)})
+        return "".join(f"{line}\n" for line in (*options, *map(_line, grouped.values())))
+
+
+def _others(indexes: Iterable[str]) -> Iterator[str]:
+    return (one for one in indexes if one and one.rstrip("/") != PUBLIC)
+
+
+def _line(same: Sequence[Row]) -> str:
+    marker = joined([one.marker for one in same])
+    digests = dict.fromkeys(digest for one in same for digest in one.digests)
+    hashes = "".join(f" --hash={digest}" for digest in digests)
+    return f"{same[0].located}{f' ; {marker}' if marker else ''}{hashes}"
+
+
+def digests_of(files: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
+    """Return the digests of a package's files, each a table with a `hash`."""
+    return tuple(str(one["hash"]) for one in files if one.get("hash"))

@@ -1,0 +1,113 @@
+"""Commands that a tool runs in a project's environment, such as `uv run` and `poetry run`.
+
+The environment of a job is Forge's, and active; the tool would make a second one, or is not there.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge_client.project.environment.markers import NOTHING, Picked
+from forge_client.project.environment.tables import PROJECT, table
+from forge_client.project.environment.tools.script import ENDING
+
+TOOLS = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi")
+# These run a script in an environment with the packages that it lists itself.
+TAKE_SCRIPTS = ("uv", "pdm")
+# Options of `uv run` that ask for nothing but what a job has anyway.
+CALM = {
+    "--locked",
+    "--frozen",
+    "--no-sync",
+    "--no-dev",
+    "--active",
+    "--exact",
+    "-q",
+    "--quiet",
+    "--",
+}
+AS_MODULE = {"-m", "--module"}
+VALUED = {"--extra", "--group"}
+PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command without the tool before it, and the extras and groups asked of the tool."""
+
+    tool: str
+    words: tuple[str, ...]
+    picked: Picked = NOTHING
+    is_script: bool = False
+
+    @property
+    def takes_script(self) -> bool:
+        """Whether the tool would use the packages that the script lists itself."""
+        return self.tool in TAKE_SCRIPTS and self.is_script
+
+
+def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> Run | None:
+    """Return a command without the tool that runs it; None if it has none, or needs it."""
+    if found := _by_shebang(command, files):
+        return found
+    if len(command) < 3 or command[0] not in TOOLS or command[1] != "run":  # noqa: PLR2004 - with one word to run
+        return None
+    tool, rest = command[0], list(command[2:])
+    taken = _of_uv(rest) if tool == "uv" else NOTHING
+    if taken is None or not rest:
+        return None
+    if tool == "uv" and rest[0] in AS_MODULE:
+        return Run(tool, (PYTHON, "-m", *rest[1:]), taken) if rest[1:] else None
+    is_task = rest[0] in _tasks(tool, files) or (tool == "hatch" and ":" in rest[0])
+    if rest[0].startswith("-") or is_task:
+        return None
+    is_script = rest[0].endswith(ENDING)
+    words = (PYTHON, *rest) if is_script else tuple(rest)
+    return Run(tool, words, taken, is_script=is_script)
+
+
+def _of_uv(words: list[str]) -> Picked | None:
+    """Take the options of `uv run` off a command; None if it has others than are understood."""
+    told: dict[str, list[str]] = {one: [] for one in VALUED}
+    while words and words[0].startswith("-") and words[0] not in AS_MODULE:
+        word, sign, value = words.pop(0).partition("=")
+        if word in VALUED and (sign or words):
+            told[word].append(value if sign else words.pop(0))
+        elif word not in CALM:
+            return None
+    return Picked(tuple(told["--extra"]), tuple(told["--group"]))
+
+
+def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> Run | None:
+    """Return the command for a script whose first line says that `uv run` runs it."""
+    name = command[0].removeprefix("./") if command else ""
+    if not name.endswith(ENDING) or name not in files:
+        return None
+    with files[name].open("rb") as file:
+        first = file.readline(200)
+    runs = first.startswith(b"#!") and b"uv run" in first
+    return Run("uv", (PYTHON, name, *command[1:]), is_script=True) if runs else None
+
+
+def _tasks(tool: str, files: Mapping[str, Path]) -> set[str]:
+    """Return the names of what a tool runs that is not a program: tasks of the project."""
+    found: set[str] = set()
+    if path := files.get(PROJECT):
+        found |= set().union(*(table(path, "tool", *keys) for keys in _places(tool)))
+    other = files.get({"pixi": "pixi.toml", "pipenv": "Pipfile"}.get(tool, ""))
+    if other:
+        said = tomllib.loads(other.read_text(encoding="utf-8"))
+        found |= set(said.get("tasks" if tool == "pixi" else "scripts", {}))
+    return found
+
+
+def _places(tool: str) -> Iterator[tuple[str, ...]]:
+    """Yield where a pyproject.toml names such tasks."""
+    known = {
+        "pdm": ("pdm", "scripts"),
+        "pixi": ("pixi", "tasks"),
+        "hatch": ("hatch", "envs", "default", "scripts"),
+    }
+    if tool in known:
+        yield known[tool]

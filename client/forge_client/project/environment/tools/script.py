@@ -1,0 +1,56 @@
+"""Read the packages that a script names in itself: the block `# /// script` of PEP 723."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge_schema.model.bundles import list_text
+
+from forge_client.project.environment.tables import wrong
+
+ENDING = ".py"
+BLOCK = re.compile(
+    r"^# /// (?P<type>[a-zA-Z0-9-]+)[ \t]*$\s(?P<content>(^#(| .*)$\s)+)^# ///[ \t]*$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a script asks for: packages, and a range of Pythons ("" for any)."""
+
+    requirements: tuple[str, ...]
+    python: str
+
+
+def block(path: Path) -> Block | None:
+    """Return the block in a script; None if it has none, or is no text.
+
+    Raises:
+        ClientError: it is malformed, or there are several.
+    """
+    try:
+        text = list_text(path.read_bytes())
+    except (OSError, UnicodeError):
+        return None
+    found = [match for match in BLOCK.finditer(text) if match["type"] == "script"]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise wrong(f"{path}: it has {len(found)} blocks `# /// script`", "keep one of them")
+    content = "\n".join(line.removeprefix("#")[1:] for line in found[0]["content"].splitlines())
+    try:
+        return _block(tomllib.loads(content))
+    except (tomllib.TOMLDecodeError, TypeError) as error:
+        raise wrong(
+            f"{path}: its block `# /// script` is not valid: {error}", "correct it"
+        ) from error
+
+
+def _block(said: dict[str, Any]) -> Block:
+    listed = said.get("dependencies", [])
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise TypeError("`dependencies` is not a list of text")
+    return Block(tuple(listed), str(said.get("requires-python", "")))

@@ -1,0 +1,206 @@
+"""Locks that other tools wrote: `locks` has files of real ones, in folders with their versions.
+
+All are of the same project: `humanize` and `tabulate`, an extra `train` with `inflection`, and the
+groups `gpu` with `toolz` and `dev` with `iniconfig`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from forge_client.errors import ClientError
+from forge_client.project.environment.markers import decided
+from support.packages import listed, pins, sent, write
+
+LOCKS = Path(__file__).with_name("locks")
+MAIN = ["humanize==4.17.0", "tabulate==0.9.0"]
+TRAIN, GPU, DEV = "inflection==0.5.1", "toolz==1.2.0", "iniconfig==2.3.1"
+WITH_ALL = ("poetry-2.5.1", "pdm-2.25.9", "pdm-2.25.9-pylock")
+
+
+def of(root: Path, tool: str) -> Path:
+    return shutil.copytree(LOCKS / tool, root / tool)
+
+
+@pytest.mark.parametrize(
+    ("tool", "lock"),
+    [
+        ("poetry-2.5.1", "poetry.lock"),
+        ("pdm-2.25.9", "pdm.lock"),
+        ("pdm-2.25.9-pylock", "pylock.toml"),
+        ("pip-26.3", "pylock.toml"),
+        ("pipenv-2026.10.3", "Pipfile.lock"),
+    ],
+)
+def test_a_lock_of_another_tool_is_taken_as_it_is(tmp_path: Path, tool: str, lock: str) -> None:
+    whole = sent(of(tmp_path, tool))
+    assert whole.said[0].startswith(f"{lock} (found in the folder")
+    assert whole.said[0].endswith("2 packages locked")
+    assert pins(whole) == MAIN
+    assert all("--hash=sha256:" in line for line in listed(whole)[1:])
+    # A package is needed where the tool says so.
+    assert (" ; sys_platform != " in listed(whole)[2]) == (tool != "pip-26.3")
+
+
+@pytest.mark.parametrize("tool", WITH_ALL)
+def test_extras_and_groups_are_those_that_are_asked_for(tmp_path: Path, tool: str) -> None:
+    folder = of(tmp_path, tool)
+    assert set(pins(sent(folder, extras=["train"]))) == {*MAIN, TRAIN}
+    assert set(pins(sent(folder, groups="gpu"))) == {*MAIN, GPU}
+    whole = sent(folder, extras=["train"], groups=["gpu", "dev"])
+    assert set(pins(whole)) == {*MAIN, TRAIN, GPU, DEV}
+    assert " with extra train, group gpu and group dev (found" in whole.said[0]
+    assert set(pins(sent(folder, kind="test"))) >= {*MAIN, GPU, DEV}
+    for asked in ({"extras": ["gone"]}, {"groups": ["gone"]}):
+        with pytest.raises(ClientError, match=r"has no (extra|group) 'gone': it has .*train|gpu"):
+            sent(folder, **asked)
+
+
+def test_the_categories_of_pipenv_are_groups(tmp_path: Path) -> None:
+    folder = of(tmp_path, "pipenv-2026.10.3")
+    for name in ("dev", "dev-packages", "develop"):
+        assert set(pins(sent(folder, groups=[name]))) == {*MAIN, DEV}
+    with pytest.raises(ClientError, match=r"Pipfile\.lock has no extras"):
+        sent(folder, extras=["train"])
+
+
+def test_the_python_of_a_lock_decides(tmp_path: Path) -> None:
+    assert listed(sent(of(tmp_path, "pipenv-2026.10.3")))[0] == "# python 3.11"
+    folder = of(tmp_path, "pip-26.3")
+    lock = folder / "pylock.toml"
+    lock.write_text(f'requires-python = ">=3.12,<3.14"\n{lock.read_text()}')
+    assert listed(sent(folder))[0] == "# python 3.12 3.13 (>=3.12,<3.14)"
+    (folder / ".python-version").write_text("# for the cluster\n3.13.1\n")
+    assert listed(sent(folder))[0] == "# python 3.13"
+
+
+@pytest.mark.parametrize("tool", ["poetry-2.5.1", "pdm-2.25.9", "pdm-2.25.9-pylock", "pip-26.3"])
+@pytest.mark.parametrize(
+    ("was", "now"), [("humanize>=4.9,<5", "humanize>=4.9,<4.10"), ('"humanize', '"six", "humanize')]
+)
+def test_a_lock_that_is_older_than_its_project_is_refused(
+    tmp_path: Path, tool: str, was: str, now: str
+) -> None:
+    folder = of(tmp_path, tool)
+    project = folder / "pyproject.toml"
+    project.write_text(project.read_text().replace(was, now))
+    with pytest.raises(ClientError, match=r"is older than pyproject\.toml") as error:
+        sent(folder)
+    assert "--requirements pyproject.toml" in error.value.hint
+    # What has nothing to do with packages changes nothing.
+    project.write_text(project.read_text().replace(now, was) + "[tool.ruff]\nline-length = 99\n")
+    assert pins(sent(folder)) == MAIN
+
+
+def test_a_pipfile_lock_that_is_older_than_its_pipfile_is_refused(tmp_path: Path) -> None:
+    folder = of(tmp_path, "pipenv-2026.10.3")
+    pipfile = folder / "Pipfile"
+    pipfile.write_text(pipfile.read_text().replace("[packages]", "[packages]\nsix = '*'"))
+    with pytest.raises(ClientError, match=r"Pipfile\.lock is older than Pipfile"):
+        sent(folder)
+
+
+def test_a_lock_of_poetry_1_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="a package has no 'groups'") as error:
+        sent(of(tmp_path, "poetry-1.8.5"))
+    assert "Poetry 2" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "name", ["poetry.lock", "pdm.lock", "Pipfile.lock", "pylock.toml", "pixi.lock", "uv.lock"]
+)
+@pytest.mark.parametrize("text", ["", "{}", "<<<<<<< HEAD\n"])
+def test_an_empty_or_broken_lock_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    project = "[project]\nname = 'p'\nversion = '1'\ndependencies = ['six']\n"
+    with pytest.raises(ClientError, match=name) as error:
+        sent(write(tmp_path, {name: text, "pyproject.toml": project}))
+    assert error.value.code == "requirements_invalid"
+
+
+PYLOCK = """
+lock-version = "1.0"
+created-by = "test"
+[[packages]]
+name = "a"
+version = "1"
+index = "https://example.org/simple"
+wheels = [{url = "https://example.org/a-1-py3-none-any.whl", hashes = {sha256 = "00", md5 = "1"}}]
+[[packages]]
+name = "b"
+vcs = {type = "git", url = "https://example.org/b", commit-id = "abc", subdirectory = "x"}
+[[packages]]
+name = "c"
+archive = {url = "https://example.org/c.tar.gz", hashes = {sha256 = "00"}}
+[[packages]]
+name = "d"
+directory = {path = "lib", editable = true}
+[[packages]]
+name = "e"
+version = "1"
+wheels = [{url = "https://example.org/e-1-py3-none-any.whl", hashes = {sha256 = "00"}}]
+[[packages]]
+name = "f"
+version = "1"
+wheels = [{path = "wheels/f-1-py3-none-any.whl", hashes = {sha256 = "00"}}]
+"""
+
+
+def test_every_kind_of_package_in_a_pylock(tmp_path: Path) -> None:
+    own = "[project]\nname = 'd'\nversion = '1'\n"
+    files = {"pylock.gpu.toml": PYLOCK, "lib/pyproject.toml": own}
+    folder = write(tmp_path, {**files, "wheels/f-1-py3-none-any.whl": ""})
+    assert listed(sent(folder, requirements="pylock.gpu.toml"))[1:] == [
+        "--extra-index-url https://example.org/simple",
+        "a==1",
+        "b @ git+https://example.org/b@abc#subdirectory=x",
+        "c @ https://example.org/c.tar.gz",
+        "./lib",
+        "e @ https://example.org/e-1-py3-none-any.whl",
+        "./wheels/f-1-py3-none-any.whl",
+    ]
+    # One of several is not taken unless it is named.
+    with pytest.raises(ClientError, match=r"are in pylock\.gpu\.toml, which") as error:
+        sent(folder)
+    assert "--requirements pylock.gpu.toml" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("marker", "left"),
+    [
+        ("", ""),
+        ("extra == 'a'", ""),
+        ("extra == 'b'", None),
+        ("'b' in extras or 'g' in dependency_groups", ""),
+        ("'b' not in extras", ""),
+        ("extra != 'a'", None),
+        ("os_name == 'nt' and ('a' in extras or 'b' in extras)", "os_name == 'nt'"),
+        ("(os_name == 'x' or os_name == 'y') and extra == 'A'", "os_name == 'x' or os_name == 'y'"),
+        ("os_name == 'nt' and extra == 'b' or python_version < '3'", "python_version < '3'"),
+        ("platform_machine not in 'a b'", "platform_machine not in 'a b'"),
+        (
+            "(os_name == 'x' or os_name == 'y') and extra == 'a' and python_version<'3'",
+            "(os_name == 'x' or os_name == 'y') and python_version < '3'",
+        ),
+    ],
+)
+def test_what_is_left_of_a_marker_is_for_the_worker(marker: str, left: str | None) -> None:
+    assert decided(marker, ["a"], ["g"]) == left
+
+
+@pytest.mark.parametrize(
+    "marker", ["extra ==", "(os_name == 'x'", "os_name 'x'", "and", "a == b c"]
+)
+def test_a_malformed_marker_is_an_error(marker: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        decided(marker, [], [])
+
+
+def test_a_list_compiled_from_another_that_has_changed_is_refused(tmp_path: Path) -> None:
+    made = "# This file was autogenerated by uv via the following command:\nsix==1.16.0\n"
+    folder = write(tmp_path, {"requirements.txt": made, "requirements.in": "six<1.17\n"})
+    assert pins(sent(folder, requirements="requirements.txt")) == ["six==1.16.0"]
+    (folder / "requirements.in").write_text("six>=1.17\n-c other.txt\n")
+    with pytest.raises(ClientError, match=r"older than requirements\.in: it has six 1\.16\.0"):
+        sent(folder)
