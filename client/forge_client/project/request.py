@@ -124,9 +124,7 @@ def _names(said: object) -> object:
     return [one.strip() for each in words for one in str(each).split(",") if one.strip()]
 
 
-_Names = Annotated[
-    list[str] | None, BeforeValidator(_names, json_schema_input_type=str | list[str])
-]
+Names = Annotated[list[str] | None, BeforeValidator(_names, json_schema_input_type=str | list[str])]
 
 
 RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
@@ -294,8 +292,8 @@ class Request(BaseModel):
         str | Literal[False] | None,
         PlainValidator(_file_or_not, json_schema_input_type=_Path | Literal[False]),
     ] = None
-    extras: _Names = None
-    groups: _Names = None
+    extras: Names = None
+    groups: Names = None
     secrets: list[str] | None = None
     resources: Resources = Resources()
     tuning: Tuning = Tuning()

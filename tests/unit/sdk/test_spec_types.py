@@ -33,6 +33,7 @@ WRITTEN: dict[Any, Any] = {
     request.Nodes: int | str | None,
     request.Jobs: typed.JobIds | None,
     request.CheckpointName: int | str,
+    request.Names: list[str] | str | None,
     str | Literal[False] | None: str | Literal[False] | None,
 }
 

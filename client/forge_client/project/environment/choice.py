@@ -22,10 +22,7 @@ from forge_client.project.environment.sources import (
     INPUT,
     INSTALLED,
     LISTED,
-    PDM,
-    PIPENV,
     PIXI,
-    POETRY,
     UV,
     ActiveSource,
     CondaFile,
@@ -35,13 +32,13 @@ from forge_client.project.environment.sources import (
     uv_lock,
 )
 from forge_client.project.environment.tables import PROJECT, dependencies, none_of, wrong
-from forge_client.project.environment.tools import pylock, script
+from forge_client.project.environment.tools import script
 from forge_client.project.environment.uv import ABSENT, NotLocked
 from forge_client.project.listing import Entry, Listing
 
 ACTIVE = "active"
 ORDER = (
-    *(UV, POETRY, PDM, pylock.FILE, PIPENV, PIXI, PROJECT, *CONDA_LOCK),
+    *(UV, "poetry.lock", "pdm.lock", "pylock.toml", "Pipfile.lock", PIXI, PROJECT, *CONDA_LOCK),
     *("environment.yml", "environment.yaml", LISTED, INPUT, SETUP),
 )
 NO_LIST = "the folder has no list of packages"

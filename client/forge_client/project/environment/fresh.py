@@ -24,7 +24,7 @@ Pins = Mapping[str, set[str]]
 
 def stale(lock: Path, of: str, advice: str, why: str = "") -> ClientError:
     """Return the error for a lock that is older than its list."""
-    other = f"without it, {of} is resolved anew"
+    other = f"without it, {of} is resolved again"
     if lock.name != f"{of}.lock":
         other = f"`--requirements {of}` takes what the list amounts to today"
     return wrong(

@@ -25,8 +25,7 @@ from forge_client.project.environment.fresh import stale
 from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, refuse_elsewhere
 from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.pythons import OLDEST, Python
-from forge_client.project.environment.tables import wrong
-from forge_client.project.environment.tools.rows import PUBLIC
+from forge_client.project.environment.tables import PUBLIC, wrong
 from forge_client.project.environment.uv import MISSING, STALE, NotLocked, compiled, exported
 
 # Increment this if locks are made differently.

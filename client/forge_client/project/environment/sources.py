@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from forge_client.errors import ClientError
 from forge_client.project.environment.active import Active
 from forge_client.project.environment.fresh import check_pins
 from forge_client.project.environment.locks import (
@@ -22,20 +23,24 @@ from forge_client.project.environment.names import canonical
 from forge_client.project.environment.pythons import SETUP, Python, exactly, setup_option, within
 from forge_client.project.environment.tables import PROJECT, needed, none_of, table, wrong
 from forge_client.project.environment.tools import (
-    conda,
-    conda_locks,
-    pdm,
-    pipenv,
-    poetry,
-    pylock,
+    CONDA,
+    CONDA_LOCKS,
+    LOCKS,
+    PYLOCK,
+    module,
     script,
     workspace,
 )
-from forge_client.project.environment.tools.rows import Rows
 from forge_client.project.environment.uv import ABSENT, NotLocked
 
-UV, POETRY, PDM, PIPENV = "uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock"
+if TYPE_CHECKING:
+    from forge_client.project.environment.tools.conda import Conda
+    from forge_client.project.environment.tools.rows import Rows
+
+UV = "uv.lock"
 PIXI, CONDA_LOCK = "pixi.lock", ("conda-lock.yml", "conda-lock.yaml")
+# `pylock.gpu.toml` is the lock of a part.
+PYLOCKS = re.compile(r"pylock(\.[^.]+)?\.toml")
 LISTED, INPUT = "requirements.txt", "requirements.in"
 YAML = (".yml", ".yaml")
 INSTALLED, EXTRAS = "install_requires", "options.extras_require"
@@ -111,20 +116,24 @@ class UvLock(_File):
 
 @dataclass(frozen=True)
 class OtherLock(_File):
-    """The lock of another tool, whose format `read` knows."""
+    """The lock of another tool, whose format the `reader` knows, a module of `tools`."""
 
-    read: Callable[[Path, Picked], Rows]
+    reader: str
     exact: ClassVar = True
+
+    def _read(self, picked: Picked) -> "Rows":
+        found: Rows = module(self.reader).read(self.path, picked)
+        return found
 
     @property
     def python(self) -> Python | None:
         """The range that it was made for."""
-        found = self.read(self.path, Picked()).python
+        found = self._read(Picked()).python
         return within(found, self.called) if found else None
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Return its packages."""
-        return lock(self.read(self.path, picked).text, python)
+        return lock(self._read(picked).text, python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return its packages."""
@@ -152,12 +161,16 @@ class _Text(_File):
 class CondaFile(_Text):
     """An environment.yml of conda, or a lock of what conda installs."""
 
-    read: Callable[[Path], conda.Conda] = conda.read
+    reader: str = CONDA
+
+    def _read(self) -> "Conda":
+        found: Conda = module(self.reader).read(self.path)
+        return found
 
     @property
     def python(self) -> Python | None:  # type: ignore[override]  # other lists have none
         """The versions of its package `python`."""
-        asked = self.read(self.path).python
+        asked = self._read().python
         return within(asked, self.called) if asked else None
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
@@ -166,14 +179,15 @@ class CondaFile(_Text):
             return super().lock(python, picked)
         except NotLocked as error:
             if absent := ABSENT.findall(str(error)):
-                raise conda.not_python(self.called, absent) from error
+                wrong_names: ClientError = module(CONDA).not_python(self.called, absent)
+                raise wrong_names from error
             raise
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return its packages as requirements."""
         none_of(self.path, "extra", picked.extras)
         none_of(self.path, "group", picked.groups)
-        return "", lines(self.read(self.path).requirements)
+        return "", lines(self._read().requirements)
 
 
 @dataclass(frozen=True)
@@ -321,24 +335,17 @@ class ActiveSource:
         return "", self.found.text()
 
 
-READERS: dict[str, Callable[[Path, Picked], Rows]] = {
-    POETRY: poetry.read,
-    PDM: pdm.read,
-    PIPENV: pipenv.read,
-}
-
-
 def source_of(name: str, path: Path) -> Source:
     """Return a list of a project, by the name of its file."""
     bare = PurePosixPath(name).name
-    if bare in READERS or pylock.NAME.fullmatch(bare):
-        return OtherLock(name, path, READERS.get(bare, pylock.read))
+    if bare in LOCKS or PYLOCKS.fullmatch(bare):
+        return OtherLock(name, path, LOCKS.get(bare, PYLOCK))
     if bare == UV:
         return uv_lock(str(PurePosixPath(name).with_name(PROJECT)), path.with_name(PROJECT)) or (
             UvLock(name, path, str(PurePosixPath(name).with_name(PROJECT)), path)
         )
     if bare == PIXI or bare in CONDA_LOCK:
-        return CondaFile(name, path, conda_locks.read)
+        return CondaFile(name, path, CONDA_LOCKS)
     if name.endswith(YAML):
         return CondaFile(name, path)
     if name.endswith((script.ENDING, LOCK_OF_SCRIPT)):

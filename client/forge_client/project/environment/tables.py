@@ -12,6 +12,7 @@ from forge_client.project.environment.markers import Picked
 from forge_client.project.environment.names import canonical
 
 PROJECT = "pyproject.toml"
+PUBLIC = "https://pypi.org/simple"
 
 
 def table(path: Path, *keys: str) -> dict[str, Any]:

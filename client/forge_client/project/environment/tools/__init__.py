@@ -1,1 +1,16 @@
-"""Readers of the lists and locks that other tools write, a module for each format."""
+"""Readers of the lists and locks that other tools write, a module for each format.
+
+Few projects have one of them, so each is loaded when it is needed.
+"""
+
+from importlib import import_module
+from typing import Any
+
+# The modules for locks whose packages are complete, by the names of their files.
+LOCKS = {"poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}
+PYLOCK, CONDA, CONDA_LOCKS = "pylock", "conda", "conda_locks"
+
+
+def module(name: str) -> Any:  # noqa: ANN401 - a module
+    """Return a module of this room by its name."""
+    return import_module(f"{__name__}.{name}")

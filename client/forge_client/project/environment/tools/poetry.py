@@ -13,8 +13,15 @@ from typing import Any
 from forge_client.project.environment.fresh import check_digest, check_pins
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.names import canonical, name_of
-from forge_client.project.environment.tables import PROJECT, dependencies, known, table, wrong
-from forge_client.project.environment.tools.rows import PUBLIC, Row, Rows, digests_of
+from forge_client.project.environment.tables import (
+    PROJECT,
+    PUBLIC,
+    dependencies,
+    known,
+    table,
+    wrong,
+)
+from forge_client.project.environment.tools.rows import Row, Rows, digests_of
 
 MAIN = "main"
 LOCKS = "`poetry lock`"

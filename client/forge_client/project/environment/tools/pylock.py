@@ -1,6 +1,5 @@
 """Read pylock.toml, the lock of PEP 751: the packages of the extras and groups asked for."""
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,6 @@ from forge_client.project.environment.tables import PROJECT, known, needed, wron
 from forge_client.project.environment.tools.rows import Row, Rows
 
 FILE = "pylock.toml"
-# `pylock.gpu.toml` is the lock of a part.
-NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
 AGAIN = "write it again with the tool that made it, such as `uv export --format pylock.toml`"
 ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
 OF_PYPI = "https://files.pythonhosted.org/"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from forge_client.project.environment.markers import joined
 from forge_client.project.environment.names import canonical
-
-PUBLIC = "https://pypi.org/simple"
+from forge_client.project.environment.tables import PUBLIC
 
 
 @dataclass(frozen=True)
