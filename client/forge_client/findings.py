@@ -31,10 +31,9 @@ def all_tests(
 ) -> Iterator[JobTest]:
     """Yield a job's tests, page by page."""
     after = -1
+    # A page of large ones is shorter than others.
     while page := findings.tests(job_id, attempt=attempt, verdicts=verdicts, after=after):
         yield from page
-        if len(page) < PAGE:
-            return
         # All pages are of one attempt, even if another attempt reports tests meanwhile.
         after, attempt = page[-1].number, page[-1].attempt
 
@@ -54,8 +53,7 @@ def all_metrics(
 ) -> Iterator[MetricLine]:
     """Yield the lines that a job wrote to its metrics file, page by page, in order."""
     after = (0, -1)
+    # As above.
     while page := findings.metrics(job_id, after=after, rank=rank, attempt=attempt):
         yield from page
-        if len(page) < PAGE:
-            return
         after = (page[-1].token, page[-1].number)

@@ -5,6 +5,7 @@ from typing import Annotated, Generic, Self, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, Field
+from pydantic_core import to_json
 
 T = TypeVar("T")
 
@@ -20,10 +21,20 @@ class Items(BaseModel, Generic[T]):
 
     @classmethod
     def page(
-        cls, items: list[T], request: Request, full: int, after: Callable[[T], dict[str, object]]
+        cls,
+        items: list[T],
+        request: Request,
+        full: int,
+        after: Callable[[T], dict[str, object]],
+        *,
+        most_bytes: int | None = None,
     ) -> Self:
-        """Return a page. If it is full, the next one has the parameters `after` its last item."""
-        if len(items) < full:
+        """Return a page. If it is full, the next one has the parameters `after` its last item.
+
+        Whoever read the items may have stopped at `most_bytes`; as JSON they may have less.
+        """
+        size = 0 if most_bytes is None else sum(len(to_json(item)) for item in items)
+        if len(items) < full and size <= (most_bytes or 0) // 2:
             return cls(items=items)
         return cls(items=items, next=next_page(request, after(items[-1])))
 

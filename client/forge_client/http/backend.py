@@ -25,6 +25,7 @@ from forge_schema.model.job import (
 )
 from forge_schema.model.stored import (
     BEGINNING,
+    FILES,
     THE_END,
     Artifact,
     ArtifactChunk,
@@ -359,8 +360,14 @@ class HttpBackend(HttpPlans):
         return unpacked(chunk, self._by_url(chunk.url, lambda: self._chunk_url(chunk), once))
 
     def artifacts(self, job_id: int) -> list[Artifact]:
-        answer = self._transport.get(f"{job_path(job_id)}/artifacts")
-        return self._transport.records(Artifact, answer, job_id=job_id)
+        found: list[Artifact] = []
+        while True:
+            after = found[-1].path if found else None
+            answer = self._transport.get(f"{job_path(job_id)}/artifacts", after=after)
+            page = self._transport.records(Artifact, answer, job_id=job_id)
+            found += page
+            if len(page) < FILES:
+                return found
 
     def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
         """Write an object of a job's code to `path`, verified."""

@@ -22,7 +22,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError, Outage
-from forge_client.findings import PAGE
 from forge_client.search.spending import Spent, spent_by, spent_so_far
 from forge_client.search.studies import JOB, SPENT, STOPPED, Search, reached
 
@@ -144,7 +143,7 @@ class Driver:
         while more:
             after = self._read.get(job_id, (0, -1))
             lines = self._backend.findings.metrics(job_id, after=after)
-            more = len(lines) == PAGE
+            more = bool(lines)
             for line in lines:
                 self._read[job_id] = (line.token, line.number)
                 value = self._reported(line.values)

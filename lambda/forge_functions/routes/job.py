@@ -8,8 +8,15 @@ from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Digest, Moment
 from forge_schema.model.job import Attempt, Event, JobDetail
 from forge_schema.model.results import JobTest, LastMetric, MetricLine, Result, Series
 from forge_schema.model.states import Verdict
-from forge_schema.model.stored import Artifact, ArtifactChunk, Checkpoint, LogChunk, SignedUrl
-from forge_schema.read.jobs import CHUNKS, PAGE
+from forge_schema.model.stored import (
+    FILES,
+    Artifact,
+    ArtifactChunk,
+    Checkpoint,
+    LogChunk,
+    SignedUrl,
+)
+from forge_schema.read.jobs import BYTES, CHUNKS, PAGE
 from forge_schema.read.series import Wanted
 from pydantic import Field, JsonValue
 
@@ -70,6 +77,12 @@ class WhichTests(Body):
     verdict: list[Verdict] | None = None
     after: Annotated[int, Field(ge=-1, le=INTEGER)] = -1
     count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+
+
+class WhichFiles(Body):
+    """Which output files of a job: those after a path, in order."""
+
+    after: Path | None = None
 
 
 class WhichChunks(Body):
@@ -133,11 +146,18 @@ def metrics(
     which: Annotated[WhichMetrics, Query()],
     request: Request,
 ) -> Items[MetricLine]:
-    """List up to a thousand metric lines of a job's rank after a position, in order."""
+    """List up to a thousand metric lines of a job's rank after a position, in order.
+
+    Fewer if they are large.
+    """
     place = (which.token, which.number)
     lines = service.findings.metrics(job_id, after=place, rank=which.rank, attempt=which.attempt)
     return Items.page(
-        lines, request, PAGE, lambda last: {"token": last.token, "number": last.number}
+        lines,
+        request,
+        PAGE,
+        lambda last: {"token": last.token, "number": last.number},
+        most_bytes=BYTES,
     )
 
 
@@ -157,7 +177,10 @@ def tests(
     which: Annotated[WhichTests, Query()],
     request: Request,
 ) -> Items[JobTest]:
-    """List a job's test results, in the order of its report."""
+    """List a job's test results, in the order of its report.
+
+    Fewer than `count` if they are large.
+    """
     found = service.findings.tests(
         job_id,
         attempt=which.attempt,
@@ -165,7 +188,9 @@ def tests(
         after=which.after,
         count=which.count,
     )
-    return Items.page(found, request, which.count, lambda last: {"after": last.number})
+    return Items.page(
+        found, request, which.count, lambda last: {"after": last.number}, most_bytes=BYTES
+    )
 
 
 @router.get("/series")
@@ -190,10 +215,16 @@ def checkpoints(service: AsViewer, job_id: JobInPath) -> Items[Checkpoint]:
 
 @router.get("/artifacts")
 def artifacts(
-    service: AsViewer, job_id: JobInPath, shared: Shared, request: Request
+    service: AsViewer,
+    job_id: JobInPath,
+    shared: Shared,
+    request: Request,
+    which: Annotated[WhichFiles, Query()],
 ) -> Items[Artifact]:
-    """List a job's output files, ordered by path."""
-    return Items(items=_with_urls(shared, request, service.artifacts(job_id)))
+    """List up to 250 of a job's output files after a path, ordered by path."""
+    found = service.artifacts(job_id, after=which.after, count=FILES)
+    files = _with_urls(shared, request, found)
+    return Items.page(files, request, FILES, lambda last: {"after": last.path})
 
 
 @router.get("/code/{digest}")

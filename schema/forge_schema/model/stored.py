@@ -18,6 +18,8 @@ BEGINNING: Place = (0, 0, -1)
 THE_END: Place = (LARGEST, SMALLINT, INTEGER)
 # Files of a checkpoint below this name are files of the job's work folder.
 WORK = ".forge-work"
+# Of artifacts, in one answer: with their URLs, they may have some thousand bytes each.
+FILES = 250
 MOST_TARGET_BYTES = 4095
 
 

@@ -13,6 +13,8 @@ from forge_schema.model.stored import Place
 from forge_schema.read import job_pages
 
 PAGE = 1000
+# Of what workers and users wrote, in one answer: no server holds more of it.
+BYTES = 1 << 20
 ANY = Filter()
 CHUNKS = 100
 # How many of its metrics a listed job has.
@@ -82,8 +84,11 @@ class Jobs:
     def attempts(self, job_id: int) -> list[Row]:
         return self._database.rows("attempts", again=True, job_id=job_id)
 
-    def artifacts(self, job_id: int) -> list[Row]:
-        return self._database.rows("artifacts", again=True, job_id=job_id)
+    def artifacts(
+        self, job_id: int, *, after: str | None = None, count: int | None = None
+    ) -> list[Row]:
+        """Return the artifacts after a path, ordered by path; all without a count."""
+        return self._database.rows("artifacts", again=True, job_id=job_id, after=after, count=count)
 
     def artifact(self, job_id: int, path: str) -> Row | None:
         """Return the artifact with a path, or None."""
@@ -142,7 +147,13 @@ class Jobs:
         """Return the metric lines of a rank after a (token, number), in the order written."""
         chosen = {"job_id": job_id, "rank": rank, "attempt": attempt}
         return self._database.rows(
-            "metrics", again=True, token=after[0], number=after[1], count=PAGE, **chosen
+            "metrics",
+            again=True,
+            token=after[0],
+            number=after[1],
+            count=PAGE,
+            bytes=BYTES,
+            **chosen,
         )
 
     def last_metrics(self, job_id: int, *, rank: int = 0, attempt: int | None = None) -> list[Row]:
@@ -175,4 +186,5 @@ class Jobs:
             verdicts=None if verdicts is None else [verdict.value for verdict in verdicts],
             after=after,
             count=min(count, PAGE),
+            bytes=BYTES,
         )

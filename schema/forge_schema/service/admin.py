@@ -54,7 +54,12 @@ class Admin(Verbs):
         lasts: timedelta | None = None,
         public_key: bytes | None = None,
     ) -> Secret:
-        """Make an API key, as `Keys.create`."""
+        """Make an API key, as `Keys.create`.
+
+        Raises:
+            TooManyKept: the owner has as many valid keys as anybody may.
+        """
+        self._check_room("key", "", owner)
         return Secret(
             *self._keys.create(owner, Role(role), name=name, lasts=lasts, public_key=public_key)
         )

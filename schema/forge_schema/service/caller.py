@@ -1,11 +1,14 @@
 """Callers: who they are, what they may do, and the base of the verbs that they call."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown, possible_job
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Role
 from forge_schema.read.jobs import Jobs
 
@@ -13,7 +16,10 @@ RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 
 
 # Of each owner. A notification sends to others, and a schedule submits, for each of its events.
-MOST_KEPT = {"notification": 50, "schedule": 100, "template": 500}
+MOST_KEPT = {"notification": 50, "schedule": 100, "template": 500, "key": 200}
+REMOVED_BY = {"key": "revoke KEY"}
+# Of the jobs in schedules, and in templates: they are listed together.
+MOST_KEPT_BYTES = 2 << 20
 
 
 class TooManyKept(ForgeError):
@@ -113,16 +119,25 @@ class Verbs:
             raise job_unknown(job_id)
         return row
 
-    def _check_room(self, kind: str, name: str, owner: str | None) -> None:
+    def _check_room(
+        self, kind: str, name: str, owner: str | None, spec: Mapping[str, Any] | None = None
+    ) -> None:
         """Let an owner keep one more thing of a kind, or change the one with this name.
 
         Raises:
-            TooManyKept: the owner has as many as anybody may.
+            TooManyKept: the owner has as many as anybody may, or they are as large.
         """
         whose = owner or self.caller.owner
         row = self._database.one("kept_by_owner", again=True, kind=kind, owner=whose, name=name)
         if row is not None and row["others"] >= MOST_KEPT[kind]:
             raise TooManyKept(
                 f"{whose} has {MOST_KEPT[kind]} {kind}s, and nobody may have more",
-                hint=f"remove one with `forge {kind} remove NAME`",
+                hint=f"remove one with `forge {kind} {REMOVED_BY.get(kind, 'remove NAME')}`",
+            )
+        size = len(json.dumps(spec, default=str)) if spec else 0
+        if row is not None and size and row["bytes"] + size > MOST_KEPT_BYTES:
+            raise TooManyKept(
+                f"the jobs in all {kind}s of {whose} would have more than"
+                f" {size_text(MOST_KEPT_BYTES)}",
+                hint="put what is large into files of the project",
             )

@@ -83,7 +83,7 @@ class Scheduling(Submitting):
         self.caller.require(Role.SUBMITTER)
         schedules = self._schedules(owner)
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
-        self._check_room("schedule", name, owner)
+        self._check_room("schedule", name, owner, spec)
         job = self._job(spec, self._whose(owner))
         return schedules.keep(name, cron, _stored(job), timezone=timezone, overlap=overlap)
 

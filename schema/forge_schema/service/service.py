@@ -236,10 +236,13 @@ class Service(Scheduling):
         )
         return [LogChunk.model_validate(row) for row in rows]
 
-    def artifacts(self, job_id: int) -> list[Artifact]:
-        """Return the artifacts of a job, ordered by path."""
+    def artifacts(
+        self, job_id: int, *, after: str | None = None, count: int | None = None
+    ) -> list[Artifact]:
+        """Return the artifacts of a job after a path, ordered by path; all without a count."""
         self._visible(job_id)
-        return [Artifact.model_validate(row) for row in self._jobs.artifacts(job_id)]
+        rows = self._jobs.artifacts(job_id, after=after, count=count)
+        return [Artifact.model_validate(row) for row in rows]
 
     def code_key(self, job_id: int, digest: str) -> str:
         """Return the key of an object of a job's code: its bundle, a segment, or its diff.

@@ -212,7 +212,7 @@ class Submitting(Verbs):
         self.caller.require(Role.SUBMITTER)
         templates = self._templates(owner)
         _check_config(spec)
-        self._check_room("template", name, owner)
+        self._check_room("template", name, owner, spec)
         templates.keep(name, spec)
 
     def remove_template(self, name: str, *, owner: str | None = None) -> None:
