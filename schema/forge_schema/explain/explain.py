@@ -20,11 +20,13 @@ from forge_schema.model.explanation import (
     WorkerChance,
 )
 from forge_schema.model.job import EXPLAINED, MOST_EXPLAINED, Firing, job_unknown
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.read.jobs import Jobs
 
+# Starts that failed one after the other, after which waiting alone is no advice.
+REPEATS = 2
 # Limits that are times: the job's outlook is `scheduled` instead of `held`.
 TIMES = {"backing_off", "delayed", "due"}
 AWAY = {
@@ -123,7 +125,7 @@ def _waiting(
         workers_in_all=found.in_all,
         left_out=found.in_all - len(shown),
         counts=_counts(found.chances),
-        remedies=_remedies(job, held, found, gang),
+        remedies=_not_only_waiting(_remedies(job, held, found, gang), attempts),
         estimate=guess,
         budgets=explain_past.budgets(database, job, status),
         attempts=attempts,
@@ -138,6 +140,17 @@ def _after(last: AttemptEnd | None, held: list[Limit]) -> str:
     if any(limit.code == "backing_off" for limit in held):
         return ""  # it says so
     return f"attempt {last.attempt} failed{how_it_failed(last)}; "
+
+
+def _not_only_waiting(found: list[Remedy], attempts: list[AttemptEnd]) -> list[Remedy]:
+    """Return remedies for a job that failed to start twice in a row: to wait has not helped."""
+    last = attempts[:REPEATS]
+    if len(last) < REPEATS or any(one.reason != Reason.START_FAILED for one in last):
+        return found
+    workers = names_text(sorted({one.worker for one in last if one.worker}))
+    text = "mend what keeps it from starting" + (f" on {workers}" if workers else "")
+    mended = Remedy(code="mend_start", text=text, needed=True)
+    return [mended if one.code == "wait" else one for one in found]
 
 
 def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) -> list[Remedy]:

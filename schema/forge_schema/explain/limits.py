@@ -57,7 +57,8 @@ def how_it_failed(last: AttemptEnd) -> str:
     said = next(iter((last.detail or "").splitlines()), "")
     if last.reason == Reason.START_FAILED:
         return f" to start{f': {said}' if said else ''}"
-    return f" ({reason_in_words(last.reason)})"
+    cause = f": {said}" if said and last.reason == Reason.STORAGE_FAILED else ""
+    return f" ({reason_in_words(last.reason)}{cause})"
 
 
 def sweeper_missing(job: Row) -> bool:

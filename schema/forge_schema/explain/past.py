@@ -1,5 +1,8 @@
 """Explain a running or ended job: its attempts, its budgets, and what a retry would do."""
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
 from forge_schema.model.explanation import AttemptEnd, CurrentAttempt, End, Remedy, Spending
@@ -67,6 +70,11 @@ def begins(database: Database, status: Row) -> str:
     if status["state"] == State.RUNNING:
         # What it has stored itself comes later.
         rows = [row for row in rows if row["attempt"] < status["attempt"]]
+        begun = database.one(
+            "explain_begun", again=True, job_id=status["job_id"], attempt=status["attempt"]
+        )
+        if begun is not None:
+            return _began(rows, status["attempt"], (begun["from_attempt"], begun["from_number"]))
     usable = [n for n, row in enumerate(rows) if row["passed_over"] is None]
     said = passed_over_text(rows[: usable[0]] if usable else rows)
     if not said:
@@ -76,6 +84,16 @@ def begins(database: Database, status: Row) -> str:
     place = f"with checkpoint {name}" if name else "without a checkpoint"
     following = status["attempt"] + (status["state"] != State.RUNNING)
     return f"attempt {following} {verb} {place}: {said}"
+
+
+def _began(rows: Sequence[Row], attempt: int, begun: tuple[int, int]) -> str:
+    """Say with which checkpoint an attempt has begun, if that is not the newest before it."""
+    newer = list(takewhile(lambda row: (row["attempt"], row["number"]) != begun, rows))
+    if not newer:
+        return ""
+    passed = [row for row in newer if row["passed_over"] is not None]
+    why = passed_over_text(passed) or f"{counted(len(newer), 'newer one')} could not be restored"
+    return f"attempt {attempt} began with checkpoint {checkpoint_name(*begun)}: {why}"
 
 
 def budgets(database: Database, job: Row, status: Row) -> list[Spending]:

@@ -31,6 +31,7 @@ MAX_ID = 2**63 - 1
 MAX_SMALL = 32_767
 MOST_NODES = 1000
 MOST_PATTERNS = 32
+BRACES = re.compile(r"\{[^{}/]*,[^{}]*\}")
 
 # Fields left out of the payload if they have the default; workers read them with `.get`.
 OPTIONAL = {"kind", "handler", "sweep", "junit", "share", "image_tar", "dockerfile"}
@@ -49,6 +50,16 @@ def _relative(path: str) -> str:
     if path.startswith("/") or "\\" in path or any(part in {"", ".", ".."} for part in parts):
         raise ValueError("it must be a path below the project's folder, with forward slashes")
     return path
+
+
+def _without_braces(pattern: str) -> str:
+    # A shell expands them, if they are not quoted; as a pattern they match no usual file.
+    if BRACES.search(pattern):
+        raise ValueError(
+            f"braces as in {pattern!r} are not expanded: name each pattern on its own,"
+            " as in --checkpoint '*.pt' --checkpoint '*.ckpt'"
+        )
+    return pattern
 
 
 def _env_name(name: str) -> str:
@@ -83,6 +94,7 @@ RelativePath = Annotated[
     Field(min_length=1, max_length=500, json_schema_extra=BELOW),
     AfterValidator(_relative),
 ]
+CheckpointPattern = Annotated[RelativePath, AfterValidator(_without_braces)]
 EnvName = Annotated[str, Field(json_schema_extra=OWN_NAME), AfterValidator(_env_name)]
 ImageName = Annotated[Text, Field(json_schema_extra={"minLength": 1}), AfterValidator(_image)]
 SignalName = Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"]
@@ -314,7 +326,7 @@ class JobSpec(KnownFields, BaseModel):
     grace_s: Annotated[Number, Field(ge=0, le=3600)] = 30.0
     preempt_signal: SignalName = "SIGTERM"
     checkpoint_dir: RelativePath | None = None
-    checkpoint: Annotated[list[RelativePath], Field(max_length=MOST_PATTERNS)] = []
+    checkpoint: Annotated[list[CheckpointPattern], Field(max_length=MOST_PATTERNS)] = []
     keep_checkpoints: Annotated[int, Field(ge=1, le=1000), NUMERIC] = 5
     from_checkpoint: CheckpointSource | None = None
     stall: Stall | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.explain.explain import explain
+from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.explanation import Outlook
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, State
@@ -63,8 +64,13 @@ def test_one_that_cannot_run_it_is_not_waited_for(rig: Rig, unable: str) -> None
 
 def test_what_may_pass_is_tried_again_and_its_reason_is_said_first(rig: Rig) -> None:
     job, worker = rig.submit(), rig.worker("w-1")
+    advice = []
     for _ in range(4):
         assert fails(rig, worker, PULL, lasting=False) == State.SCHEDULED
+        advice += [one.code for one in explain(rig.database, job).remedies]
+    assert advice == ["wait", *["mend_start"] * 3]
+    (mend,) = explain(rig.database, job).remedies
+    assert mend.text == "mend what keeps it from starting on w-1"
     assert f"attempt 4 failed to start: {PULL}; retrying in" in explain(rig.database, job).text
     rig.clock.advance(100_000)
     rig.tick.promote()
@@ -87,3 +93,29 @@ def test_a_secret_that_nobody_has_is_said_as_such(rig: Rig) -> None:
     assert worker.claim() == []
     rig.worker("w-2", labels={"forge.runs": "images,projects", "forge.secret.NOPE": "*"})
     assert explain(rig.database, job).outlook is Outlook.STARTS
+
+
+def test_a_failure_of_storage_says_what_failed(rig: Rig) -> None:
+    job, worker = rig.submit(), rig.worker("w-1")
+    said = "the output could not be stored: no space left on device\nmore"
+    rig.finish(worker.claim_one(), Reason.STORAGE_FAILED, detail=said)
+    text = explain(rig.database, job).text
+    assert ": the output could not be stored: no space left on device)" in text
+    assert "more" not in text
+
+
+def test_what_an_attempt_began_with_is_what_it_said(rig: Rig) -> None:
+    job, worker = rig.submit(), rig.worker("w-1")
+    first = worker.claim_one()
+    for number in range(3):
+        rig.records.add_checkpoint(first.fence, Checkpoint(number, f"k{number}", 1, 1))
+    rig.finish(first, Reason.PREEMPTED)
+    rig.clock.advance(10_000)
+    rig.tick.promote()
+    second = worker.claim_one()
+    assert rig.records.add_beginning(second.fence, 1, 2)
+    assert explain(rig.database, job).begins == ""
+    # The worker could not read the two newest.
+    assert rig.records.add_beginning(second.fence, 1, 0)
+    told = "attempt 2 began with checkpoint 1.0: 2 newer ones could not be restored"
+    assert explain(rig.database, job).begins == told

@@ -283,7 +283,7 @@ VERBS = frozenset(
 )
 # They read none of the history, or one row of it by its key.
 SMALL = frozenset({
-    "approve", "artifact", "attempt_marks", "claimed_before", "clock", "draft",
+    "approve", "artifact", "attempt_marks", "explain_begun", "claimed_before", "clock", "draft",
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
     "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
     "own_lease", "key", "keys",

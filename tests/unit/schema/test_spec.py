@@ -37,6 +37,14 @@ def test_a_name_that_no_secret_may_have_is_refused_in_words() -> None:
     assert kept.payload()["secrets"] == ["_a1", "A" * 100]
 
 
+def test_braces_that_would_match_nothing_are_refused() -> None:
+    for pattern in ("{last,best}.pt", "runs/{a,}/x", "*.{pt,ckpt}"):
+        assert "are not expanded: name each pattern on its own" in refusal(checkpoint=[pattern])
+    kept = ["{epoch}.pt", "a,b.pt", "{a"]
+    job = JobSpec(name="j", owner="ann", command=["ls"], checkpoint=kept)
+    assert job.payload()["checkpoint"] == kept
+
+
 def test_what_a_job_may_not_say_of_signals_and_stalls_is_told_in_the_words_of_forge_toml() -> None:
     assert refusal(preempt_signal="SIGKILL") == (
         "preempt_signal: must be 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1' or 'SIGUSR2'"

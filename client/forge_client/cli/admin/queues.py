@@ -69,7 +69,10 @@ def pause(context: typer.Context, queue: QueueName) -> None:
     with backend_of(context) as backend:
         known = _known(backend, queue)
         backend.admin.pause(queue)
-    narration.say(f"queue {queue} paused" + ("" if known else "; it has no jobs yet"))
+    narration.say(
+        f"queue {queue} paused"
+        + ("" if known else "; it has no jobs yet, so check the name: `forge queue list`")
+    )
 
 
 @app.command()
