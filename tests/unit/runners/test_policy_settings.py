@@ -84,3 +84,16 @@ def test_what_the_operator_cannot_say(flag: str) -> None:
 def test_job_that_names_no_image_wants_none() -> None:
     none: dict[str, Any] = {"image": None}
     assert image_wanted(none) is None
+
+
+def test_ports_of_gangs_are_refused_with_podman(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with 5.8.6: networks that are kept apart do not reach each other's ports either."""
+    monkeypatch.setattr(choice, "engine_answers", lambda: True)
+    monkeypatch.setattr(DockerRunner, "publishes", False)
+    asked = [f"--worker-dir={tmp_path}", "--gang-network"]
+    with pytest.raises(NoRunner, match="published ports") as refused:
+        available(settings(*asked, "ports"))
+    assert "--gang-network host" in str(refused.value.hint)
+    assert available(settings(*asked, "host")).docker is not None

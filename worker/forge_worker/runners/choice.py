@@ -143,6 +143,12 @@ def available(settings: WorkerSettings) -> Runners:
             " (--gang-network ports)",
             hint="start Docker, or set --gang-network host or none",
         )
+    if docker is not None and settings.gang_network == "ports" and not docker.publishes:
+        raise NoRunner(
+            "Podman keeps the members of a gang on one machine from each other's published ports"
+            " (--gang-network ports)",
+            hint="set --gang-network host or none, or use Docker",
+        )
     if settings.runner == "process" or (settings.runner == "auto" and settings.allow_processes):
         process = ProcessRunner(user) if settings.allow_processes else None
     handlers = ProcessRunner(user) if installed_handlers() else None

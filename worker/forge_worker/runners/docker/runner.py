@@ -319,6 +319,14 @@ class DockerRunner:
         except FAILED:
             return self._policy.allow_builds
 
+    @property
+    def publishes(self) -> bool:
+        """Whether a container's published port is reached from every other container."""
+        try:
+            return self._engine.kind.separates
+        except FAILED:
+            return True
+
     def build_network(self) -> str:
         """Return the network for the build of an image, as jobs have one.
 
