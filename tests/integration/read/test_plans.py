@@ -55,7 +55,7 @@ FILTERS = (
     "reason:image_missing owner:tara",
     "queue:nightly",
     "kind:benchmark",
-    "sweep:grid-3",
+    "sweep:grid-0",
     "sweep:grid*",
     "experiment:vision-3",
     "experiment:vision*",
@@ -170,11 +170,11 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
     "schedules": lambda w: [listed(w.database, owner) for owner in OWNERS],
     "notice": lambda w: noticing(w.database),
-    "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-3"),
+    "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-0"),
     "sweep_unfinished": lambda w: w.database.rows(
-        "sweep_unfinished", again=True, owner="ann", sweep="grid-3"
+        "sweep_unfinished", again=True, owner="ann", sweep="grid-0"
     ),
-    "sweep_points": lambda w: Benchmarks(w.database, owner="ann", actor="a").points("grid-3"),
+    "sweep_points": lambda w: Benchmarks(w.database, owner="ann", actor="a").points("grid-0"),
     # The runs of an experiment, sorted by what they measured.
     "runs": lambda w: [
         runs(w.database, parse("experiment:vision-3"), owner=owner, how=by_loss) for owner in OWNERS
