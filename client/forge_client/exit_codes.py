@@ -112,6 +112,7 @@ EXIT_CODES = {
     "settings_invalid": ExitCode.SETUP,
     "signing_key_invalid": ExitCode.SETUP,
     "store_not_named": ExitCode.SETUP,
+    "store_unfit": ExitCode.SETUP,
     "store_url_invalid": ExitCode.SETUP,
     "tls_ca_invalid": ExitCode.SETUP,
     "tls_failed": ExitCode.SETUP,

@@ -56,6 +56,7 @@ STATUS = {
     "database_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "database_not_migrated": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_error": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store_unfit": HTTPStatus.NOT_IMPLEMENTED,
     "store_unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_url_invalid": HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -52,6 +52,7 @@ from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
 from forge_functions.settings import ServerSettings, Settings
+from forge_functions.store_trial import try_store
 
 ROUTERS = (
     # First, since each request tries one after the other, and jobs may store thousands of files.
@@ -134,12 +135,13 @@ def serve(settings: Settings) -> None:
         DatabaseUnreachable: the database does not answer.
         NotMigrated: it does not have Forge's tables.
         StoreUrlInvalid: the store's URL does not name a store.
+        StoreUnfit: Forge cannot work with the store.
         OSError: a TLS file or the address cannot be used.
     """
     app = whole_app(settings)
     services: Services = app.state.services
     services.database  # noqa: B018 - opens it, or fails at once
-    services.store  # noqa: B018 - as above
+    try_store(settings.store_url, services.stopping)
     config = config_of(app, settings)
     config.load()
     if in_the_clear(settings):

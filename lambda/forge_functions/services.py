@@ -17,7 +17,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import LaneIds
 from forge_schema.service.caller import Caller
 from forge_schema.storage import Store, open_store
-from forge_schema.storage.signed import ServerSigner, Signer, open_signer
+from forge_schema.storage.signed import ServerSigner, Signer, open_signer, signs_content_hash
 
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
@@ -124,6 +124,7 @@ class Services:
             secret=settings.server_secret.get_secret_value().encode(),
             base_url=self.url(request_base),
             lasts_s=settings.url_lasts_s,
+            content_hash=signs_content_hash(settings.store_url),
         )
 
     def own_signer(self, request_base: str) -> ServerSigner:

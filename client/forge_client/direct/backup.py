@@ -5,6 +5,7 @@ change, so a dump needs those that were there at its moment. They are copied bef
 after it, so none is missing but those that were removed in between.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from forge_schema.storage.file_store import FileStore
 
 from forge_client.direct import filling, postgres_programs
 from forge_client.direct.database_url import checked_url
-from forge_client.direct.object_copy import copy
+from forge_client.direct.object_copy import copy, listed
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError, as_client_error
 from forge_client.settings import Connection
@@ -122,13 +123,13 @@ def _started_anew(url: str, store: Store, dump: str) -> Restored:
 
 
 def _missing(url: str, store: Store) -> int:
-    """Count the objects that the queue names and the store lacks: both are in order."""
-    there, missing = (one.key for one in store.list(JOBS)), 0
-    newest = next(there, None)
-    with psycopg.connect(url) as connection, connection.cursor("stored_keys") as cursor:
+    """Count the objects that the queue names and the store lacks."""
+    with (
+        tempfile.TemporaryDirectory(prefix="forge-restore-") as folder,
+        listed(store, JOBS, Path(folder)) as there,
+        psycopg.connect(url) as connection,
+        connection.cursor("stored_keys") as cursor,
+    ):
         cursor.itersize = BATCH
-        for (key,) in cursor.execute(statement("stored_keys")):
-            while newest is not None and newest < key:
-                newest = next(there, None)
-            missing += newest != key
-    return missing
+        named = cursor.execute(statement("stored_keys"))
+        return sum(there.size(key) is None for (key,) in named)

@@ -2,19 +2,26 @@
 
 import hashlib
 import secrets
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from forge_schema.storage import Store
+from forge_schema.storage.keys import PROBE
 from forge_schema.storage.store import ObjectMissing, StoredObject
 
 from forge_client.errors import ClientError
 
 AT_ONCE = 8
 BATCH = 256
+TABLE = "CREATE TABLE object (key TEXT PRIMARY KEY, size INTEGER NOT NULL) WITHOUT ROWID"
+# A store may name an object on two pages, if it is replaced meanwhile.
+ADD = "INSERT OR REPLACE INTO object VALUES (?, ?)"
+SIZE = "SELECT size FROM object WHERE key = ?"
 
 
 @dataclass
@@ -24,6 +31,18 @@ class Copied:
     copied: int = 0
     bytes: int = 0
     all: int = 0
+
+
+class Listing:
+    """The objects that a store had when it was listed."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def size(self, key: str) -> int | None:
+        """Return an object's size in bytes, or None if it was not there."""
+        found = self._connection.execute(SIZE, (key,)).fetchone()
+        return found[0] if found else None
 
 
 def copy(source: Store, target: Store) -> Copied:
@@ -37,8 +56,9 @@ def copy(source: Store, target: Store) -> Copied:
     with (
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix="copy") as threads,
         tempfile.TemporaryDirectory(prefix="forge-copy-") as folder,
+        listed(target, "", Path(folder)) as there,
     ):
-        for batch in _batches(_lacking(source, target, done)):
+        for batch in _batches(_lacking(source, there, done)):
             sizes = threads.map(lambda one: _copy_one(source, target, one, Path(folder)), batch)
             for size in sizes:
                 done.copied += size is not None
@@ -46,15 +66,12 @@ def copy(source: Store, target: Store) -> Copied:
     return done
 
 
-def _lacking(source: Store, target: Store, done: Copied) -> Iterator[StoredObject]:
-    """Walk both listings, which are ordered by key, side by side."""
-    theirs = target.list("")
-    there = next(theirs, None)
+def _lacking(source: Store, there: Listing, done: Copied) -> Iterator[StoredObject]:
     for ours in source.list(""):
+        if ours.key.startswith(PROBE):
+            continue
         done.all += 1
-        while there is not None and there.key < ours.key:
-            there = next(theirs, None)
-        if there != ours:
+        if there.size(ours.key) != ours.size:
             yield ours
 
 
@@ -95,3 +112,17 @@ def _check(target: Store, key: str, digest: bytes) -> None:
             hint="check that store's disk; then run the command again",
             code="copy_differs",
         )
+
+
+@contextmanager
+def listed(store: Store, prefix: str, folder: Path) -> Iterator[Listing]:
+    """List the objects below a prefix into a file in `folder`, which the caller removes.
+
+    Stores list in different orders, and may hold more objects than fit in memory.
+    """
+    with closing(sqlite3.connect(folder / "listing.db")) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute(TABLE)
+        connection.executemany(ADD, ((one.key, one.size) for one in store.list(prefix)))
+        yield Listing(connection)

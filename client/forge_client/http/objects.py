@@ -126,7 +126,9 @@ def _check(answer: httpx.Response) -> None:
         code="store_refused",
         exit_code=ExitCode.FAILED,
     )
-    if answer.is_server_error or status in RETRYABLE:
+    if status == HTTPStatus.NOT_IMPLEMENTED:
+        error.hint = "this store does not offer what Forge needs; the server's log says what"
+    elif answer.is_server_error or status in RETRYABLE:
         error.exit_code = ExitCode.UNREACHABLE
         raise Retryable(error, unsure=True)
     raise error

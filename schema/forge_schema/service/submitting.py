@@ -186,12 +186,14 @@ class Submitting(Verbs):
                 self._has_uploaded(owner, key(sha256), sha256)
 
     def _has_uploaded(self, owner: str, key: str, sha256: str) -> bool:
-        # Uploads to S3 do not pass through the server: the object itself names the uploader.
         uploads = self._uploads
+        if not uploads.missing(owner, [sha256]):
+            return True
+        # Uploads to S3 do not pass through the server: the object itself names the uploader.
         uploader = self._open_store().uploader(key)
         if uploader is not None:
             uploads.add(uploader, sha256)
-        return uploader == owner or not uploads.missing(owner, [sha256])
+        return uploader == owner
 
     @property
     def _uploads(self) -> Uploads:

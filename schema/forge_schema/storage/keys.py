@@ -14,6 +14,10 @@ UNNAMEABLE = "unnameable"  # the folder of artifacts whose names no key can hold
 SEGMENTS = "bundles/segments/"  # the folder of the segments of large bundles
 RESERVED = ".forge-tmp"  # the file store's folder for unfinished objects
 
+PROBE = "probe/"  # the folder of the objects with which a store is tried
+
+# The keys that owners share, so that each must have the content that it names.
+_NAMED = re.compile(r"(?:bundles/(?:segments/)?|images/)([0-9a-f]{64})\.[a-z.]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 
@@ -79,6 +83,12 @@ def checked_digest(digest: str) -> str:
     if not is_digest(digest):
         raise KeyInvalid(f"{digest!r} is not a SHA-256 in lower-case hexadecimal")
     return digest
+
+
+def named_digest(key: str) -> str | None:
+    """Return the SHA-256 that a bundle's, segment's or image's key contains; None for others."""
+    found = _NAMED.match(key)
+    return found[1] if found else None
 
 
 def bundle(digest: str) -> str:

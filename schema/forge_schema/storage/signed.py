@@ -44,11 +44,14 @@ class Signer(Protocol):
         """
 
 
-def open_signer(store_url: str, *, secret: bytes, base_url: str, lasts_s: int) -> Signer:
+def open_signer(
+    store_url: str, *, secret: bytes, base_url: str, lasts_s: int, content_hash: bool = False
+) -> Signer:
     """Open a signer of URLs that are valid for `lasts_s` seconds, at most 900.
 
     Objects in S3 get S3 presigned URLs. Objects in a file store get URLs of the server, which
-    begin with `base_url` and are signed with its `secret`.
+    begin with `base_url` and are signed with its `secret`. `content_hash` is for S3 servers that
+    do not verify checksums; see `signs_content_hash`.
 
     Raises:
         StoreUrlInvalid: the URL does not name a store.
@@ -59,9 +62,18 @@ def open_signer(store_url: str, *, secret: bytes, base_url: str, lasts_s: int) -
         # boto3 takes half a second and tens of megabytes, so it is imported only for S3.
         from forge_schema.storage.s3.signer import S3Signer  # noqa: PLC0415
 
-        return S3Signer(store_url, lasts_s=lasts_s)
+        return S3Signer(store_url, lasts_s=lasts_s, content_hash=content_hash)
     open_store(store_url)
     return ServerSigner(secret, base_url=base_url, lasts_s=lasts_s)
+
+
+def signs_content_hash(store_url: str) -> bool:
+    """Tell whether `open_signer` needs `content_hash`, as a probe in this process has found."""
+    if split(store_url).scheme != "s3":
+        return False
+    from forge_schema.storage.s3.upload_check import UploadCheck, known  # noqa: PLC0415
+
+    return known(store_url) is UploadCheck.CONTENT_HASH
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,16 @@ class StoreUnreachable(StoreError):
     code = "store_unreachable"
 
 
+class StoreDenied(StoreUnreachable):
+    """The store does not allow this to these credentials."""
+
+
+class StoreUnfit(StoreError):
+    """The store does not offer something that Forge needs. A retry does not help."""
+
+    code = "store_unfit"
+
+
 class StoreUrlInvalid(StoreError):
     """The store's URL is malformed, or names a bucket that does not exist."""
 
@@ -83,6 +93,11 @@ class Store(Protocol):
         """Write an object. With `if_absent`, return False if it exists.
 
         False may also mean that this call's first try succeeded and only its answer was lost.
+        Several writers of a bundle, a segment or an image, who all have the same content, may each
+        be told that they were first.
+
+        Raises:
+            StoreUnfit: the store cannot tell which of several writers was the first.
         """
 
     def put_file(
@@ -130,10 +145,14 @@ class Store(Protocol):
         """Return when an object was written last, or None if it does not exist."""
 
     def uploader(self, key: str) -> str | None:
-        """Return the owner that a signed URL stored with the object, or None."""
+        """Return the owner that a signed URL stored with the object, or None.
+
+        Where the store did not check the upload, this reads the object: None if it is not the one
+        that its key names.
+        """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects whose key begins with `prefix`, ordered by key."""
+        """Yield the objects whose key begins with `prefix`, in any order: not all stores sort."""
 
     def delete(self, key: str) -> None:
         """Delete an object, if it exists."""

@@ -11,6 +11,8 @@ from uuid import uuid4
 
 import pytest
 from chaos.parts.postgres_pair import Pair, postgres_pair
+from forge_client.checks import Standing as CheckStanding
+from forge_client.direct.checks import database_checks
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database
 from forge_schema.model.spec import JobSpec
@@ -62,6 +64,9 @@ def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
         )
         kept, gone = queue.claim(Lanes(before, worker), ROOM, count=2)
         Tick(queue, every=EVERY).run()
+    (standby,) = database_checks(pair.standby.url)
+    assert standby.standing is CheckStanding.FAIL
+    assert "takes no writes: it is a standby" in standby.detail
     pair.fail_over()
     assert pair.primary.execute(OLD, "forge") == [(True,)]
     eventually(lambda: pair.primary.execute(OVER, "forge") == [(2,)])
@@ -69,6 +74,9 @@ def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
         queue = Queue(after, actor="user:ann", ttl=TTL)
         tick = Tick(queue, every=EVERY)
         assert tick.run().requeued == 0
+        # The standby had been given numbers ahead: those in between are not given out.
+        (late,) = queue.submit([JobSpec(name="late", owner="ann", command=["true"])])
+        assert late > max(kept.fence.job_id, gone.fence.job_id) + 1
         renewed = queue.renew(worker, boot, [kept.fence], WorkerStatus.BUSY)
         assert renewed.standings == {kept.fence: Standing.OK}
         assert tick.run().requeued == 0
@@ -79,4 +87,6 @@ def test_leases_that_ran_out_at_a_failover_may_still_be_renewed(
 
         eventually(ticked)
         states = [Jobs(after).job(grant.fence.job_id)["state"] for grant in (kept, gone)]
+        (again,) = queue.claim(Lanes(after, worker), ROOM)
+        assert again.fence.token > max(kept.fence.token, gone.fence.token) + 1
     assert states == ["running", "ready"]

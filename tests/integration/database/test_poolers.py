@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from forge_client.checks import Standing
+from forge_client.direct.checks import database_checks
 from forge_functions.streams.hub import Hub
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database, DatabaseUnreachable
@@ -111,6 +113,18 @@ def test_a_pooler_that_takes_no_settings_is_noticed(
                 work(database)
         assert settings(pooled.forge) == SETTINGS
         assert changed(pooled.forge) == []
+
+
+def test_the_doctor_says_what_to_set_behind_a_pooler(
+    pooled: Pooled, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, found = database_checks(pooled.forge)
+    assert (found.name, found.standing) == ("connections", Standing.WARN)
+    assert "FORGE_PREPARE=false" in found.hint
+    monkeypatch.setenv("FORGE_PREPARE", "false")
+    assert database_checks(pooled.forge)[-1].standing is Standing.OK
+    assert [one.standing for one in database_checks(database_url)] == [Standing.OK] * 3
+    assert changed(pooled.forge) == []
 
 
 @pytest.mark.parametrize("prepare", [True, False])

@@ -11,11 +11,14 @@ import pytest
 from forge_schema.storage import StoreError, StoreUnreachable, StoreUrlInvalid, open_store
 from support.store.storage import (
     CREDENTIALS,
+    GIVEN,
     Bucket,
     Proxy,
     answer,
     drop,
     kill_in_mid_upload,
+    needs_conditions,
+    only_moto,
     proxy,
     s3_url,
     unfinished_uploads,
@@ -23,7 +26,7 @@ from support.store.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
@@ -61,6 +64,7 @@ class TestS3Store:
     def test_list_goes_through_every_page(
         self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        only_moto("a page has a thousand objects there")
         # A page is ten objects instead of a thousand.
         monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
         store, names = open_store(bucket.url()), [f"n/{n:02d}" for n in range(25)]
@@ -71,7 +75,11 @@ class TestS3Store:
 
     def test_a_missing_bucket_is_named(self, moto: str) -> None:
         store = open_store(s3_url("no-such-bucket", moto))
-        for use in (store.check, lambda: store.put("a", b""), lambda: store.get("a")):
+        # SeaweedFS makes the bucket that is written to, so it is looked for before.
+        uses: list[Callable[[], object]] = [store.check]
+        if not GIVEN.hostname:
+            uses += [lambda: store.put("a", b""), lambda: store.get("a")]
+        for use in uses:
             with pytest.raises(StoreUrlInvalid, match="no-such-bucket") as caught:
                 use()
             assert caught.value.hint
@@ -107,6 +115,7 @@ class TestS3Store:
     def test_a_store_that_is_busy_for_a_moment_is_asked_again(
         self, flaky: Proxy, bucket: Bucket
     ) -> None:
+        needs_conditions(open_store(bucket.url()))
         left = [503, 500]
 
         def busy(handler: BaseHTTPRequestHandler, _body: bytes) -> bool:
@@ -221,6 +230,7 @@ class TestS3Store:
     def test_a_conflicting_conditional_write_is_tried_again(
         self, flaky: Proxy, bucket: Bucket
     ) -> None:
+        needs_conditions(open_store(bucket.url()))
         conflicts = [1, 2]
 
         def conflict(handler: BaseHTTPRequestHandler, _body: bytes) -> bool:
@@ -254,7 +264,8 @@ class TestS3Store:
         assert unfinished_uploads(bucket.client, bucket.name) == 1
         assert list(store.list("")) == []
         # moto dates every upload to 2010, so a minimum age can only be tested with a real S3.
-        assert store.tidy(older_than_s=0) == 1
+        # Swift rounds up to whole seconds.
+        assert store.tidy(older_than_s=-5) == 1
         assert unfinished_uploads(bucket.client, bucket.name) == 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoredObject, open_store
-from support.store.storage import Bucket, Proxy, proxy, use_credentials
+from support.store.storage import Bucket, Proxy, needs_conditions, proxy, use_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +70,7 @@ class TestContract:
         assert store.get("a") == b"two"
 
     def test_put_if_absent_keeps_the_first(self, store: Store) -> None:
+        needs_conditions(store)
         assert store.put("a", b"one", if_absent=True)
         assert not store.put("a", b"two", if_absent=True)
         assert store.get("a") == b"one"
@@ -94,6 +95,7 @@ class TestContract:
         assert (store.get("f"), sent) == (b"first", [])
 
     def test_only_one_of_many_wins_put_if_absent(self, contested: Store) -> None:
+        needs_conditions(contested)
         start = threading.Barrier(8)
 
         def write(number: int) -> bool:
@@ -152,11 +154,11 @@ class TestContract:
         assert store.size("a/b") is None
         assert list(store.list("")) == []
 
-    def test_list_walks_in_the_order_of_keys(self, store: Store) -> None:
+    def test_list_shows_every_object(self, store: Store) -> None:
         keys = ["a", "a-b", "a.c/d", "a0", "b/c/d", "b/c-d", "b/é", "b/z", "bb/c", "z"]
         for key in reversed(keys):
             store.put(key, key.encode())
-        listed = list(store.list(""))
+        listed = sorted(store.list(""), key=lambda one: one.key)
         assert listed == [StoredObject(k, len(k.encode())) for k in sorted(keys)]
 
     @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ class TestContract:
     def test_list_takes_any_beginning(self, store: Store, prefix: str, expected: list[str]) -> None:
         for key in ("jobs/1/x", "jobs/1/y/z", "jobs/10/x", "other"):
             store.put(key, b"")
-        assert [found.key for found in store.list(prefix)] == expected
+        assert sorted(found.key for found in store.list(prefix)) == expected
 
     @pytest.mark.parametrize(
         "key",

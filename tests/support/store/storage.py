@@ -15,21 +15,27 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from unittest.mock import patch
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from uuid import uuid4
 
 import boto3
+import pytest
 from botocore.loaders import create_loader
+from forge_schema.storage import Store, StoreUnfit
 from support.answering import answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import pytest
     from mypy_boto3_s3 import S3Client
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+# A real S3 server for the tests instead of moto: http://key:secret@host:port
+GIVEN = urlsplit(os.environ.get("FORGE_TEST_S3", ""))
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": unquote(GIVEN.username or "test"),
+    "AWS_SECRET_ACCESS_KEY": unquote(GIVEN.password or "test"),
+}
 # Each client would read a megabyte of JSON about S3, and every test makes a few.
 shared_loader = cache(create_loader)
 HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
@@ -37,7 +43,11 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """Run a private S3 server; yield its endpoint URL."""
+    """Run a private S3 server, or use the one of FORGE_TEST_S3; yield its endpoint URL."""
+    if GIVEN.hostname:
+        with patch("botocore.session.create_loader", shared_loader):
+            yield f"{GIVEN.scheme}://{GIVEN.hostname}:{GIVEN.port}"
+        return
     from moto.server import ThreadedMotoServer  # noqa: PLC0415  half a second of each process
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -50,14 +60,30 @@ def moto_server() -> Iterator[str]:
         server.stop()
 
 
+def only_moto(why: str) -> None:
+    """Skip the rest of a test on the server of FORGE_TEST_S3."""
+    if GIVEN.hostname:
+        pytest.skip(why)
+
+
+def needs_conditions(store: Store) -> None:
+    """Skip the rest of a test on a server without conditional writes, which are refused there."""
+    try:
+        store.put("conditional", b"", if_absent=True)
+    except StoreUnfit as error:
+        only_moto(str(error))
+        raise
+    store.delete("conditional")
+
+
 def s3_client(endpoint: str) -> S3Client:
     """Create a plain client, to inspect the server without the store."""
     return boto3.session.Session().client(
         "s3",
         endpoint_url=endpoint,
         region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106  moto lets everybody in
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
     )
 
 

@@ -2,6 +2,7 @@
 
 import structlog
 from forge_schema.storage import Store, StoreError
+from forge_schema.storage.probe import delete_abandoned
 
 from forge_worker.loop import Loop
 
@@ -24,6 +25,7 @@ class StoreTidier(Loop):
     def step(self) -> None:
         try:
             removed = self._store.tidy(UNFINISHED_S)
+            delete_abandoned(self._store)
         except StoreError as error:
             log.warning("store_tidy_failed", error=error.message)
             return

@@ -37,6 +37,8 @@ def upgrade(
             "this user may not create roles, so there is no role that can only read the reports:"
             " let a user who may run CREATE ROLE forge_report NOLOGIN, and upgrade again"
         )
+    if store := settings_of(context).store_url:
+        migration.try_store(store, narration.say)
 
 
 @app.command()

@@ -26,7 +26,9 @@ from forge_schema.proxies import ProxyUnusable, proxy_of
 from forge_schema.storage.opening import s3_fault
 from forge_schema.storage.store import (
     ObjectMissing,
+    StoreDenied,
     StoreError,
+    StoreUnfit,
     StoreUnreachable,
     StoreUrlInvalid,
 )
@@ -38,6 +40,10 @@ CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, 
 ENDPOINT = "check endpoint_url and region in the store's URL, and the network"
 MISSING = {"404", "NoSuchKey"}
 FORBIDDEN = {401, 403}
+NOT_OFFERED = 501
+EXISTS = 412
+CONFLICT = 409
+DOCTOR = "run `forge doctor`, which says what this store can do"
 SERVER_FAULT = 500
 SLOW_DOWN = 429
 UPLOADER = "forge-uploader"
@@ -80,7 +86,7 @@ def connect(
             boto3.session.Session().client, "s3", endpoint_url=endpoint_url, region_name=region
         )
         client: S3Client = made(config=config)
-        proxies = _proxies(client.meta.endpoint_url)
+        proxies = proxies_of(client.meta.endpoint_url)
         if proxies is not None:
             client = made(config=config.merge(Config(proxies=proxies)))
     except (BotoCoreError, ValueError) as error:
@@ -88,7 +94,7 @@ def connect(
     return client
 
 
-def _proxies(endpoint: str) -> dict[str, str] | None:
+def proxies_of(endpoint: str) -> dict[str, str] | None:
     """Return boto3's proxies for an endpoint if the environment names any, else None."""
     if not getproxies():
         return None
@@ -169,7 +175,9 @@ def _refusal(error: ClientError, what: str, url: str) -> StoreError:
     if code in MISSING:
         return ObjectMissing(f"there is no object for {what} in {url}")
     if status in FORBIDDEN:
-        return StoreUnreachable(f"{url} denies access ({code}): {what}", hint=CREDENTIALS)
+        return StoreDenied(f"{url} denies access ({code}): {what}", hint=CREDENTIALS)
+    if status == NOT_OFFERED:
+        return StoreUnfit(f"{url} does not offer this ({code}): {what}", hint=DOCTOR)
     if status >= SERVER_FAULT or status == SLOW_DOWN:
         return StoreUnreachable(f"{url} answers {status} {code}: {what}", hint="try again later")
     return StoreError(f"{url} refused {what}: {error}", hint=ENDPOINT)

@@ -1,24 +1,42 @@
 """A store in S3 or in a server that speaks its protocol."""
 
+import hashlib
 import os
+import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO
 
 import stamina
+import structlog
 from botocore.exceptions import ClientError
 
+from forge_schema.storage import keys
 from forge_schema.storage.keys import checked, checked_prefix, is_valid
 from forge_schema.storage.landing import landing
-from forge_schema.storage.s3.client import code_of, connect, from_metadata, probe, translated
+from forge_schema.storage.s3.client import (
+    CONFLICT,
+    DOCTOR,
+    EXISTS,
+    connect,
+    from_metadata,
+    probe,
+    status_of,
+    translated,
+)
+from forge_schema.storage.s3.conditions import Conditions, find
 from forge_schema.storage.s3.transfer import PART_BYTES, Upload, chunks
-from forge_schema.storage.store import ObjectMissing, Piece, Progress, StoredObject
+from forge_schema.storage.s3.upload_check import UploadCheck, upload_check
+from forge_schema.storage.store import ObjectMissing, Piece, Progress, StoredObject, StoreUnfit
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef, MultipartUploadTypeDef
 
 CONFLICT_TRIES = 5
+
+log = structlog.get_logger(__name__)
 
 
 class S3Store:
@@ -32,14 +50,22 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint_url, self._region = endpoint_url, region
         self._client = connect(url, bucket, prefix, endpoint_url=endpoint_url, region=region)
+        self._finding = Lock()
+        self._found: Conditions | None = None
 
     def expect(self, *, puts: Sequence[Piece] = (), gets: Sequence[str] = ()) -> None:
         """Do nothing: boto3 signs each request itself."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         name = self._name(key)
+        if if_absent and self.size(key) is not None:
+            return False
+        conditional = self._is_conditional(key, if_absent=if_absent)
         with translated(key, self.url):
-            return _won(lambda: self._put(name, data, if_absent=if_absent))
+            if conditional:
+                return _won(lambda: self._put_new(name, data))
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+        return True
 
     def put_file(
         self, key: str, path: Path, *, if_absent: bool = False, progress: Progress | None = None
@@ -47,7 +73,7 @@ class S3Store:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > PART_BYTES:
-                return self._put_parts(key, file.fileno(), size, progress, if_absent=if_absent)
+                return self._put_large(key, file, size, progress, if_absent=if_absent)
             data = file.read(size)
         won = self.put(key, data, if_absent=if_absent)
         if won and progress:
@@ -84,9 +110,12 @@ class S3Store:
         return found["LastModified"] if found else None
 
     def uploader(self, key: str) -> str | None:
-        """Return the owner who uploaded an object through a signed URL, or None."""
         found = self._head(key)
-        return from_metadata(found["Metadata"]) if found else None
+        owner = from_metadata(found["Metadata"]) if found else None
+        if owner is None or self._is_as_named(key):
+            return owner
+        log.warning("upload_damaged", key=key, uploader=owner)
+        return None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         wanted = self._prefix + checked_prefix(prefix)
@@ -140,36 +169,105 @@ class S3Store:
         for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
             yield from page.get("Uploads", [])
 
-    def _put(self, name: str, data: bytes, *, if_absent: bool) -> None:
-        if if_absent:
-            self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
-        else:
-            self._client.put_object(Bucket=self._bucket, Key=name, Body=data)
+    def _is_as_named(self, key: str) -> bool:
+        """Tell whether an uploaded object has the content that its key names, if any."""
+        digest = keys.named_digest(key)
+        # A hash in the signature too: the URL may have been signed before that was found out.
+        if digest is None or upload_check(self.url) is UploadCheck.CHECKSUM:
+            return True
+        found = hashlib.sha256()
+        for piece in self.stream(key):
+            found.update(piece)
+        return found.hexdigest() == digest
 
-    def _put_parts(
-        self, key: str, descriptor: int, size: int, progress: Progress | None, *, if_absent: bool
+    def _is_conditional(self, key: str, *, if_absent: bool, large: bool = False) -> bool:
+        """Tell whether a write must be conditional.
+
+        Looking first is enough where all who write a key have the same content. The server may
+        ignore a condition, which must not go unnoticed elsewhere.
+
+        Raises:
+            StoreUnfit: it must, and the server does not do that.
+        """
+        if not if_absent or keys.named_digest(key):
+            return False
+        if not self._conditions.put and not (large and self._conditions.complete):
+            raise StoreUnfit(
+                f"{key} cannot be written only if it is new: {self.url}"
+                f" {self._conditions.said[0]} where If-None-Match is sent",
+                hint=DOCTOR,
+            )
+        return True
+
+    @property
+    def _conditions(self) -> Conditions:
+        with self._finding:
+            if self._found is None:
+                self._found = self._find_conditions()
+            return self._found
+
+    def _find_conditions(self) -> Conditions:
+        found: list[Conditions] = []
+        name = self._name(f"{keys.PROBE}{secrets.token_hex(12)}")
+        with translated("conditional writes", self.url):
+            _again(lambda: found.append(find(self._client, self._bucket, name)))
+        return found[0]
+
+    def _put_new(self, name: str, data: bytes | BinaryIO) -> None:
+        self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")
+
+    def _put_large(
+        self,
+        key: str,
+        file: BinaryIO,
+        size: int,
+        progress: Progress | None,
+        *,
+        if_absent: bool,
     ) -> bool:
         # Check first: S3 evaluates the condition only after every part has been sent.
         if if_absent and self.size(key) is not None:
             return False
-        upload = Upload(self._client, self._bucket, self._name(key), descriptor, size)
+        name = self._name(key)
+        conditional = self._is_conditional(key, if_absent=if_absent, large=True)
+        if conditional and not self._conditions.complete:
+            return self._put_whole(key, file, size, progress)
+        upload = Upload(self._client, self._bucket, name, file.fileno(), size)
         with translated(key, self.url):
-            return _won(lambda: upload.run(if_absent=if_absent, progress=progress))
+            return _won(lambda: upload.run(if_absent=conditional, progress=progress))
+
+    def _put_whole(self, key: str, file: BinaryIO, size: int, progress: Progress | None) -> bool:
+        """Write a large object in one request, for a server that ignores conditions on uploads."""
+        with translated(key, self.url):
+            won = _won(lambda: self._put_new(self._name(key), _rewound(file)))
+        if won and progress:
+            progress(size)
+        return won
+
+
+def _rewound(file: BinaryIO) -> BinaryIO:
+    file.seek(0)
+    return file
 
 
 def _won(write: Callable[[], None]) -> bool:
     """Run a conditional write; return False if the object already exists."""
     try:
-        # S3 answers 409 to one of two concurrent writers, which must retry.
-        for attempt in stamina.retry_context(on=_is_conflict, attempts=CONFLICT_TRIES):
-            with attempt:
-                write()
+        _again(write)
     except ClientError as error:
-        if code_of(error) == "PreconditionFailed":
+        # By status: not all servers call it PreconditionFailed.
+        if status_of(error) == EXISTS:
             return False
         raise
     return True
 
 
+def _again(write: Callable[[], None]) -> None:
+    """Write; S3 answers 409 to one of two concurrent writers, which must retry."""
+    for attempt in stamina.retry_context(on=_is_conflict, attempts=CONFLICT_TRIES):
+        with attempt:
+            write()
+
+
 def _is_conflict(error: Exception) -> bool:
-    return isinstance(error, ClientError) and code_of(error) == "ConditionalRequestConflict"
+    return isinstance(error, ClientError) and status_of(error) == CONFLICT

@@ -52,7 +52,7 @@ class Upload:
 
         Raises:
             StoreError: the file became shorter meanwhile.
-            ClientError: S3 refused; `PreconditionFailed` if the object exists with `if_absent`.
+            ClientError: S3 refused; status 412 if the object exists with `if_absent`.
         """
         with self._begun() as upload_id:
             parts = self._send(upload_id, progress)
@@ -135,7 +135,7 @@ def chunks(client: "S3Client", bucket: str, key: str) -> Iterator[bytes]:
 
     Raises:
         BotoCoreError: the connection broke repeatedly.
-        ClientError: S3 refused; `PreconditionFailed` if the object changed meanwhile.
+        ClientError: S3 refused; status 412 if the object changed meanwhile.
     """
     try:
         yield from _pieces(client, bucket, key)

@@ -17,6 +17,8 @@ from forge_schema.read.audit import Audit
 from forge_schema.storage import open_store
 from support.queue.holder import Holder
 from support.queue.live import live
+from support.store.odd_s3 import SEAWEEDFS, odd_s3
+from support.store.storage import use_credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,6 +103,27 @@ def test_a_restore_says_how_many_objects_are_gone(
     backup(source, folder, print)
     assert restore(target, folder, print).missing == 1
     assert open_store(target.store()).size(kept)
+
+
+def test_a_store_that_lists_in_another_order_loses_and_repeats_nothing(
+    database_url: str, target: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_credentials(monkeypatch)
+    said: list[str] = []
+    with odd_s3(SEAWEEDFS) as odd, live(database_url) as queue:
+        source = Connection(database_url, odd.url)
+        queue.submit()
+        held = Holder(queue, odd.url)
+        for name in ("model/w.bin", "model-best/w", "model.json"):
+            held.leave(name, b"weights")
+        open_store(odd.url).put("probe/of/another", b"")
+        for _ in range(2):
+            backup(source, folder, said.append)
+        assert "3 objects; 0 of them new" in said[3]
+        with odd_s3(SEAWEEDFS) as other:
+            back = Connection(target.database_url, other.url)
+            assert restore(back, folder, said.append).missing == 0
+            assert len(other.objects) == 3
 
 
 def test_a_restore_that_was_cut_short_lets_nobody_in_and_is_begun_again(

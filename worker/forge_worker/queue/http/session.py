@@ -15,7 +15,7 @@ from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse
 from forge_schema.signing import Signing
-from forge_schema.storage import ObjectTooLarge, StoreUnreachable
+from forge_schema.storage import ObjectTooLarge, StoreUnfit, StoreUnreachable
 from pydantic import BaseModel, ValidationError
 
 from forge_worker.circuit_breaker import (
@@ -234,6 +234,8 @@ def checked(response: httpx.Response) -> None:
         return
     problem = _problem(response)
     said = f"{response.status_code} {problem.message or response.reason_phrase}"
+    if problem.code == "store_unfit":
+        raise StoreUnfit(f"the server's store: {said}", hint=problem.hint)
     if problem.code.startswith("store_"):
         raise StoreUnreachable(f"the server's store: {said}", hint=problem.hint)
     if problem.code == "internal":

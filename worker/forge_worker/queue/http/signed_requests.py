@@ -12,7 +12,13 @@ from forge_schema.http_client import below
 from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import SignedUrl
 from forge_schema.proxies import Proxy, proxy_of
-from forge_schema.storage import ObjectMissing, ObjectTooLarge, StoreError, StoreUnreachable
+from forge_schema.storage import (
+    ObjectMissing,
+    ObjectTooLarge,
+    StoreError,
+    StoreUnfit,
+    StoreUnreachable,
+)
 from urllib3.exceptions import HTTPError
 
 from forge_worker.queue.http.session import PROGRAM
@@ -24,6 +30,7 @@ CONNECTIONS = 100
 EXISTS = 412
 MISSING = 404
 TOO_LARGE = 413
+NOT_OFFERED = 501
 # Statuses that may pass: an expired URL, a conflict, too many requests.
 PASSING = {403, 408, 409, 425, 429}
 
@@ -133,6 +140,10 @@ def _checked(key: str, answer: urllib3.BaseHTTPResponse) -> None:
     if 200 <= status < 300:  # noqa: PLR2004
         return
     said = f"the store answered {status} {answer.reason} for {key}"
+    if status == NOT_OFFERED:
+        raise StoreUnfit(
+            said, hint="the store does not offer what Forge needs; see the server's log"
+        )
     if status >= 500 or status in PASSING:  # noqa: PLR2004
         raise StoreUnreachable(said)
     raise StoreError(said)

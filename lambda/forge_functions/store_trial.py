@@ -1,0 +1,65 @@
+"""Try the store as the server starts, so that the log says what it can and cannot do."""
+
+from contextlib import suppress
+from threading import Event, Thread
+
+import structlog
+from forge_schema.storage import StoreError, StoreUrlInvalid
+from forge_schema.storage.probe import Finding, Verdict, probe, require_fit
+
+# A store that hangs must not keep the server from starting: /health tells of it.
+WITHIN_S = 30.0
+EVERY_S = 60.0
+
+log = structlog.get_logger(__name__)
+
+
+def try_store(url: str, stopping: Event) -> None:
+    """Try the store and log what was found.
+
+    One that does not answer is left to `/health`, and tried again until it does.
+
+    Raises:
+        StoreUrlInvalid: the URL does not name a store, or its bucket does not exist.
+        StoreUnfit: Forge cannot work with it.
+    """
+    found = _within(url)
+    _log(found)
+    require_fit(url, found)
+    if not found:
+        Thread(target=_again, args=[url, stopping], name="store-trial", daemon=True).start()
+
+
+def _again(url: str, stopping: Event) -> None:
+    while not stopping.wait(EVERY_S):
+        with suppress(StoreUrlInvalid):
+            if found := _within(url):
+                _log(found)
+                return
+
+
+def _log(found: list[Finding]) -> None:
+    for one in found:
+        noted = log.info if one.verdict is Verdict.OK else log.warning
+        told = {"hint": one.hint} if one.hint else {}
+        noted("store_tried", what=one.capability, found=one.verdict.value, said=one.detail, **told)
+
+
+def _within(url: str) -> list[Finding]:
+    outcome: list[list[Finding] | StoreError] = []
+
+    def ask() -> None:
+        try:
+            outcome.append(probe(url))
+        except StoreError as error:
+            outcome.append(error)
+
+    asking = Thread(target=ask, name="store-trial", daemon=True)
+    asking.start()
+    asking.join(WITHIN_S)
+    if outcome and isinstance(outcome[0], list):
+        return outcome[0]
+    if outcome and isinstance(outcome[0], StoreUrlInvalid):
+        raise outcome[0]
+    log.warning("store_not_tried", error=str(outcome[0]) if outcome else "it takes too long")
+    return []

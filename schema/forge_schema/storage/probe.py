@@ -1,0 +1,144 @@
+"""Try what Forge needs of a store, with small objects in a folder of its own."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from forge_schema.storage import keys
+from forge_schema.storage.opening import open_store, split
+from forge_schema.storage.store import (
+    ObjectMissing,
+    Store,
+    StoreDenied,
+    StoreError,
+    StoreUnfit,
+)
+
+CONTENT = b"forge tries this store; it may be deleted"
+RIGHTS = "allow s3:PutObject, GetObject, DeleteObject, AbortMultipartUpload and ListBucket"
+ALLOW_DELETING = "allow it, or old checkpoints and jobs fill the store"
+# A probe takes seconds. What is older was left by one that died.
+ABANDONED = timedelta(hours=1)
+
+
+class Verdict(StrEnum):
+    """What a finding means for Forge."""
+
+    OK = "ok"
+    WEAK = "weak"
+    """Forge makes do, with a loss that the finding names."""
+    FAILED = "failed"
+    """It could not be tried, or these credentials may not do it."""
+    UNFIT = "unfit"
+    """Forge cannot work with this store."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a probe found about one capability."""
+
+    capability: str
+    verdict: Verdict
+    detail: str
+    hint: str = ""
+
+
+def probe(url: str) -> list[Finding]:
+    """Try the store, which must exist: some servers create a bucket that is written to.
+
+    Whatever the probe wrote is deleted, and what earlier ones left when they died.
+
+    Raises:
+        StoreUrlInvalid: the URL does not name a store.
+        StoreUnreachable: it does not answer.
+    """
+    store = open_store(url)
+    store.check()
+    with suppress(StoreError):
+        delete_abandoned(store)
+    folder = f"{keys.PROBE}{secrets.token_hex(12)}/"
+    try:
+        found = [*_written(store, folder)]
+        if split(url).scheme == "s3" and found[0].verdict is Verdict.OK:
+            # Only S3 users import boto3.
+            from forge_schema.storage.s3.probing import findings  # noqa: PLC0415
+
+            found += findings(url, folder)
+        return found
+    finally:
+        with suppress(StoreError):
+            for left in list(store.list(folder)):
+                store.delete(left.key)
+
+
+def require_fit(url: str, found: list[Finding]) -> None:
+    """Check that no finding rules the store out.
+
+    Raises:
+        StoreUnfit: one does.
+    """
+    for one in found:
+        if one.verdict is Verdict.UNFIT:
+            raise StoreUnfit(f"{url}: {one.capability}: {one.detail}", hint=one.hint)
+
+
+def delete_abandoned(store: Store) -> None:
+    """Delete what a probe left that died.
+
+    Raises:
+        StoreError: the store does not answer, or denies it.
+    """
+    before = datetime.now(UTC) - ABANDONED
+    for left in list(store.list(keys.PROBE)):
+        written = store.modified(left.key)
+        if written is not None and written < before:
+            store.delete(left.key)
+
+
+def failed(capability: str, error: StoreError) -> Finding:
+    """Return an error as a finding. One that may pass, or is about rights, rules nothing out."""
+    lasts = isinstance(error, StoreUnfit | ObjectMissing)
+    verdict = Verdict.UNFIT if lasts else Verdict.FAILED
+    return Finding(capability, verdict, error.message, error.hint)
+
+
+def _written(store: Store, folder: str) -> Iterator[Finding]:
+    """Write, read and delete one object; nothing else is tried if it cannot be written."""
+    key = f"{folder}object"
+    try:
+        store.put(key, CONTENT)
+    except StoreDenied as error:
+        detail = f"these credentials may list objects, but not write any: {error.message}"
+        yield Finding("writing", Verdict.FAILED, detail, RIGHTS)
+        return
+    except StoreError as error:
+        yield failed("writing", error)
+        return
+    yield Finding("writing", Verdict.OK, "an object was written")
+    yield _read(store, key)
+    yield _deleted(store, key)
+
+
+def _read(store: Store, key: str) -> Finding:
+    try:
+        same = store.get(key) == CONTENT and store.size(key) == len(CONTENT)
+    except StoreError as error:
+        return failed("reading", error)
+    if same:
+        return Finding("reading", Verdict.OK, "it reads as it was written")
+    detail = "an object reads differently than it was written"
+    return Finding("reading", Verdict.UNFIT, detail, "do not use this store: it damages results")
+
+
+def _deleted(store: Store, key: str) -> Finding:
+    try:
+        store.delete(key)
+        gone = store.size(key) is None
+    except StoreError as error:
+        return Finding("deleting", Verdict.WEAK, error.message, ALLOW_DELETING)
+    if gone:
+        return Finding("deleting", Verdict.OK, "it was deleted")
+    return Finding("deleting", Verdict.WEAK, "a deleted object is still there", ALLOW_DELETING)

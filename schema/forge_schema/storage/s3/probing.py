@@ -1,0 +1,158 @@
+"""What only S3 servers are tried for: conditions, uploads in parts, listings, signed URLs."""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from forge_schema.storage.opening import s3_place, split
+from forge_schema.storage.probe import CONTENT, Finding, Verdict, failed
+from forge_schema.storage.s3 import conditions
+from forge_schema.storage.s3.client import UPLOADER, as_metadata, translated
+from forge_schema.storage.s3.signer import S3Signer
+from forge_schema.storage.s3.upload_check import LASTS_S, RIGHT, UploadCheck, sent, upload_check
+from forge_schema.storage.store import StoreError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from forge_schema.model.stored import SignedUrl
+
+UNSORTED = ("o/a/b", "o/a-b", "o/a.b", "o/a", "o/b")
+PAGE = 2
+DO_NOT = "do not use this store: objects would be lost"
+
+
+def findings(url: str, folder: str) -> list[Finding]:
+    """Try an S3 store in a folder of it, which somebody else deletes."""
+    place = s3_place(url, split(url))
+    client = S3Signer(url, lasts_s=LASTS_S).client
+    prefix = f"{place.prefix}/" if place.prefix else ""
+    tried = _Tried(client, url, place.bucket, prefix, folder)
+    steps: dict[str, Callable[[], Finding]] = {
+        "listing": tried.listing,
+        "uploads in parts": tried.parts,
+        "unfinished uploads": tried.unfinished,
+        "conditional writes": tried.conditions,
+        "signed uploads": tried.signed,
+        "signatures": tried.signatures,
+    }
+    return [_found(name, step, url) for name, step in steps.items()]
+
+
+def _found(name: str, step: Callable[[], Finding], url: str) -> Finding:
+    try:
+        with translated(name, url):
+            return step()
+    except StoreError as error:
+        return failed(name, error)
+
+
+class _Tried:
+    """One try of each capability; `prefix` is the store's within its bucket."""
+
+    def __init__(self, client: "S3Client", url: str, bucket: str, prefix: str, folder: str) -> None:
+        self._client, self._url, self._bucket = client, url, bucket
+        self._folder, self._name = folder, f"{prefix}{folder}"
+
+    def listing(self) -> Finding:
+        names = [f"{self._name}{one}" for one in UNSORTED]
+        for name in names:
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=b"")
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=f"{self._name}o/", PaginationConfig={"PageSize": PAGE}
+        )
+        listed = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        if sorted(listed) != sorted(names):
+            detail = f"{len(set(listed))} of {len(names)} objects are listed, {PAGE} at a time"
+            return Finding("listing", Verdict.UNFIT, detail, DO_NOT)
+        order = "in the order of keys" if listed == sorted(names) else "in an order of its own"
+        return Finding("listing", Verdict.OK, f"complete over several pages, {order}")
+
+    def parts(self) -> Finding:
+        capability, name = "uploads in parts", f"{self._name}parts"
+        conditions.upload_in_parts(self._client, self._bucket, name, CONTENT, if_absent=False)
+        read = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
+        if read != CONTENT:
+            return Finding(
+                capability, Verdict.UNFIT, "an object in parts reads differently", DO_NOT
+            )
+        return Finding(capability, Verdict.OK, "an upload was completed")
+
+    def unfinished(self) -> Finding:
+        capability, name = "unfinished uploads", f"{self._name}unfinished"
+        upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=name)["UploadId"]
+        try:
+            listed = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=name)
+            seen = upload in [one["UploadId"] for one in listed.get("Uploads", [])]
+            said = "an unfinished upload is not listed"
+        except ClientError as error:
+            seen, said = False, f"they are not listed ({error})"
+        finally:
+            with suppress(ClientError, BotoCoreError):
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload)
+        if seen:
+            return Finding(capability, Verdict.OK, "they are listed, and can be aborted")
+        hint = "let the store itself delete what killed workers leave, with a lifecycle rule"
+        return Finding(capability, Verdict.WEAK, said, hint)
+
+    def conditions(self) -> Finding:
+        capability = "conditional writes"
+        held = conditions.find(self._client, self._bucket, f"{self._name}condition")
+        if held.put and held.complete:
+            return Finding(capability, Verdict.OK, "If-None-Match holds")
+        writes = ((held.put, "a PUT"), (held.complete, "the end of an upload in parts"))
+        said = [
+            f"{said} at {what}"
+            for (holds, what), said in zip(writes, held.said, strict=True)
+            if not holds
+        ]
+        detail = f"the server {' and '.join(said)}; Forge looks first instead"
+        return Finding(capability, Verdict.OK, detail)
+
+    def signed(self) -> Finding:
+        capability = "signed uploads"
+        check = upload_check(self._url)
+        if check is UploadCheck.NONE:
+            return Finding(
+                capability,
+                Verdict.WEAK,
+                "the store takes any content for a signed URL; Forge reads uploads back",
+                "anyone who may submit can damage other owners' code in it, though not run it",
+            )
+        detail = f"another content is refused, by its {check.value}"
+        if not self._names_uploader(content_hash=check is UploadCheck.CONTENT_HASH):
+            return Finding(
+                capability,
+                Verdict.UNFIT,
+                "the uploader, sent as metadata of the object, is not kept",
+                "users cannot submit through a server that has this store",
+            )
+        return Finding(capability, Verdict.OK, detail)
+
+    def signatures(self) -> Finding:
+        signed = self._signed("forged")
+        last = "0" if signed.url[-1] != "0" else "1"
+        forged = signed.model_copy(update={"url": signed.url[:-1] + last})
+        if sent(self._client, forged, RIGHT):
+            return Finding(
+                "signatures",
+                Verdict.WEAK,
+                "a forged signature is accepted",
+                "use this store for tests only: anyone who reaches it may read and write it",
+            )
+        return Finding("signatures", Verdict.OK, "a forged signature is refused")
+
+    def _names_uploader(self, *, content_hash: bool) -> bool:
+        signed = self._signed("owned", content_hash=content_hash)
+        if not sent(self._client, signed, RIGHT):
+            return False
+        found = self._client.head_object(Bucket=self._bucket, Key=f"{self._name}owned")
+        return found["Metadata"].get(UPLOADER) == as_metadata("probe")
+
+    def _signed(self, name: str, *, content_hash: bool = False) -> "SignedUrl":
+        signer = S3Signer(self._url, lasts_s=LASTS_S, content_hash=content_hash)
+        digest = hashlib.sha256(RIGHT).hexdigest()
+        return signer.put(f"{self._folder}{name}", size=len(RIGHT), sha256=digest, owner="probe")
