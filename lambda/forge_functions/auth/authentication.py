@@ -1,5 +1,7 @@
 """Authenticate callers with bearer tokens, and check their roles."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated
 
@@ -15,7 +17,7 @@ from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 
 from forge_functions.auth import short_token, signature
-from forge_functions.auth.oidc import Person
+from forge_functions.auth.oidc import NoRole, Person
 from forge_functions.errors import Refused
 from forge_functions.services import Services
 
@@ -123,7 +125,8 @@ def by_key(request: Request, shared: Services, text: str) -> Row | None:
 
 
 def _by_oidc(shared: Services, text: str) -> Caller:
-    person = shared.issuer.person(text)
+    with noting_no_role(shared):
+        person = shared.issuer.person(text)
     note_person(shared, person)
     return Caller(person.owner, person.role, person.actor)
 
@@ -131,6 +134,16 @@ def _by_oidc(shared: Services, text: str) -> Caller:
 def note_person(shared: Services, person: Person) -> None:
     """Note what the issuer says of a person."""
     Sessions(shared.database).note_person(person.actor, person.owner, person.role, person.said)
+
+
+@contextmanager
+def noting_no_role(shared: Services) -> Iterator[None]:
+    """Note it if the issuer gives a person no role any more."""
+    try:
+        yield
+    except NoRole as error:
+        Sessions(shared.database).end_person(error.actor)
+        raise
 
 
 def _check_signature(request: Request, shared: Services, key: Row, body: bytes) -> None:

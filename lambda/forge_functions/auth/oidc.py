@@ -32,6 +32,12 @@ class Person:
         return f"oidc:{self.subject}"
 
 
+class NoRole(Refused):
+    """The issuer gives a person no role that is known here; `actor` is the person."""
+
+    actor = ""
+
+
 class Issuer:
     """Identifies callers by an issuer's tokens, as the settings map its claims."""
 
@@ -61,8 +67,13 @@ class Issuer:
         subject = _name(claims["sub"], LONGEST_SUBJECT)
         owner = _name(_claim(claims, settings.oidc_owner_claim), LONGEST_OWNER)
         if subject is None or owner is None:
-            raise _forbidden(f"the token's claim {settings.oidc_owner_claim!r} names no owner")
-        role = self._role(_claim(claims, settings.oidc_role_claim))
+            message = f"the token's claim {settings.oidc_owner_claim!r} names no owner"
+            raise _forbidden(Refused, message)
+        try:
+            role = self._role(_claim(claims, settings.oidc_role_claim))
+        except NoRole as error:
+            error.actor = f"oidc:{subject}"
+            raise
         said = claims.get("iat")
         return Person(subject, owner, role, said if isinstance(said, int | float) else None)
 
@@ -72,7 +83,8 @@ class Issuer:
         roles = {known[word] for word in words if isinstance(word, str) and word in known}
         if not roles:
             raise _forbidden(
-                f"the token's claim {self._settings.oidc_role_claim!r} names no role known here"
+                NoRole,
+                f"the token's claim {self._settings.oidc_role_claim!r} names no role known here",
             )
         return next(role for role in ROLES if role in roles)
 
@@ -93,6 +105,6 @@ def _name(said: object, longest: int) -> str | None:
     return None
 
 
-def _forbidden(message: str) -> Refused:
+def _forbidden(kind: type[Refused], message: str) -> Refused:
     hint = "an admin maps the issuer's roles to Forge's with FORGE_OIDC_ROLES"
-    return Refused(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)
+    return kind(HTTPStatus.FORBIDDEN, "forbidden", message, hint=hint)

@@ -57,6 +57,10 @@ class Sessions:
             "note_standing", again=True, actor=person, owner=owner, role=role.value, said=said
         )
 
+    def end_person(self, person: str) -> None:
+        """Note that a person has no role here any more. What the person made goes on no more."""
+        self._database.rows("end_standing", again=True, actor=person)
+
     def valid(self, session_id: str) -> Row | None:
         """Return a session that has not ended, with the hash of its key, or None."""
         row = self._database.one("key", again=True, id=session_id)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
+from forge_schema.model.states import Role
 from pydantic import ValidationError
 from support.http.api import Api, bearer, opened, problem
 from support.http.issuer import AUDIENCE, Issuer, issuing
@@ -90,6 +91,10 @@ def test_what_a_person_made_follows_what_the_issuer_says_now(trusting: Api, issu
     ann = trusting.caller(bearer(issuer.token()))
     assert "has the role submitter now" in ann.get(path)["items"][0]["withheld"]
     problem(ann.call("POST", "/api/v1/queue/test-notification/ops"), 409, "notification_withheld")
+    nobody = trusting.caller(bearer(issuer.token(forge_role="guests")))
+    problem(nobody.call("GET", path), 403, "forbidden")
+    (kept,) = trusting.key("root", Role.ADMIN).get(path)["items"]
+    assert kept["withheld"].endswith("the login of ann, which made it, has ended")
 
 
 def test_without_an_issuer_no_token_is_taken(api: Api, issuer: Issuer) -> None:

@@ -230,11 +230,18 @@ def test_the_person_counts_and_not_the_session(scene: Scene) -> None:
 def test_an_admin_who_ends_a_persons_session_ends_what_the_person_made(scene: Scene) -> None:
     who = scene.person("ann", Role.SUBMITTER)
     scene.keep(who)
-    scene.revoke(who)
-    assert scene.tell() == 0
-    assert (scene.reason or "").endswith("was ended by an admin")
-    scene.rig.clock.advance(1)
-    scene.person("ann", Role.SUBMITTER)
+    for ended in (who.session, who.actor, None):
+        if ended is None:
+            scene.sessions.end_person(who.actor)
+        else:
+            scene.keys.revoke(ended)
+        assert scene.tell() == 0
+        assert (scene.reason or "").endswith("the login of ann, which made it, has ended")
+        scene.rig.clock.advance(1)
+        who = scene.person("ann", Role.SUBMITTER)
+        scene.sessions.end(who.session, actor=who.actor)
+        assert scene.tell() == 1
+    Keys(scene.rig.database, actor=who.actor).revoke(who.session)
     assert scene.tell() == 1
 
 

@@ -104,7 +104,7 @@ def rotate(context: typer.Context, key: KeyId, form: FormatOption = Format.TABLE
 
 @app.command()
 def revoke(context: typer.Context, key: KeyId) -> None:
-    """Revoke a key permanently, or end a session."""
+    """Revoke a key permanently, or end a session; with oidc:PERSON, all sessions of a person."""
     with backend_of(context) as backend:
         backend.admin.revoke_key(key)
     narration.say(f"API key {key} revoked")

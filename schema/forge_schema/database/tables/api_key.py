@@ -37,7 +37,7 @@ class ApiKey(SQLModel, table=True):
 class Standing(SQLModel, table=True):
     """What a person of an issuer may do, as it said `at` last; `actor` is `oidc:` and the person.
 
-    An admin who ends a session of the person ends this too, until the issuer says it anew.
+    It ends if an admin ends a session of the person, or if the issuer names no role any more.
     """
 
     __table_args__ = (

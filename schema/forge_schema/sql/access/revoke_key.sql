@@ -1,7 +1,12 @@
--- Revokes an API key, or ends a session: with one of a person, also what the person made no longer
--- goes on, until the next login, unless the person did it. Idempotent: a repeat leaves no event.
+-- Revokes an API key, ends a session, or ends all sessions of a person, by `oidc:` and the person's
+-- id. What a person made goes on no more once somebody else has ended one of the person's sessions,
+-- or all, until the issuer names the person anew. Idempotent: a repeated call leaves no event.
+-- Locks: api_key by id, then standing.
 WITH before AS MATERIALIZED (
-    SELECT id, revoked_at FROM api_key WHERE id = %(id)s FOR UPDATE
+    SELECT id, revoked_at FROM api_key
+    WHERE id = %(id)s OR (starts_with(%(id)s::text, 'oidc:') AND acts_for = %(id)s)
+    ORDER BY id
+    FOR UPDATE
 ),
 revoked AS (
     UPDATE api_key SET revoked_at = forge_now()
@@ -11,11 +16,20 @@ revoked AS (
 ),
 ended AS (
     UPDATE standing SET ended_at = forge_now()
-    FROM revoked
-    WHERE standing.actor = revoked.acts_for AND standing.actor <> %(actor)s
+    WHERE (actor = %(id)s OR actor IN (SELECT acts_for FROM revoked))
+        AND actor <> %(actor)s AND (ended_at IS NULL OR ended_at < at)
+    RETURNING actor
 ),
 told AS (
     INSERT INTO event (at, actor, action, detail)
-    SELECT forge_now(), %(actor)s, 'key_revoked', jsonb_build_object('key', id) FROM revoked
+    SELECT forge_now(), %(actor)s, 'key_revoked', jsonb_build_object('key', gone.id)
+    FROM (
+        SELECT id FROM revoked
+        UNION ALL
+        SELECT actor FROM ended WHERE actor = %(id)s
+    ) AS gone
 )
 SELECT id FROM before
+UNION ALL
+SELECT actor FROM standing WHERE actor = %(id)s
+LIMIT 1

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from forge_functions.auth import sign_on
-from forge_functions.auth.authentication import note_person
+from forge_functions.auth.authentication import note_person, noting_no_role
 from forge_functions.dashboard.routes.access.login import began, login_page, note_refusal
 from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.visitor import local
@@ -51,7 +51,8 @@ def done(request: Request, shared: Shared, state: str = "", code: str = "") -> R
     if begun is None or not shared.settings.oidc_client_id:
         return login_page(request, shared, "/", ANOTHER)
     try:
-        person = sign_on.finish(shared, begun, state, code, _back(request, shared))
+        with noting_no_role(shared):
+            person = sign_on.finish(shared, begun, state, code, _back(request, shared))
     except Refused as error:
         note_refusal(request, shared, "", "sign-on")
         return login_page(request, shared, begun.to, error.message, error.status)

@@ -23,7 +23,7 @@ LANGUAGE sql STABLE AS $$
                     SELECT FROM api_key
                     WHERE acts_for = of_actor AND revoked_at IS NULL AND expires_at > forge_now()
                 ) THEN NULL
-                WHEN ended_at >= at THEN 'was ended by an admin'
+                WHEN ended_at >= at THEN 'has ended'
                 WHEN at <= forge_now() - interval '30 days' THEN 'is older than 30 days'
             END
         FROM standing
