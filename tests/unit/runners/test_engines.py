@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from forge_worker.commands import doctor, join
+from forge_worker.runners import entry
 from forge_worker.runners.docker.engine import Engine, EngineRun, engine_answers, engine_run
 from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
@@ -257,3 +259,20 @@ def test_rootless_engine_of_another_user_is_refused(
             check_fit(rootless)
         assert f"start the worker as the user {os.getuid()}" in str(refused.value.hint)
         check_fit(kind_of(PODMAN_5))
+
+
+def test_job_is_entered_by_docker_or_else_by_podman(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "unix:///run/podman/podman.sock"
+    monkeypatch.setenv("DOCKER_HOST", url)
+    job = entry.Container("7f3a1c")
+    for there, begins in (
+        ({"docker", "podman"}, ("docker", "--host", url, "exec", "-i")),
+        ({"podman"}, ("podman", "--url", url, "exec", "-i")),
+    ):
+        monkeypatch.setattr(shutil, "which", lambda name, there=there: name in there or None)
+        words = job.program(["sh"], {}, tty=False).command
+        assert words == (*begins, "7f3a1c", "sh")
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    with pytest.raises(entry.NotEntered, match="neither docker nor podman") as refused:
+        job.program(["sh"], {}, tty=False)
+    assert "install one of these" in str(refused.value.hint)
