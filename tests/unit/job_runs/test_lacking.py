@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
+from forge_schema.ending.hopeless import hopeless
+from forge_schema.model.lease import End, Fence
+from forge_schema.model.states import Reason
 from forge_worker.job_runs.lacking import lacks
 
 if TYPE_CHECKING:
@@ -37,6 +41,59 @@ def test_a_module_of_the_project_is_no_package(tmp_path: Path) -> None:
     assert "--env PYTHONPATH=src" in (lacks(ABSENT, {}, tmp_path) or "")
     (tmp_path / "sklearn.py").touch()
     assert lacks(ABSENT, {}, tmp_path) is None
+
+
+PROJECT = """
+[project]
+scripts = {app-train = "app.train:main"}
+[project.optional-dependencies]
+train = ["scikit_learn>=1"]
+[dependency-groups]
+gpu = [{include-group = "other"}, "Foo.Bar"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ABSENT, "is in the extra train of the project: submit with --extra train"),
+        ("ModuleNotFoundError: No module named 'foo_bar'", "submit with --group gpu"),
+        ("app-train: not found", "which is not installed itself: run `python -m app.train`"),
+        ("sh: 1: app-train: not found", "run `python -m app.train`"),
+        ("bash: line 1: app-train: command not found", "run `python -m app.train`"),
+        (
+            'unable to start container process: exec: "app-train": executable file not found in',
+            "run `python -m app.train`",
+        ),
+        ("/bin/sh: 1: poetry: not found", "submit the command without `poetry run`"),
+        ("other: not found", None),
+        ("page: not found", None),
+    ],
+)
+def test_what_a_project_has_and_did_not_install(
+    tmp_path: Path, error: str, said: str | None
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    found = lacks(error, {"environment": {"source": "uv.lock"}}, tmp_path)
+    assert (said or "") in (found or "")
+    assert (found is None) == (said is None)
+
+
+@pytest.mark.parametrize("text", ["[", "project = 1\n", "[project]\nscripts = 'x'\n", "\0"])
+def test_a_project_that_the_job_has_overwritten_hurts_nobody(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert lacks("app-train: not found", {}, tmp_path) is None
+    assert "`uv add" in (lacks(ABSENT, {"environment": {"source": "uv.lock"}}, tmp_path) or "")
+
+
+def test_a_module_of_a_src_layout_that_is_run_is_found(tmp_path: Path) -> None:
+    (tmp_path / "src" / "app").mkdir(parents=True)
+    error = (
+        "/a/bin/python: Error while finding module specification for 'app.train'"
+        " (ModuleNotFoundError: No module named 'app')"
+    )
+    assert "--env PYTHONPATH=src" in (lacks(error, {}, tmp_path) or "")
+    assert hopeless(End(Fence(job_id=1, token=1, nonce=UUID(int=1)), Reason.EXIT_CODE, 1, error))
 
 
 def test_programs_and_libraries_count_too(tmp_path: Path) -> None:

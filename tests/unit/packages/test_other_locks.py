@@ -119,6 +119,13 @@ def test_an_empty_or_broken_lock_is_refused(tmp_path: Path, name: str, text: str
     assert error.value.code == "requirements_invalid"
 
 
+def test_a_lock_that_is_left_out_of_the_bundle_is_not_taken(tmp_path: Path) -> None:
+    project = "[project]\nname = 'p'\nversion = '1'\nrequires-python = '>=3.11'\n"
+    more = {"uv.lock": "", "poetry.lock": "", ".forgeignore": "*.lock\n", "requirements.txt": "\n"}
+    whole = sent(write(tmp_path, {"pyproject.toml": project, **more}))
+    assert whole.said[0].startswith("requirements.txt (found in the folder)")
+
+
 PYLOCK = """
 lock-version = "1.0"
 created-by = "test"

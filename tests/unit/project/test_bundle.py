@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -449,3 +451,20 @@ def test_an_unreadable_folder_is_named(nobodys: Path) -> None:
     with pytest.raises(BundleError, match=r"shut.* cannot be read: Permission denied"):
         scan(nobodys / "in")
     (nobodys / "in" / "shut").chmod(0o700)
+
+
+def test_the_file_that_this_command_writes_its_output_to_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    code = (
+        "import sys; from pathlib import Path; from forge_client.project.bundle import scan;"
+        "print([one.name for one in scan(Path(sys.argv[1])).entries], file=sys.stderr)"
+    )
+    with (tmp_path / "log.txt").open("w") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            stdout=log,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    assert done.stderr == "['train.py']\n"

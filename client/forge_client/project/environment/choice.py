@@ -235,7 +235,8 @@ def _asked(files: Mapping[str, Path], name: str) -> Source:
 
 def _is_list(files: Mapping[str, Path], name: str, wanted: Wanted) -> bool:
     if name == UV:
-        return PROJECT in files and uv_lock(PROJECT, files[PROJECT]) is not None
+        found = uv_lock(PROJECT, files[PROJECT]) if PROJECT in files else None
+        return found is not None and (name in files or found.called != name)
     if name == SETUP and name in files:
         listed = setup_option(files[name], INSTALLED)
         return bool(listed) and not listed.startswith("file:")

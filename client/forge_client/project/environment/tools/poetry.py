@@ -1,6 +1,6 @@
 """Read poetry.lock: the packages of the main group, and of the extras and groups asked for.
 
-Poetry keeps a digest of what it locked; it has been made in three ways since Poetry 1.0.
+Poetry keeps a digest of what it locked; since 2.1, groups of PEP 735 are in it too.
 """
 
 import hashlib
@@ -80,7 +80,7 @@ def _check(path: Path, said: Mapping[str, Any], found: Rows) -> None:
 def digests(project: Mapping[str, Any]) -> Iterator[str]:
     """Yield the digests that versions of Poetry make of a pyproject.toml.
 
-    They are those of `poetry.packages.locker.Locker` in 2.1 and later, 2.0, and 1.x.
+    They are those of `poetry.packages.locker.Locker`.
     """
     own = project.get("tool", {}).get("poetry", {})
     new = {key: own[key] for key in (*OLD_KEYS, "group") if own.get(key) is not None}
@@ -93,7 +93,6 @@ def digests(project: Mapping[str, Any]) -> Iterator[str]:
     for more in ({"dependency-groups": groups} if groups else {}, {}):
         content = {**({"project": ours} if ours else {}), **more}
         yield _digest({**content, "tool": {"poetry": new}} if content else old)
-    yield _digest(old)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
