@@ -48,6 +48,10 @@ def test_a_member_of_a_workspace_has_its_lock_and_the_code_of_the_others(tmp_pat
     assert names[".forge-packages/lib/src/mylib/__init__.py"].path == tmp_path / CODE
     assert names[".forge-packages"].folder
     assert names[".forge-packages/lib"].folder
+    (tmp_path / ".python-version").write_text("3.12\n")
+    assert listed(sent(app))[0] == "# python 3.12"
+    (app / ".python-version").write_text("3.13\n")
+    assert listed(sent(app))[0] == "# python 3.13"
     # Its code is what it is at the next submit, and a list that has changed is refused.
     (tmp_path / CODE).write_text("VALUE = 'longer'\n")
     entry = {one.name: one for one in sent(app).listing.entries}[f".forge-{CODE}"]

@@ -6,12 +6,15 @@ groups `gpu` with `toolz` and `dev` with `iniconfig`.
 
 from __future__ import annotations
 
+import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 from forge_client.errors import ClientError
 from forge_client.project.environment.markers import decided
+from forge_client.project.environment.tools import poetry
 from support.packages import listed, pins, sent, write
 
 LOCKS = Path(__file__).with_name("locks")
@@ -92,6 +95,29 @@ def test_a_lock_that_is_older_than_its_project_is_refused(
     # What has nothing to do with packages changes nothing.
     project.write_text(project.read_text().replace(now, was) + "[tool.ruff]\nline-length = 99\n")
     assert pins(sent(folder)) == MAIN
+
+
+def test_a_group_that_is_newer_than_a_lock_of_poetry_makes_it_older(tmp_path: Path) -> None:
+    folder = of(tmp_path, "poetry-2.5.1")
+    project, lock = folder / "pyproject.toml", folder / "poetry.lock"
+    project.write_text(
+        project.read_text().replace("[dependency-groups]", "[dependency-groups]\nn = []")
+    )
+    with pytest.raises(ClientError, match="is older"):
+        sent(folder)
+    # Before 2.3, groups were no part of the digest.
+    about = {"project": tomllib.loads(project.read_text())["project"]}
+    kept = next(poetry.digests({**about, **_tool(project)}, old=False))
+    text = re.sub("content-hash = .*", f'content-hash = "{kept}"', lock.read_text())
+    lock.write_text(text.replace("Poetry 2.5.1", "Poetry 2.2.0"))
+    assert pins(sent(folder)) == MAIN
+    lock.write_text(text)
+    with pytest.raises(ClientError, match="is older"):
+        sent(folder)
+
+
+def _tool(project: Path) -> dict[str, object]:
+    return {"tool": tomllib.loads(project.read_text())["tool"]}
 
 
 def test_a_pipfile_lock_that_is_older_than_its_pipfile_is_refused(tmp_path: Path) -> None:

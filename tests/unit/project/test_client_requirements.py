@@ -138,6 +138,8 @@ OTHERS = {
     "setup.cfg": {"setup.cfg": "[options]\ninstall_requires = file: deps.txt\n"},
     "Pipfile": {"Pipfile": "[packages]\nsix = '*'\n"},
     "pylock.gpu.toml": {"pylock.gpu.toml": ""},
+    "conda-linux-64.lock": {"conda-linux-64.lock": "@EXPLICIT\n"},
+    "requirements.lock": {"requirements.lock": "six==1.17.0\n"},
     "environment-gpu.yml": {"environment-gpu.yml": ""},
     "requirements_train.txt": {"requirements_train.txt": "six\n"},
     "requirements/base.txt": {"requirements/base.txt": "six\n", "requirements/dev.txt": "ruff\n"},
@@ -198,7 +200,9 @@ def test_what_lists_no_package_of_a_program_stops_nothing(
     )
 
 
-@pytest.mark.parametrize("name", ["Pipfile", "setup.py", "hatch.toml", "sub/pixi.toml"])
+@pytest.mark.parametrize(
+    "name", ["Pipfile", "setup.py", "hatch.toml", "sub/pixi.toml", "conda-linux-64.lock"]
+)
 def test_a_list_of_another_kind_that_is_named_is_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path, {name: "install_requires", "forge.toml": f"requirements = '{name}'\n"})
     with pytest.raises(ClientError, match="does not install from"):

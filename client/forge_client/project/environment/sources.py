@@ -20,7 +20,15 @@ from forge_client.project.environment.locks import (
 )
 from forge_client.project.environment.markers import Picked
 from forge_client.project.environment.names import canonical
-from forge_client.project.environment.pythons import SETUP, Python, exactly, setup_option, within
+from forge_client.project.environment.pythons import (
+    PYTHON_FILE,
+    SETUP,
+    Python,
+    exactly,
+    pinned,
+    setup_option,
+    within,
+)
 from forge_client.project.environment.tables import PROJECT, needed, none_of, table, wrong
 from forge_client.project.environment.tools import (
     CONDA,
@@ -102,6 +110,9 @@ class UvLock(_File):
     @property
     def python(self) -> Python | None:
         """That of the whole workspace."""
+        beside = self.path.with_name(PYTHON_FILE)
+        if found := pinned({PYTHON_FILE: beside} if beside.is_file() else {}):
+            return found
         asked = table(self.path).get("requires-python")
         return within(str(asked), self.called) if asked else None
 

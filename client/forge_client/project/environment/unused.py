@@ -24,12 +24,15 @@ VARIANTS = tuple(
     re.compile(one)
     for one in (
         r"requirements/[^/]+\.(txt|in)",
-        r"([^/]+[-_.])?(requirements|reqs)([-_.][^/]+)?\.(txt|in)",
+        r"([^/]+[-_.])?(requirements|reqs)([-_.][^/]+)?\.(txt|in|lock)",
         r"pylock\.[^/.]+\.toml",
         r"(environment[-_.][^/]+|env|conda|conda[-_][^/]+)\.ya?ml",
         r"([^/]+/){1,2}(requirements\.txt|environment\.ya?ml|uv\.lock|poetry\.lock|pylock\.toml)",
     )
 )
+# What conda-lock renders for one platform: URLs of packages of conda.
+EXPLICIT = re.compile(r"conda-[^/]+\.lock")
+BESIDE = "the conda-lock.yml or environment.yml that it was made of"
 # What is taken without being named.
 READ = frozenset({"requirements.txt", "requirements.in", "conda-lock.yml", "conda-lock.yaml"})
 # Lists of what is needed to work on a project, not to run it.
@@ -99,6 +102,8 @@ def check(name: str, path: Path) -> None:
     bare = PurePosixPath(name).name
     if bare in ADVICE:
         raise refuse([Unused(name, ADVICE[bare])])
+    if EXPLICIT.fullmatch(bare):
+        raise refuse([Unused(name, BESIDE)])
     if bare == PROJECT and "dependencies" not in table(path, "project"):
         raise refuse([*_tables({PROJECT: path}), Unused(name, "`[project].dependencies` in it")])
 
@@ -157,6 +162,7 @@ def _hatch(files: Mapping[str, Path]) -> Iterator[Unused]:
 
 def _in_folder(files: Mapping[str, Path]) -> Iterator[Unused]:
     """Yield the lists beside each other; which one a job needs, nobody can tell."""
+    yield from (Unused(name, BESIDE) for name in sorted(files) if EXPLICIT.fullmatch(name))
     paths = [PurePosixPath(name) for name in files if not is_hidden(name)]
     for path in sorted(paths, key=_order(LISTS)):
         kind = next((kind for kind in VARIANTS if kind.fullmatch(str(path))), None)

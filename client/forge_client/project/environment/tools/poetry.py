@@ -1,10 +1,11 @@
 """Read poetry.lock: the packages of the main group, and of the extras and groups asked for.
 
-Poetry keeps a digest of what it locked; since 2.1, groups of PEP 735 are in it too.
+Poetry keeps a digest of what it locked; since 2.3, the groups of PEP 735 are in it too.
 """
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from forge_client.project.environment.tools.rows import Row, Rows, digests_of
 
 MAIN = "main"
 LOCKS = "`poetry lock`"
+MADE_BY = re.compile(r"#.*\bPoetry (\d+)\.(\d+)")
+WITH_GROUPS = (2, 3)
 # What each of Poetry's own tables has to do with a lock; those of old are in the digest if absent.
 OLD_KEYS = ("dependencies", "source", "extras", "dev-dependencies")
 PROJECT_KEYS = ("requires-python", "dependencies", "optional-dependencies")
@@ -72,27 +75,30 @@ def _check(path: Path, said: Mapping[str, Any], found: Rows) -> None:
         return
     kept = said.get("metadata", {}).get("content-hash")
     if kept:
-        check_digest(path, project, LOCKS, kept, digests(table(project)))
+        made_by = MADE_BY.match(path.read_text(encoding="utf-8"))
+        old = made_by is None or tuple(map(int, made_by.groups())) < WITH_GROUPS
+        check_digest(path, project, LOCKS, kept, digests(table(project), old=old))
     else:
         check_pins(path, PROJECT, LOCKS, dependencies(project), found.pins)
 
 
-def digests(project: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the digests that versions of Poetry make of a pyproject.toml.
+def digests(project: Mapping[str, Any], *, old: bool) -> Iterator[str]:
+    """Yield the digests that Poetry makes of a pyproject.toml, and an `old` one made.
 
     They are those of `poetry.packages.locker.Locker`.
     """
     own = project.get("tool", {}).get("poetry", {})
     new = {key: own[key] for key in (*OLD_KEYS, "group") if own.get(key) is not None}
-    old = {key: own.get(key) for key in OLD_KEYS} | (
+    all_old = {key: own.get(key) for key in OLD_KEYS} | (
         {"group": own["group"]} if "group" in own else {}
     )
     about = project.get("project", {})
     ours = {key: about[key] for key in PROJECT_KEYS if about.get(key) is not None}
     groups = project.get("dependency-groups", {})
-    for more in ({"dependency-groups": groups} if groups else {}, {}):
+    with_groups = {"dependency-groups": groups} if groups else {}
+    for more in (with_groups, {}) if old else (with_groups,):
         content = {**({"project": ours} if ours else {}), **more}
-        yield _digest({**content, "tool": {"poetry": new}} if content else old)
+        yield _digest({**content, "tool": {"poetry": new}} if content else all_old)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
