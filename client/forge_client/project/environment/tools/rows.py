@@ -1,7 +1,7 @@
 """Packages of a lock as lines of a requirements file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from forge_client.project.environment.markers import joined
 from forge_client.project.environment.names import canonical
@@ -26,7 +26,6 @@ class Rows:
     packages: Sequence[Row]
     indexes: Sequence[str] = ()
     python: str = ""
-    absent: Sequence[str] = field(default=())
 
     @property
     def pins(self) -> dict[str, set[str]]:
