@@ -196,7 +196,15 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     Raises:
         ClientError: a change is unknown or invalid.
     """
-    fields = Request().changed(changes).fields()
+    changed = Request().changed(changes)
+    if changed.extras or changed.groups:
+        raise ClientError(
+            "a job that runs again has the packages that were locked for it, without more extras"
+            " or groups",
+            hint="submit its folder again with them; `forge code JOB` fetches it",
+            code="option_invalid",
+        )
+    fields = changed.fields()
     # An image given here replaces any other.
     replaced = IMAGE_WAYS if IMAGE_WAYS & fields.keys() else set()
     if "nodes" in fields:

@@ -9,7 +9,7 @@ from forge_client.errors import ClientError
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.submission import configured, with_packages
+from forge_client.project.submission import configured, repeated, with_packages
 from forge_schema.model.job import Template
 
 if TYPE_CHECKING:
@@ -85,6 +85,15 @@ def test_a_kept_config_has_its_say(tmp_path: Path) -> None:
     )
     off = Request(requirements=False)
     assert configured(off, kept, owner=None, folder=tmp_path)["requirements"] is None
+
+
+def test_extras_and_groups_are_chosen_where_a_lock_is_made() -> None:
+    asked = Request().changed({"extras": "train,plot", "groups": ["gpu"]})
+    assert (asked.extras, asked.groups) == (["train", "plot"], ["gpu"])
+    assert not {"extras", "groups"} & asked.fields().keys()
+    for more in ({"extras": ["train"]}, {"groups": "gpu"}):
+        with pytest.raises(ClientError, match="has the packages that were locked for it"):
+            repeated({"command": ["true"]}, more)
 
 
 def test_secrets_and_tuning_are_added_to(tmp_path: Path) -> None:
