@@ -118,14 +118,48 @@ def test_rank_0_alone_logs_to_the_run_of_wandb(tmp_path: Path) -> None:
         done = attempt(tmp_path, WANDB)
         assert done.stdout.startswith(f"{NAME} {NAME} digits "), done.stderr
         assert done.stdout.endswith("{'lr': 0.1} False\n")
-        # Offline, a run has no page.
-        assert not (tmp_path / "metrics").exists()
-    kept = sorted(tmp_path.glob("wandb/offline-run-*"))
+    # Offline, a run has no page.
+    assert "http" not in (tmp_path / "metrics").read_text()
+    kept = sorted(tmp_path.glob("checkpoint/wandb/offline-run-*"))
     other = attempt(tmp_path, WANDB, RANK="1")
     assert other.stdout.endswith(" True\n"), other.stderr
-    assert sorted(tmp_path.glob("wandb/offline-run-*")) == kept
+    assert sorted(tmp_path.glob("checkpoint/wandb/offline-run-*")) == kept
     assert kept
     assert all(path.name.endswith(NAME) for path in kept)
+
+
+OFFLINE = """
+import os, signal, sys
+from forge_worker.integrations.wandb import init
+run = init(project="digits")
+for step in range(3):
+    run.log({"loss": 1 / (step + 1), "inf": float("inf"), "deep": {"x": step}, "name": "a"})
+if os.environ["AT"] == "stop":
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+if os.environ["AT"] == "raise":
+    raise ValueError
+"""
+
+
+@real
+@pytest.mark.parametrize(
+    ("at", "code", "artifact"), [("", 0, True), ("raise", 1, True), ("stop", -15, False)]
+)
+def test_an_offline_run_of_wandb_is_complete_however_the_program_ends(
+    tmp_path: Path, at: str, code: int, *, artifact: bool
+) -> None:
+    done = attempt(tmp_path, OFFLINE, AT=at)
+    assert done.returncode == code, done.stderr
+    (kept,) = tmp_path.glob("checkpoint/wandb/offline-run-*/*.wandb")
+    # Without an end, it has a header of 7 bytes.
+    eventually(lambda: kept.stat().st_size > 1000)
+    stored = list(tmp_path.glob("output/wandb/offline-run-*/*.wandb"))
+    assert [one.read_bytes() for one in stored] == [kept.read_bytes()] * artifact
+    lines = map(json.loads, (tmp_path / "metrics").read_text().splitlines())
+    assert [(line["step"], line["loss"], line["inf"], line["deep.x"]) for line in lines] == [
+        (step, 1 / (step + 1), float("inf"), step) for step in range(3)
+    ]
 
 
 @real

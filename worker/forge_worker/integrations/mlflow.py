@@ -6,9 +6,20 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
+from forge_worker import job
 from forge_worker.integrations import group, tracked
+from forge_worker.integrations.outage import Outage
 
 TAG = "forge.run"
+# MLflow's own 7 retries take four minutes, in which nothing is said. To print the run's address at
+# its end, it would ask the server for the run.
+BOUNDS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+BRIDGED = ("log_metric", "log_batch", "log_param", "set_tag")
+_outages: dict[str, Outage] = {}
 
 
 def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
@@ -18,6 +29,9 @@ def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
     attempt that dies right after leaves one that the next attempt finds. The experiment is
     the job's, unless `experiment_id`, MLFLOW_EXPERIMENT_NAME or MLFLOW_EXPERIMENT_ID names another.
     On other ranks than 0 there is no run: the block gets None, and must log nothing.
+
+    If the server does not answer at the start, the run is in a file in the checkpoint folder. What
+    is logged while it does not answer later is sent when it does.
     """
     import mlflow  # type: ignore[import-not-found,unused-ignore]
 
@@ -26,21 +40,35 @@ def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
     name = tracked.name()
     if name is None:
         return mlflow.start_run(**given)
+    for variable, bound in BOUNDS.items():
+        os.environ.setdefault(variable, bound)
+    try:
+        run = _resumed(mlflow, name, dict(given))
+    except Exception as error:
+        if not _away(error):
+            raise
+        file = f"sqlite:///{job.checkpoint_dir() / 'mlflow.db'}"
+        tracked.note(f"MLflow does not answer, so this attempt's run is in {file}: {error}")
+        mlflow.set_tracking_uri(file)
+        run = _resumed(mlflow, name, dict(given))
+    _bridge(mlflow)
+    mlflow.log_params(tracked.parameters())
+    place = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
+    tracked.link("mlflow", f"{mlflow.get_tracking_uri().rstrip('/')}/{place}")
+    return run
+
+
+def _resumed(mlflow: Any, name: str, given: dict[str, Any]) -> Any:  # noqa: ANN401 - the module, its run
     experiment = given.pop("experiment_id", None) or _experiment(mlflow)
     found = mlflow.MlflowClient().search_runs(
         [experiment], f"tags.`{TAG}` = '{name}'", max_results=1, order_by=["start_time ASC"]
     )
     if found:
-        run = mlflow.start_run(run_id=found[0].info.run_id)
-    else:
-        tags = {**given.pop("tags", {}), TAG: name}
-        run = mlflow.start_run(
-            **{"run_name": name, "experiment_id": experiment, **given, "tags": tags}
-        )
-    mlflow.log_params(tracked.parameters())
-    place = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
-    tracked.link("mlflow", f"{mlflow.get_tracking_uri().rstrip('/')}/{place}")
-    return run
+        return mlflow.start_run(run_id=found[0].info.run_id)
+    tags = {**given.pop("tags", {}), TAG: name}
+    return mlflow.start_run(
+        **{"run_name": name, "experiment_id": experiment, **given, "tags": tags}
+    )
 
 
 def _experiment(mlflow: Any) -> str:  # noqa: ANN401 - the module
@@ -48,3 +76,42 @@ def _experiment(mlflow: Any) -> str:  # noqa: ANN401 - the module
         return found
     named = os.environ.get("MLFLOW_EXPERIMENT_NAME") or tracked.group() or "Default"
     return str(mlflow.set_experiment(named).experiment_id)
+
+
+def _bridge(mlflow: Any) -> None:  # noqa: ANN401 - as above
+    """Have what is logged wait for a server that does not answer."""
+    server = mlflow.get_tracking_uri()
+    if not server.startswith("http") or _outages:
+        return
+    from mlflow.store.tracking.rest_store import (  # type: ignore[import-not-found,unused-ignore]
+        RestStore,
+    )
+
+    outage = _outages[server] = Outage("MLflow's server", _away, _report)
+    for method in BRIDGED:
+        setattr(RestStore, method, outage.bridged(getattr(RestStore, method)))
+    RestStore.update_run_info = outage.bridged(RestStore.update_run_info, last=True)
+
+
+def _away(error: Exception) -> bool:
+    """Return whether a request failed because nobody answered; an answer has an error code."""
+    from mlflow.exceptions import (  # type: ignore[import-not-found,unused-ignore]
+        MlflowException,
+        RestException,
+    )
+
+    said = str(error)
+    silent = "failed with exception" in said or "failed with timeout" in said
+    return isinstance(error, MlflowException) and not isinstance(error, RestException) and silent
+
+
+def _report(method: str, *given: Any, **named: Any) -> None:  # noqa: ANN401 - the method's own
+    """Report metrics that are not sent now as the job's own."""
+    if method == "log_batch":
+        metrics = named["metrics"] if "metrics" in named else given[2]
+    elif method == "log_metric":
+        metrics = [named["metric"] if "metric" in named else given[2]]
+    else:
+        return
+    for one in metrics:
+        job.report(**{one.key: one.value, "step": one.step})
