@@ -15,6 +15,7 @@ from forge_functions.store_trial import try_store
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import StoreUnfit, keys, open_store
 from forge_schema.storage.probe import Finding, Verdict, delete_abandoned, probe, require_fit
+from forge_schema.storage.s3 import probing
 from forge_schema.storage.s3.upload_check import UploadCheck, upload_check
 from forge_schema.storage.signed import Signer, open_signer, signs_content_hash
 from support.store.odd_s3 import RGW, S3, S3RVER, SERVERS, OddS3, odd_s3
@@ -85,14 +86,26 @@ class TestProbe:
         assert "may list objects, but not write" in only.detail
         assert "s3:PutObject" in only.hint
 
-    def test_a_server_that_loses_objects_is_refused(self) -> None:
+    def test_a_server_that_lists_objects_late_is_told_from_one_that_loses_them(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(probing, "PAUSE_S", 0.0)
+        with odd_s3(replace(S3, lists_late=True)) as odd:
+            found = by_name(probe(odd.url))["listing"]
+        assert (found.verdict, found.detail) == (Verdict.WEAK, "new objects are listed late")
+
+    def test_a_server_that_loses_objects_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(probing, "PAUSE_S", 0.0)
         with odd_s3(replace(S3, loses_pages=True)) as odd:
             found = probe(odd.url)
             assert by_name(found)["listing"].verdict is Verdict.UNFIT
             with pytest.raises(StoreUnfit, match="listing: 2 of 5 objects"):
                 require_fit(odd.url, found)
 
-    def test_a_server_starts_on_what_is_fit_and_waits_for_what_is_away(self) -> None:
+    def test_a_server_starts_on_what_is_fit_and_waits_for_what_is_away(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(probing, "PAUSE_S", 0.0)
         stopping = threading.Event()
         with odd_s3(RGW) as odd:
             try_store(odd.url, stopping)

@@ -1,6 +1,7 @@
 """What only S3 servers are tried for: conditions, uploads in parts, listings, signed URLs."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 UNSORTED = ("o/a/b", "o/a-b", "o/a.b", "o/a", "o/b")
 PAGE = 2
+LOOKS, PAUSE_S = 8, 1.0
+LATE = "a backup may miss what was written shortly before: make another one after a while"
 DO_NOT = "do not use this store: objects would be lost"
 
 
@@ -61,15 +64,24 @@ class _Tried:
         names = [f"{self._name}{one}" for one in UNSORTED]
         for name in names:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=b"")
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=f"{self._name}o/", PaginationConfig={"PageSize": PAGE}
-        )
-        listed = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        listed, looks = self._listed(), 1
+        # Some servers list an object a while after it was written.
+        while sorted(listed) != sorted(names) and looks < LOOKS:
+            time.sleep(PAUSE_S)
+            listed, looks = self._listed(), looks + 1
         if sorted(listed) != sorted(names):
             detail = f"{len(set(listed))} of {len(names)} objects are listed, {PAGE} at a time"
             return Finding("listing", Verdict.UNFIT, detail, DO_NOT)
+        if looks > 1:
+            return Finding("listing", Verdict.WEAK, "new objects are listed late", LATE)
         order = "in the order of keys" if listed == sorted(names) else "in an order of its own"
         return Finding("listing", Verdict.OK, f"complete over several pages, {order}")
+
+    def _listed(self) -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=f"{self._name}o/", PaginationConfig={"PageSize": PAGE}
+        )
+        return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
     def parts(self) -> Finding:
         capability, name = "uploads in parts", f"{self._name}parts"
