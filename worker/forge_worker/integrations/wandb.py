@@ -32,8 +32,8 @@ def init(**given: Any) -> Any:  # noqa: ANN401 - wandb's own
 
     The id, name, group and parameters are the job's unless they are given. On other ranks than 0,
     the run records nothing. Offline, or if W&B does not answer at the start, its files are in the
-    checkpoint folder and become artifacts, and numbers are reported as the job's metrics too: W&B's
-    own file is empty until the run finishes, so it is finished when the job is told to stop.
+    checkpoint folder and become artifacts, and numbers are reported as the job's metrics too: W&B
+    writes its file seldom, so it is finished when the job is told to stop.
     """
     import wandb  # type: ignore[import-not-found,unused-ignore]
 
