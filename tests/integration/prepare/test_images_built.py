@@ -86,7 +86,7 @@ def test_failing_build_is_told_with_its_last_words(
     if "so it is" in dockerfile:
         assert failed.value.message.endswith("\n  so it is")
         assert "forge: so it is\n" in said(attempt)
-    assert containers(desk, "7f3a1c") == []
+        assert containers(desk, "7f3a1c") == []
 
 
 def test_what_a_build_prints_makes_no_image_ours(desk: ImageDesk) -> None:
