@@ -75,7 +75,13 @@ def docker_runner() -> DockerRunner:
     """Return a runner with its default settings, but for a network that the engine cannot have."""
     require_docker()
     network = os.environ.get("FORGE_TEST_NETWORK", "bridge")
-    return DockerRunner(DockerPolicy(network="none" if network == "none" else "bridge"))
+    return DockerRunner(
+        DockerPolicy(
+            network="none" if network == "none" else "bridge",
+            # Only root can keep containers from the metadata addresses.
+            allow_metadata=os.geteuid() != 0,
+        )
+    )
 
 
 def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec:  # noqa: ANN401  fields of all types

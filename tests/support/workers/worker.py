@@ -112,6 +112,8 @@ class Bed:
             "FORGE_WORKER_DIR": str(self.root / name),
             "FORGE_RUNNER": self.kind,
             "FORGE_ALLOW_PROCESSES": str(self.kind == "process"),
+            # Only root can keep containers from the metadata addresses.
+            "FORGE_ALLOW_METADATA": str(self.kind == "docker" and os.geteuid() != 0),
             "FORGE_DEFAULT_IMAGE": image,
             "FORGE_CPUS": "4",
             "FORGE_MEMORY_MB": "4096",

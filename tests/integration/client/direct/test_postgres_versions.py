@@ -107,7 +107,7 @@ def test_what_the_new_server_does_not_take_is_found_before_anything_is_stopped(
 ) -> None:
     said: list[str] = []
     with (
-        _queue(server(15), tmp_path / "source") as (source, _),
+        _queue(server(DEBIAN), tmp_path / "source") as (source, _),
         server(DEBIAN).database() as empty,
     ):
         # It takes no tables.
@@ -130,14 +130,13 @@ def test_what_the_new_server_does_not_take_is_found_before_anything_is_stopped(
 def test_programs_older_than_the_server_or_the_dump_are_said_to_be(
     server: Callable[[int], postgres.Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    debians = Programs(DEBIAN, postgres.DEBIAN)
-    require(DEBIAN < 18, "a Postgres older than 18")
-    with _queue(server(18), tmp_path / "source") as (source, _), server(DEBIAN).database() as empty:
+    # The programs of 17 read what those of 18 write.
+    old = min(DEBIAN, 16)
+    programs = Programs(old, BINARIES[old])
+    with _queue(server(18), tmp_path / "source") as (source, _), server(old).database() as empty:
         backup(source, tmp_path / "backups", print)
-        monkeypatch.setattr(postgres_programs, "_installed", lambda: (debians,))
-        with pytest.raises(
-            ClientError, match=rf"server is Postgres 18.* version {DEBIAN}"
-        ) as refused:
+        monkeypatch.setattr(postgres_programs, "_installed", lambda: (programs,))
+        with pytest.raises(ClientError, match=rf"server is Postgres 18.* version {old}") as refused:
             backup(source, tmp_path / "others", print)
         assert "of version 18" in refused.value.hint
         target = Connection(empty, (tmp_path / "target").as_uri())
