@@ -56,13 +56,6 @@ def test_a_run_replaces_its_rows_and_leaves_the_others() -> None:
     )
 
 
-def test_every_row_of_the_page_is_of_a_ground_that_can_be_tried_again() -> None:
-    page = (ROOT / "docs" / "grounds.md").read_text("utf-8")
-    table = page.partition(HEAD)[2].partition("\n\n")[0].splitlines()
-    known = {(ground.name, part) for ground in GROUNDS for part in ground.parts}
-    assert {tuple(line.removeprefix("| ").split(" | ")[:2]) for line in table} <= known
-
-
 def test_every_ground_has_its_tree_and_its_scripts() -> None:
     assert {ground.tree for ground in GROUNDS} <= TREES.keys()
     scripts = {path.stem for path in START.iterdir()}
