@@ -222,4 +222,11 @@ GROUNDS = [
         start=("swift",),
         works_with="conditional writes refused, except by uploads in parts",
     ),
+    Ground(
+        "PgBouncer of Debian 13",
+        "debian-13",
+        "pgbouncer --version | head -n 1",
+        {"poolers": Part(f"{PYTEST} tests/integration/database/test_poolers.py")},
+        packages=("pgbouncer",),
+    ),
 ]
