@@ -393,24 +393,12 @@ class JobSpec(KnownFields, BaseModel):
     def _several_machines_in_a_gang(self) -> Self:
         for name in ("launcher", "same", "mixed"):
             # Of a range, the other rule says what is wrong.
-            if self.nodes == 1 and self.max_nodes is None and getattr(self, name):
-                raise ValueError(
-                    f"{name} is for jobs on several machines: set nodes to 2 or more"
-                    f"{self._on_one_machine() if name == 'launcher' else ''}"
-                )
+            if self.nodes == 1 and self.max_nodes is None and (given := getattr(self, name)):
+                told = f"{name} is for jobs on several machines: set nodes to 2 or more"
+                if isinstance(given, Launcher):
+                    told += given.on_one_machine(self.resources.gpus, self.command or ())
+                raise ValueError(told)
         return self
-
-    def _on_one_machine(self) -> str:
-        gpus = self.resources.gpus or "N"
-        starts = {
-            Launcher.TORCHRUN: f"torchrun --nproc-per-node {gpus}",
-            Launcher.ACCELERATE: f"accelerate launch --num_processes {gpus}",
-            Launcher.DEEPSPEED: f"deepspeed --num_gpus {gpus}",
-            Launcher.MPIRUN: f"mpirun -np {gpus}",
-        }
-        start = starts.get(self.launcher) if self.launcher else None
-        program = next((word for word in self.command or () if word.endswith(".py")), "PROGRAM")
-        return f"; on one machine, let the command start it: -- {start} {program}" if start else ""
 
     @model_validator(mode="after")
     def _a_range_of_machines(self) -> Self:

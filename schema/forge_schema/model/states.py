@@ -1,7 +1,7 @@
 """The enums of the protocol: job states, reasons for an attempt's end, budgets, phases."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -264,6 +264,18 @@ class Launcher(StrEnum):
     MPIRUN = "mpirun"
     RAY = "ray"
     NONE = "none"
+
+    def on_one_machine(self, gpus: int, command: Sequence[str]) -> str:
+        """Return a hint for a command that is to start it on one machine; empty if it cannot."""
+        starts = {
+            Launcher.TORCHRUN: f"torchrun --nproc-per-node {gpus or 'N'}",
+            Launcher.ACCELERATE: f"accelerate launch --num_processes {gpus or 'N'}",
+            Launcher.DEEPSPEED: f"deepspeed --num_gpus {gpus or 'N'}",
+            Launcher.MPIRUN: f"mpirun -np {gpus or 'N'}",
+        }
+        start = starts.get(self)
+        program = next((word for word in command if word.endswith(".py")), "PROGRAM")
+        return f"; on one machine, let the command start it: -- {start} {program}" if start else ""
 
 
 class Target(StrEnum):
