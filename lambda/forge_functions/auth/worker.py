@@ -15,7 +15,7 @@ from forge_schema.model.states import Command, WorkerKind
 
 from forge_functions.auth import signature
 from forge_functions.errors import Refused
-from forge_functions.middleware.turns import vouch
+from forge_functions.middleware.known import vouch
 from forge_functions.services import Services
 
 HEADER = "X-Worker-Token"

@@ -16,9 +16,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_functions.middleware.admission import Admission, Bodies, Rate, again
+from forge_functions.middleware.known import vouch
 from forge_functions.middleware.parts import Part, part, part_of
 from forge_functions.middleware.requests import SHORT_BYTES, has_body
-from forge_functions.middleware.turns import vouch
 from forge_functions.settings import ServerSettings
 
 # Whoever logs in is not known yet.

@@ -15,13 +15,14 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, cast
 from uuid import uuid4
 
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forge_functions.errors import forge_error
 from forge_functions.middleware.admission import refused
 from forge_functions.middleware.buckets import Buckets
+from forge_functions.middleware.known import client_of, is_known
 
 PER_S, AT_ONCE, PATIENCE_S = 50.0, 200, 10.0
 # A connection and a request.
@@ -79,7 +80,7 @@ class TakingTurns:
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})
-        address = _client(scope)
+        address = client_of(scope)
         wait_s = self._turns.asks(address)
         if wait_s > PATIENCE_S:
             await _refuse(scope, receive, send, wait_s)
@@ -88,20 +89,12 @@ class TakingTurns:
             await asyncio.sleep(wait_s)
 
         async def sending(message: Message) -> None:
-            if message.get("status") == HTTPStatus.TOO_MANY_REQUESTS and _is_known(scope):
+            if message.get("status") == HTTPStatus.TOO_MANY_REQUESTS and is_known(scope):
                 self._turns.refused(address)
             await send(message)
 
         scope["state"]["turns"] = self._turns
         await self._app(scope, receive, sending)
-
-
-def vouch(request: HTTPConnection) -> None:
-    """Note that a request is a known caller's."""
-    state = request.scope.get("state", {})
-    if not _is_known(request.scope) and "turns" in state:
-        state["known"] = True
-        state["turns"].known(_client(request.scope))
 
 
 def network_of(address: str) -> str:
@@ -115,14 +108,6 @@ def network_of(address: str) -> str:
     if found.ipv4_mapped:
         return str(found.ipv4_mapped)
     return str(int(found) >> (128 - NETWORK_BITS))
-
-
-def _is_known(scope: Scope) -> bool:
-    return bool(scope.get("state", {}).get("known"))
-
-
-def _client(scope: Scope) -> str:
-    return scope["client"][0] if scope.get("client") else ""
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, wait_s: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forge_schema.model.spec import Resources
@@ -173,7 +174,7 @@ def test_a_preempted_driver_still_fetches_the_state_of_its_actors(
         for rank in range(2):
             made.worker(f"m{rank}")
         one = Resources(cpus=1, memory_mb=2048, disk_mb=500)
-        asked = {"launcher": "ray", "resources": one, "max_failures": 0}
+        asked: dict[str, Any] = {"launcher": "ray", "resources": one, "max_failures": 0}
         job = made.submit("python", "-c", STATE, nodes=2, **asked)
         made.says(job, "ready")
         assert made.queue.preempt(job)

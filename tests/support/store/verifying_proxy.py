@@ -132,9 +132,9 @@ def _check_headers(handler: BaseHTTPRequestHandler, signed: list[str]) -> None:
 
 
 @contextmanager
-def verifying_proxy(target: str) -> Iterator[Verifier]:
-    """Run a verifying proxy in front of an S3 server; it accepts presigned requests only."""
+def verifying_proxy(target: str, *, holders: bool = False) -> Iterator[Verifier]:
+    """Run a verifying proxy in front of an S3 server; without holders, for presigned requests."""
     with proxy(target) as running:
-        verifier = Verifier(running.url)
+        verifier = Verifier(running.url, holders=holders)
         running.fault = verifier.fault
         yield verifier

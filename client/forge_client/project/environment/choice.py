@@ -163,8 +163,10 @@ def _check(listing: Listing, files: Mapping[str, Path], chosen: Chosen, called: 
     if chosen.file not in files or chosen.file.endswith(".toml"):
         return
     known = {path.resolve() for path in files.values()}
+    # A list that the client has written itself is not in the project.
+    there = files[chosen.file]
     try:
-        texts = list_texts(root, chosen.file)
+        texts = list_texts(there.parent, there.name)
     except NotLocked:
         return
     for path, text in texts.items():
