@@ -162,7 +162,8 @@ async def connected(site: Site) -> AsyncIterator[tuple[asyncio.StreamReader, asy
     Raises:
         OSError: it broke.
     """
-    reader, writer = await connect(site.entrance, STRANGER)
+    # Whoever reads slowly does not read ahead either.
+    reader, writer = await connect(site.entrance, STRANGER, 1 << 14)
     try:
         yield reader, writer
     finally:

@@ -23,9 +23,11 @@ BROKEN = Answer(0)
 
 
 async def connect(
-    base: str, address: str = "127.0.0.1"
+    base: str, address: str = "127.0.0.1", limit: int = 1 << 20
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Open a connection to a server from an address of this machine.
+
+    Up to twice `limit` bytes are read ahead.
 
     Raises:
         OSError: it does not take it.
@@ -34,7 +36,7 @@ async def connect(
     return await asyncio.open_connection(
         place.hostname,
         place.port,
-        limit=1 << 20,
+        limit=limit,
         local_addr=(address, 0),
         ssl=_any_certificate() if place.scheme == "https" else None,
     )

@@ -56,6 +56,8 @@ class Services:
         self.registrations = registrations if limited else None
         # Nobody else runs while one is parsed, and each takes much memory.
         self.large_body = asyncio.Lock()
+        # Pieces of objects that are read at a time.
+        self.object_pieces = asyncio.Semaphore(2)
         self.stopping = Event()
         self.matching = Matching()
         self.hub = Hub(

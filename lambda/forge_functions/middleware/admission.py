@@ -159,9 +159,21 @@ class Rate:
         Raises:
             Refused: 429 if there were too many before it.
         """
-        if rest_s := self._buckets.take(who, cost):
-            status = HTTPStatus.TOO_MANY_REQUESTS
-            raise refused(status, "too_many_requests", RATE, ceil(rest_s), TOGETHER)
+        _check(self._buckets.take(who, cost))
+
+    def check(self, who: str) -> None:
+        """Check that a request would be taken.
+
+        Raises:
+            Refused: as in `take`.
+        """
+        _check(self._buckets.wait(who))
+
+
+def _check(rest_s: float) -> None:
+    if rest_s:
+        status = HTTPStatus.TOO_MANY_REQUESTS
+        raise refused(status, "too_many_requests", RATE, ceil(rest_s), TOGETHER)
 
 
 def refused(

@@ -35,10 +35,13 @@ class Buckets:
         Returns:
             Seconds until that token is there. If that is more than the patience, nothing was taken.
         """
-        left = self._now(who)
-        wait_s = max(0.0, (1 - left) / self._per_s)
+        left, wait_s = self._now(who), self.wait(who)
         self._keep(who, left - cost if wait_s <= self._patience_s else left)
         return wait_s
+
+    def wait(self, who: str) -> float:
+        """Return the seconds until a token is there, without taking it."""
+        return max(0.0, (1 - self._now(who)) / self._per_s)
 
     def owe(self, who: str, tokens: float = 1.0) -> None:
         """Take tokens for something that has happened."""

@@ -25,6 +25,8 @@ from forge_functions.settings import ServerSettings
 LOGIN = "/login"
 # Connections that workers always find free, while people change things over the same pool.
 KEPT_FREE = 2
+# A report is worth this many other requests in a caller's rate.
+REPORT_COSTS = 20
 # Maximum number of reports of one caller, running or waiting.
 OF_ONE_CALLER = 4
 # The form of a login is small, and comes with its head.
@@ -106,19 +108,25 @@ class Bulkheads:
         part.set(chosen)
         # Strangers have only the small pools: one address may be that of everybody's proxy.
         if self._rate is not None and caller is not None:
-            self._rate.take(who)
+            self._rate.take(who, REPORT_COSTS if chosen is Part.REPORTS else 1)
         # The API answers strangers by their heads alone.
         if has_body(request.scope) and (caller is not None or not _is_api(request)):
-            body = await bodies.whole(who, receive)
-            if self._rate is not None and caller is not None:
-                # What a body costs to parse, is about how many values have names in it.
-                self._named.take(who, body.count(b":"))
-            receive = again(body, receive)
+            receive = await self._body(bodies, who, receive, limited=caller is not None)
         answer = _Answer(send)
         async with admission.admitted(who) as answer.slot:
             await self._app(request.scope, receive, answer.send)
             if caller is not None:
                 await self._note_refusal(request, caller, answer.status)
+
+    async def _body(self, bodies: Bodies, who: str, receive: Receive, *, limited: bool) -> Receive:
+        """Wait for a body. What it costs to parse is about how many values have names in it."""
+        named = self._named if limited and self._rate is not None else None
+        if named is not None:
+            named.check(who)
+        body = await bodies.whole(who, receive)
+        if named is not None:
+            named.take(who, body.count(b":"))
+        return again(body, receive)
 
     async def _caller(self, request: Request, chosen: Part) -> Caller | None:
         # A connection for reports may be busy for long.

@@ -78,3 +78,13 @@ def test_a_caller_sends_only_so_many_named_values(
         assert [one.status_code for one in told] == [422, 422, 429]
         assert int(told[2].headers["retry-after"]) > 0
         problem(bob.call("POST", "/api/v1/queue/check", many), 422, "invalid")
+
+
+def test_a_report_counts_as_many_requests(rig: Rig, tmp_path: Path) -> None:
+    with opened(rig, tmp_path / "store", caller_rate=0.2) as api:
+        ann = api.key(role=Role.VIEWER)
+        good(ann.call("GET", "/api/v1/me"))
+        good(ann.call("GET", "/api/v1/reports/attempt_history"))
+        told = ann.call("GET", "/api/v1/me")
+        problem(told, 429, "too_many_requests")
+        assert int(told.headers["retry-after"]) > 50
