@@ -78,8 +78,8 @@ def test_the_python_of_an_environment_may_be_a_range(tmp_path: Path, asked: str,
     )
 
 
-CHANNEL = "https://conda.anaconda.org/conda-forge"
-SIX = "https://files.pythonhosted.org/packages/b7/ce/six-1.17.0-py2.py3-none-any.whl"
+CHANNEL = "https://conda.example/conda-forge"
+SIX = "https://files.example/packages/b7/ce/six-1.17.0-py2.py3-none-any.whl"
 PIXI = f"""
 version: 6
 environments:

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from forge_client.errors import ClientError
 from forge_client.project.environment.markers import decided
+from forge_client.project.environment.tables import PUBLIC
 from forge_client.project.environment.tools import poetry
+from forge_client.project.environment.tools.pylock import OF_PYPI
 from support.packages import listed, pins, sent, write
 
 LOCKS = Path(__file__).with_name("locks")
@@ -23,8 +25,19 @@ TRAIN, GPU, DEV = "inflection==0.5.1", "toolz==1.2.0", "iniconfig==2.3.1"
 WITH_ALL = ("poetry-2.5.1", "pdm-2.25.9", "pdm-2.25.9-pylock")
 
 
+# The files do not name the public index; each stands there as this.
+STANDING_FOR = {"https://public.example/simple": PUBLIC, "https://files.example/": OF_PYPI}
+
+
 def of(root: Path, tool: str) -> Path:
-    return shutil.copytree(LOCKS / tool, root / tool)
+    return Path(shutil.copytree(LOCKS / tool, root / tool, copy_function=_with_the_public_index))
+
+
+def _with_the_public_index(source: str, target: str) -> None:
+    text = Path(source).read_text(encoding="utf-8")
+    for written, meant in STANDING_FOR.items():
+        text = text.replace(written, meant)
+    Path(target).write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 from forge_client.project.environment.fresh import check_digest
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.names import canonical
-from forge_client.project.environment.tables import known, none_of, wrong
+from forge_client.project.environment.tables import PUBLIC, known, none_of, wrong
 from forge_client.project.environment.tools.rows import Row, Rows
 
 LOCKS = "`pipenv lock`"
@@ -20,7 +20,7 @@ NAMES = {"packages": DEFAULT, "dev-packages": FOR_TESTS, "dev": FOR_TESTS}
 SETTINGS = frozenset(
     {"source", "packages", "dev-packages", "requires", "scripts", "pipfile", "pipenv"}
 )
-PYPI = {"name": "pypi", "url": "https://pypi.org/simple", "verify_ssl": True}
+PYPI = {"name": "pypi", "url": PUBLIC, "verify_ssl": True}
 
 
 def read(path: Path, picked: Picked) -> Rows:
