@@ -18,11 +18,12 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 fetch() {
-    apt-get download "$1" >/dev/null 2>&1
+    apt-get download "$1=$2*" >/dev/null 2>&1
     dpkg-deb --extract "$1"_*.deb "$1"
 }
-fetch catatonit
-fetch tini
+# Whichever build of these versions.
+fetch catatonit 0.1.7-1
+fetch tini 0.19.0-1
 
 cat >mask.py <<'PYTHON'
 import signal

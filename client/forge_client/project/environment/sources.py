@@ -2,6 +2,7 @@
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -152,7 +153,7 @@ class OtherLock(_File):
 
 
 @dataclass(frozen=True)
-class _Text(_File):
+class _Text(_File, ABC):
     """A list from which requirements are made as text, for uv or the worker to resolve."""
 
     exact: ClassVar = False
@@ -163,9 +164,9 @@ class _Text(_File):
         text = self.plain(picked)[1]
         return resolved(Listed(self.root, self.path.parent, None, self.called, text), python)
 
+    @abstractmethod
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return them."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
