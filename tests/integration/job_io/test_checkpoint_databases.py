@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.files.copies import steady_copy
-from forge_worker.files.databases import lmdb
+from forge_worker.files.databases import lmdb, moments
 from forge_worker.files.formats.records import masked
 from forge_worker.files.groups import wholes
+from forge_worker.files.pieces import copy
 from forge_worker.job_io import checkpoints, snapshots
 from forge_worker.job_io.checkpoints import CheckpointSync
 from support.waiting import eventually
@@ -25,7 +26,7 @@ from support.workers.attempts import Desk, desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import IO, Any
+    from typing import IO, Any, BinaryIO
 
     from forge_worker.attempt.attempt import Attempt
 
@@ -39,7 +40,7 @@ for line in sys.stdin:
     print(db.execute(line).fetchall(), flush=True)
 """
 WRITES = """
-import itertools, sqlite3, sys
+import itertools, sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("PRAGMA journal_mode=" + sys.argv[2])
 db.execute("PRAGMA synchronous=OFF")
@@ -47,6 +48,7 @@ db.execute("CREATE TABLE h (step INTEGER PRIMARY KEY, note TEXT)")
 db.execute("CREATE INDEX i ON h(note)")
 for step in itertools.count():
     db.execute("INSERT INTO h VALUES (?, ?)", (step, str(step * 7919 % 1000) * 40))
+    time.sleep(0.001)
     if step == 100:
         print("begun", flush=True)
 """
@@ -147,6 +149,40 @@ def test_a_database_is_never_stored_with_an_older_log(here: Desk, tmp_path: Path
         assert rows(tmp_path / "out" / "run.db") == 111
         # Of use only to the processes that have it open.
         assert (attempt.folders.checkpoint / "run.db-shm").exists()
+
+
+def test_a_log_makes_good_what_was_written_to_its_database_during_a_copy(
+    here: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    sync, path = sync_of(here, attempt), attempt.folders.checkpoint / "run.db"
+    many = "WITH RECURSIVE s(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM s WHERE v < 900)"
+    with statements(path) as run:
+        run("PRAGMA journal_mode=WAL")
+        run("PRAGMA wal_autocheckpoint=0")
+        run("CREATE TABLE h (step INTEGER PRIMARY KEY, note TEXT)")
+        run(f"{many} INSERT INTO h SELECT v, printf('%0400d', v) FROM s")
+        run("PRAGMA wal_checkpoint(PASSIVE)")
+        run("DELETE FROM h WHERE step % 2")
+        run("UPDATE h SET note = printf('%0800d', step)")
+
+        def copied(file: BinaryIO, into: Path, size: int, go_on: Callable[[], None]) -> None:
+            """Copy the first half, and the other one when SQLite has written to both."""
+            copy(file, into, size, go_on)
+            if into.read_bytes().startswith(b"SQLite format 3"):
+                run("PRAGMA wal_checkpoint(PASSIVE)")
+                half = size // 8192 * 4096
+                with into.open("r+b") as torn:
+                    torn.seek(half)
+                    torn.write(os.pread(file.fileno(), size - half, half))
+
+        monkeypatch.setattr(moments, "copy", copied)
+        monkeypatch.setattr(moments, "LEAST_TRIES", 1)
+        monkeypatch.setattr(moments, "TRY_NS", 0)
+        sync.step()
+    assert stored(here, attempt, tmp_path / "out").keys() == {"run.db", "run.db-wal"}
+    assert rows(tmp_path / "out" / "run.db") == 450
+    assert said(attempt, "being written") == 0
 
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE", "TRUNCATE", "PERSIST"])

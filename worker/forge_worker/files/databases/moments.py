@@ -32,6 +32,7 @@ PAGE_BYTES = 512
 # How long to try again while it changes, and how often in any case.
 TRY_NS, LEAST_TRIES, PAUSE_S = 2_000_000_000, 3, 0.01
 FLOCK = struct.Struct("hhqqi4x")
+NOTHING: tuple[None, bytes] = (None, b"")
 
 Moment = dict[str, tuple[Status, int, Path]]
 """The status and size of each file at one moment, and its copy."""
@@ -41,7 +42,8 @@ Moment = dict[str, tuple[Status, int, Path]]
 class Database:
     """The files of a database: `still` as long as it is not written to, `growing` with each change.
 
-    `locks` tells whether its program locks it while it writes to it; `folder` is its own.
+    `locks` tells whether its program locks it while it writes to it; `folder` is its own. `logged`
+    is one whose first file is only written to from its log.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Database:
     growing: tuple[str, ...] = ()
     locks: bool = False
     folder: str = ""
+    logged: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -77,7 +80,8 @@ def recognised(where: Where, path: str, size: int) -> Database | None:
         if head.startswith(SQLITE):
             with_log = head[WRITE_VERSION] == WITH_LOG
             still = (path, f"{path}-journal")
-            return Database("sqlite", still, (f"{path}-wal",), locks=not with_log)
+            log = (f"{path}-wal",)
+            return Database("sqlite", still, log, locks=not with_log, logged=with_log)
         if head[8:12] == DUCKDB:
             return Database("duckdb", (path,), (f"{path}.wal",))
         return Database("lmdb", (path,)) if lmdb.newest(file) else None
@@ -153,8 +157,20 @@ def _same(before: _State, after: _State, base: Database) -> bool:
     first, last = before.statuses, after.statuses
     if not after.sure or before.names != after.names or first.keys() != last.keys():
         return False
-    still = all(first[path] == last[path] for path in base.still if path in first)
+    still = all(first[path] == last[path] for path in _still(base, first))
     return still and all(_grew(first[path], last[path]) for path in base.growing if path in first)
+
+
+def _still(base: Database, statuses: dict[str, tuple[Status, bytes]]) -> list[str]:
+    """Return the files that may not change during a copy.
+
+    What is written to the first one from its log is in the log's copy, which is made later, unless
+    the log began anew: whoever opens the copies sees the log's pages and not the half-written ones.
+    """
+    may_not = base.still
+    if base.logged and all(statuses.get(path, NOTHING)[1] for path in base.growing):
+        may_not = base.still[1:]
+    return [path for path in may_not if path in statuses]
 
 
 def _grew(before: tuple[Status, bytes], after: tuple[Status, bytes]) -> bool:
@@ -165,7 +181,7 @@ def _grew(before: tuple[Status, bytes], after: tuple[Status, bytes]) -> bool:
 
 def _state(where: Where, base: Database) -> _State:
     statuses = dict(_looked_at(where, base.paths))
-    clear = all(outside_its_tick(statuses[path][0]) for path in base.still if path in statuses)
+    clear = all(outside_its_tick(statuses[path][0]) for path in _still(base, statuses))
     return _State(statuses, _names(where, base), clear or (base.locks and _unlocked(where, base)))
 
 
