@@ -45,6 +45,7 @@ def main() -> int:
         containers=not told.no_containers,
         old=not told.no_old,
         proxy=told.proxy,
+        podman=told.podman,
     )
     # Broken connections are expected here, so their log messages are noise.
     stamina.instrumentation.set_on_retry_hooks([])
@@ -86,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--proxy", action="store_true", help="servers behind nginx, one replaced each minute"
+    )
+    parser.add_argument(
+        "--podman", action="store_true", help="container workers at Docker and at Podman in turn"
     )
     parser.add_argument("--folder", type=Path, help="for history and logs; a temporary one")
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")

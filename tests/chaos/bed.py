@@ -58,7 +58,7 @@ class Bed:
     store: ObjectStore
     pooler: Pooler | None = None
     proxy: Proxy | None = None
-    engine: OwnEngine | None = None
+    engines: tuple[OwnEngine, ...] = ()
     space: Namespace | None = None
     old: OldVersion | None = None
     small_disk: bool = False
@@ -92,8 +92,9 @@ class Bed:
         return next(one for one in self.engines if one.url == url)
 
     @property
-    def engines(self) -> tuple[OwnEngine, ...]:
-        return self.options.engines or ((self.engine,) if self.engine else ())
+    def struck_engines(self) -> dict[str, OwnEngine]:
+        """The engines that faults hit, by their names: no other run's."""
+        return {one.name: one for one in (self.options.engines[:1] or self.engines)}
 
     def worker(self, name: str) -> Worker:
         return next(worker for worker in self.workers if worker.name == name)
@@ -156,10 +157,11 @@ def bed(options: Options) -> Iterator[Bed]:
         made.old = old_version(options.folder / "old") if options.old else None
         migrated(made)
         made.space = stack.enter_context(namespace())
-        if options.engines:
-            made.engine = options.engines[0]
-        elif options.containers and own_containers.engine_may_run():
-            made.engine = stack.enter_context(own_containers.engine_with_image())
+        made.engines = options.engines or tuple(
+            stack.enter_context(own_containers.engine_with_image(kind))
+            for kind in own_containers.kinds(podman=options.podman)
+            if options.containers and own_containers.engine_may_run()
+        )
         if pooler_is_here():
             with psycopg.connect(made.url, autocommit=True) as admin:
                 admin.execute(f"CREATE ROLE {POOLED_ROLE} LOGIN IN ROLE postgres".encode())
@@ -203,8 +205,8 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
         queue_id = str(Registry(database, actor="user:root").queue_id())
         for number in range(made.options.workers):
             # Both queues have workers at each engine.
-            kind = kind_of(number) if number >= len(made.options.engines) else "container"
-            if kind == "container" and made.engine is None:
+            kind = kind_of(number) if number >= len(made.engines) else "container"
+            if kind == "container" and not made.engines:
                 kind = "direct"
             settings = _settings(made, number, kind)
             name = f"w{number}"
@@ -252,7 +254,8 @@ def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
     made.history.note("folder", path=str(one.place))
     if one.kind == "container":
         engines = sorted(made.engines, key=lambda engine: engine.url)
-        engine = engines[int(one.name[1:]) % len(engines)]
+        before = sum(other.kind == "container" for other in made.workers)
+        engine = engines[before % len(engines)]
         one.environment["DOCKER_HOST"] = engine.url
         made.history.note("engine", url=engine.url, labels=one.labels)
 

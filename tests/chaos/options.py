@@ -24,6 +24,7 @@ class Options:
     run starts with workers of the previous version; the database is migrated under them. `token`
     is part of all workers' names. With `proxy`, the servers are behind nginx as we ship it, and one
     is replaced each minute. All container workers use `engines` in turn; faults hit only the first.
+    Without any, the run starts its own, with `podman` one of Docker and one of Podman.
     """
 
     seed: int
@@ -37,6 +38,7 @@ class Options:
     containers: bool = True
     old: bool = True
     proxy: bool = False
+    podman: bool = False
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     engines: tuple[OwnEngine, ...] = ()
 

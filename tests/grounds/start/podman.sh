@@ -1,16 +1,10 @@
-# Podman behind the socket that docker-py and the `docker` command know. crun takes no hybrid tree
-# of control groups.
-umount /sys/fs/cgroup/unified 2>/dev/null || true
+# Podman behind the socket that docker-py and the `docker` command know.
 mkdir -p /run/podman /etc/containers/registries.conf.d
 # Docker takes registries on loopback without TLS of itself.
 printf '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n' \
     >/etc/containers/registries.conf.d/forge-tests.conf
 podman system service --time=0 unix:///run/podman/podman.sock >/tmp/podman.log 2>&1 &
 export DOCKER_HOST=unix:///run/podman/podman.sock
-for _ in $(seq 120); do
-    docker info >/dev/null 2>&1 && break
-    sleep 0.5
-done
-docker info >/dev/null || { tail -n 30 /tmp/podman.log; exit 1; }
+engine_answers /tmp/podman.log
 export FORGE_TEST_IMAGE=forge-test-base:latest
 .ci/base-image.sh

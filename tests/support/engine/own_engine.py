@@ -35,6 +35,8 @@ END_S = 60
 class OwnEngine:
     """All its files are in `root`; `live_restore` keeps containers running without the engine."""
 
+    name = "engine"
+
     def __init__(self, root: Path, *, live_restore: bool) -> None:
         self.url = f"unix://{root}/s"
         self._root = root
@@ -114,6 +116,18 @@ class OwnEngine:
         command = list(map(str, words))
         process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         self._processes.append(process)
+
+
+class OwnPodman(OwnEngine):
+    """Podman's service, spoken to as Docker is; its containers never end with it."""
+
+    name = "podman"
+
+    def start(self) -> None:
+        """Start the service, and wait until it answers."""
+        places = ["--root", self._root / "data", "--runroot", self._root / "run"]
+        self._run("podman", *places, "system", "service", "--time=0", self.url)
+        eventually(lambda: self.docker("version").returncode == 0)
 
 
 @contextmanager

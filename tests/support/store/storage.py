@@ -41,12 +41,17 @@ shared_loader = cache(create_loader)
 HOP_BY_HOP = {"connection", "transfer-encoding", "content-length"}
 
 
+def given() -> str | None:
+    """Return the endpoint URL of FORGE_TEST_S3, if set."""
+    return f"{GIVEN.scheme}://{GIVEN.hostname}:{GIVEN.port}" if GIVEN.hostname else None
+
+
 @contextmanager
 def moto_server() -> Iterator[str]:
     """Run a private S3 server, or use the one of FORGE_TEST_S3; yield its endpoint URL."""
-    if GIVEN.hostname:
+    if url := given():
         with patch("botocore.session.create_loader", shared_loader):
-            yield f"{GIVEN.scheme}://{GIVEN.hostname}:{GIVEN.port}"
+            yield url
         return
     from moto.server import ThreadedMotoServer  # noqa: PLC0415  half a second of each process
 
