@@ -6,12 +6,10 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import psycopg
 import pytest
 from forge_client.direct.backend import DirectBackend
 from forge_client.project.bundle import pack
 from forge_client.settings import Connection
-from forge_schema.database.migrate import upgrade
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Uploads
 from forge_schema.storage import keys
@@ -157,25 +155,3 @@ def test_submit_repeated_after_a_time_out_is_the_same_job(rig: Rig) -> None:
     first = rig.queue.submit([job], any_owner=True)
     rig.rows("DELETE FROM upload")
     assert rig.queue.submit([job]) == first
-
-
-def test_owners_of_older_jobs_keep_their_code(empty_database_url: str) -> None:
-    upgrade(empty_database_url, "0007")
-    with psycopg.connect(empty_database_url) as connection:
-        connection.execute(OLDER)
-    upgrade(empty_database_url, "0008")
-    with psycopg.connect(empty_database_url) as connection:
-        found = connection.execute("SELECT owner, sha256 FROM upload").fetchall()
-    assert sorted(found) == [("ann", DIGEST), ("ann", ABSENT), ("bob", ABSENT)]
-
-
-OLDER = f"""
-INSERT INTO queue (name) VALUES ('default') ON CONFLICT DO NOTHING;
-INSERT INTO owner_quota (owner) VALUES ('ann');
-INSERT INTO shape (cpus, memory_mb, disk_mb, labels) VALUES (1, 1, 1, '{{}}');
-INSERT INTO lane (shape_id, queue, owner) VALUES (1, 'default', 'ann');
-INSERT INTO job (lane_id, owner, name, spec, submitted_at, bundle_digest) VALUES
-(1, 'ann', 'a', '{{}}', now(), '{DIGEST}'), (1, 'ann', 'b', '{{}}', now(), '{DIGEST}'),
-(1, 'ann', 'c', '{{"image_tar": "{ABSENT}"}}', now(), NULL),
-(1, 'bob', 'd', '{{}}', now(), '{ABSENT}'), (1, 'bob', 'e', '{{}}', now(), NULL)
-"""

@@ -121,16 +121,6 @@ def test_debians_postgres_is_migrated_to_the_same_tables(
     assert catalog.everything(debian_postgres_url) == catalog.everything(database_url)
 
 
-@pytest.mark.parametrize("url", ["empty_database_url", "debian_postgres_url"])
-def test_an_upgrade_adds_a_word_to_an_enum_that_rows_use(
-    request: pytest.FixtureRequest, url: str, database_url: str
-) -> None:
-    older = request.getfixturevalue(url)
-    upgrade(older, "0016")
-    upgrade(older)
-    assert catalog.everything(older) == catalog.everything(database_url)
-
-
 def test_an_unreachable_database_is_an_error_of_one_line() -> None:
     with pytest.raises(psycopg.OperationalError):
         upgrade("postgresql://postgres@127.0.0.1:1/none")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from forge_schema.database import table_locks
-from forge_schema.database.current import is_current
+from forge_schema.database import current, migrate, table_locks
+from forge_schema.database.current import HEAD, is_current
 from forge_schema.database.migrate import sqlalchemy_url, upgrade
 from forge_schema.database.pool import Database
 from sqlalchemy import create_engine
@@ -19,6 +20,7 @@ from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from sqlalchemy import Connection
     from support.queue.rig import Rig
@@ -27,8 +29,8 @@ WAITING = """
     SELECT count(*) FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND datname = current_database()
 """
-# That of 0.1.0.
-OLDEST_RELEASE = "0013"
+# That of 0.2.0.
+OLDEST_RELEASE = "0001"
 REFUSE_REWRITES = """
     CREATE FUNCTION refuse_rewrite() RETURNS event_trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -47,9 +49,17 @@ SCANS = "SELECT relid::bigint, relname, seq_scan FROM pg_stat_user_tables"
 LARGE = re.compile(
     r"(job|outcome|attempt|event|metric|sample|result|checkpoint|artifact)(?!.*_default).*"
 )
-# Two indexes of 0026, half a second each for a million outcomes; one of 0044, which no job is in
-# yet; checkpoints, after the locks.
-READ = {"outcome": 2, "job": 1, "checkpoint": 2}
+# How often an upgrade from there reads each of them.
+READ: dict[str, int] = {}
+NEXT = """
+from alembic import op
+
+revision, down_revision = "9999", "{HEAD}"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE job ADD COLUMN next text")
+"""
 
 
 @pytest.fixture
@@ -61,14 +71,24 @@ def migrating(database_url: str) -> Iterator[Connection]:
     engine.dispose()
 
 
-def test_an_upgrade_gives_way_to_a_request_that_waits_for_it(empty_database_url: str) -> None:
-    upgrade(empty_database_url, "0035")
+@pytest.fixture
+def newer_url(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a database of this version, for which the next upgrade has one more revision."""
+    folder = shutil.copytree(migrate.MIGRATIONS, tmp_path / "migrations")
+    (folder / "versions" / "9999_next.py").write_text(NEXT.replace("{HEAD}", HEAD))
+    monkeypatch.setattr(migrate, "MIGRATIONS", folder)
+    for module in (current, migrate):
+        monkeypatch.setattr(module, "HEAD", "9999")
+    return database_url
+
+
+def test_an_upgrade_gives_way_to_a_request_that_waits_for_it(newer_url: str) -> None:
     ended: list[bool] = []
-    with psycopg.connect(empty_database_url) as request:
+    with psycopg.connect(newer_url) as request:
         request.execute("LOCK TABLE lease IN ROW EXCLUSIVE MODE")
-        thread = threading.Thread(target=lambda: ended.append(upgraded(empty_database_url)))
+        thread = threading.Thread(target=lambda: ended.append(upgraded(newer_url)))
         thread.start()
-        with psycopg.connect(empty_database_url, autocommit=True) as other:
+        with psycopg.connect(newer_url, autocommit=True) as other:
             eventually(lambda: other.execute(WAITING).fetchone() == (1,))
         # The upgrade has locked this one already, and waits for the other.
         request.execute("LOCK TABLE job IN ROW EXCLUSIVE MODE")

@@ -14,7 +14,8 @@ from support.cloud.cloudformation import INFRA
 # Beside the code: what is read at run time.
 DATA = (
     "forge_schema/sql/claim/finish.sql",
-    "forge_schema/database/migrations/versions/0001_the_first_tables.py",
+    "forge_schema/database/migrations/versions/0001_first_schema.py",
+    "forge_schema/database/migrations/first_schema/types.sql",
     "forge_functions/dashboard/templates",
     "forge_functions/dashboard/static",
     "forge_client/py.typed",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 from forge_schema.access.worker_tokens import WorkerTokens
-from forge_schema.database.migrate import upgrade
 from forge_schema.explain.explain import explain
 from forge_schema.job_filter import parse
 from forge_schema.model.states import Reason, WorkerKind
@@ -96,22 +94,3 @@ def test_a_worker_that_never_came_is_found_by_its_name(rig: Rig) -> None:
     assert rig.registry.named("planned") == worker_id
     with pytest.raises(NoSuchWorker, match="no worker has ever been called 'other'"):
         rig.registry.named("other")
-
-
-OLDER = """
-    INSERT INTO event (at, actor, action, worker_id, detail) VALUES
-    (now(), 'worker:7', 'registered', 7, NULL),
-    (now(), 'sweeper', 'reaped', 7, '{"name": "spot"}'),
-    (now(), 'user:root', 'worker_deleted', 8, '{"name": "spot"}'),
-    (now(), 'worker:9', 'registered', 9, '{"name": "there"}')
-"""
-
-
-def test_those_removed_before_are_known_by_the_trail(empty_database_url: str) -> None:
-    upgrade(empty_database_url, "0012")
-    with psycopg.connect(empty_database_url) as connection:
-        connection.execute(OLDER)
-    upgrade(empty_database_url)
-    with psycopg.connect(empty_database_url) as connection:
-        found = connection.execute("SELECT id, name FROM former_worker ORDER BY id").fetchall()
-    assert found == [(7, "spot"), (8, "spot")]
