@@ -22,8 +22,6 @@ ENUMS: dict[str, type[StrEnum]] = {
     "waits": WaitsFor,
     "kind": JobKind,
 }
-# Still accepted, though users no longer read them: `ready`, `scheduled`, `dead`.
-FORMER = {"state": frozenset(state.value for state in State)}
 EXAMPLES = {
     "state": "running,queued",
     "since": "2d",
@@ -215,8 +213,7 @@ def _checked(said: Said) -> tuple[str, ...]:
         raise _wrong(said, f"{said.key} lacks a value", f"write {said.key}:{_example(said.key)}")
     if kinds := ENUMS.get(said.key):
         words = [word.value for word in kinds]
-        known = {*words, *FORMER.get(said.key, ())}
-        if unknown := next((v for v in values if v not in known), None):
+        if unknown := next((v for v in values if v not in words), None):
             text = f"{unknown!r} is not a valid {said.key}{_meant(unknown, words)}"
             raise _wrong(said, text, f"choose one of {', '.join(words)}")
     if said.key == "since" and (len(values) > 1 or not _is_span(values[0])):

@@ -10,7 +10,6 @@ from typer.main import get_command, get_group
 
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.other_tools import COMMANDS, suggest_option
-from forge_client.cli.show import narration
 
 PANELS = {
     "Every day": {
@@ -68,18 +67,6 @@ PANELS = {
         "doctor": "admin.doctor:doctor",
     },
 }
-# Spellings of earlier versions, which keep working.
-FORMER = {
-    "compare": ("sweep", "compare"),
-    "workers": ("worker", "list"),
-    "drain": ("worker", "drain"),
-    "queues": ("queue", "list"),
-    "pause": ("queue", "pause"),
-    "resume": ("queue", "resume"),
-    "limit": ("queue", "limit"),
-    "keys": ("key",),
-    "templates": ("template",),
-}
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "rerun", "exec", "ssh"}
 PLACES = {name: (panel, place) for panel, named in PANELS.items() for name, place in named.items()}
 
@@ -99,11 +86,7 @@ class Commands(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
-        """Return the command that the words name, also in the spelling of an earlier version."""
-        if args and args[0] in FORMER:
-            now = FORMER[args[0]]
-            narration.say(f"`forge {args[0]}` is now `forge {' '.join(now)}`", "dim")
-            args = [*now, *args[1:]]
+        """Return the command that the words name."""
         if args and args[0] in COMMANDS:
             ctx.fail(f"No such command '{args[0]}'. Did you mean 'forge {COMMANDS[args[0]]}'?")
         return super().resolve_command(ctx, args)

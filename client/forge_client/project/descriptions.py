@@ -33,7 +33,6 @@ DESCRIPTIONS = {
     "max_preemptions": "Retries after preemptions.",
     "idempotency_key": "Submitting again with the same key finds the same job.",
     "kind": "The kind of job.",
-    "share": "No effect: each job gets a container of its own.",
     "junit": "Where tests write their report, if not to $FORGE_JUNIT_FILE.",
     "handler": "The worker's handler that runs a custom job.",
     "arguments": "The arguments of a handler.",

@@ -280,7 +280,6 @@ class Request(BaseModel):
     max_preemptions: int | None = None
     idempotency_key: str | None = None
     kind: str | None = None
-    share: bool | None = None
     junit: str | None = None
     handler: str | None = None
     arguments: dict[str, Any] | None = None
@@ -364,7 +363,7 @@ class Request(BaseModel):
         same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
         same |= {"image_tar", "dockerfile"}
         same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
-        same |= {"kind", "share", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
+        same |= {"kind", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
         same |= {"experiment"}
         same |= {"preempt_signal", "checkpoint_dir", "checkpoint", "keep_checkpoints"}
         same |= {"after", "after_ok", "after_any"}

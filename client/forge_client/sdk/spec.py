@@ -53,7 +53,6 @@ class CommonSpec(TypedDict, total=False):
     max_losses: int | None
     max_preemptions: int | None
     kind: str | None
-    share: bool | None
     junit: str | None
     parameters: Mapping[str, Any] | None
     experiment: str | None

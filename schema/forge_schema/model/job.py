@@ -31,12 +31,10 @@ from forge_schema.model.states import (
 )
 
 KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
-# Fields of a job that are only shown to people. A server of the version before refuses new ones.
+# Fields of a job that are only shown to people.
 SHOWN = frozenset({"git", "environment", "experiment"})
 # How many workers an explanation of a job describes, unless told otherwise, and at most.
 EXPLAINED, MOST_EXPLAINED = 20, 500
-# In a stored payload, the resources of which the job gets a share of its worker.
-SHARES = "shares"
 # Parts of a request are built with it: those who only read jobs need none.
 IN_A_REQUEST = ConfigDict(defer_build=True)
 # `7`, `@last`, `@2`: how people name jobs without a name.
@@ -355,11 +353,9 @@ def possible_job(job_id: int) -> int:
 
 def with_shares(payload: Mapping[str, Any], lent: Mapping[str, float | None]) -> dict[str, Any]:
     """Return a stored payload with each share replaced by what is lent; None keeps the share."""
-    resources = dict(payload.get("resources", {}))
-    shares = resources.pop(SHARES, None)
-    if shares is None:
-        return dict(payload)
-    return {**payload, "resources": {**resources, **{name: lent.get(name) for name in shares}}}
+    resources = payload.get("resources", {})
+    shares = {name: lent.get(name) for name, value in resources.items() if value is None}
+    return {**payload, "resources": {**resources, **shares}} if shares else dict(payload)
 
 
 def is_handle(name: str) -> bool:

@@ -19,7 +19,7 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Document, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
-from forge_schema.model.job import HANDLE, SHARES, SHOWN, Environment, Git
+from forge_schema.model.job import HANDLE, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
@@ -34,7 +34,7 @@ MOST_PATTERNS = 32
 BRACES = re.compile(r"\{[^{}/]*,[^{}]*\}")
 
 # Fields left out of the payload if they have the default; workers read them with `.get`.
-OPTIONAL = {"kind", "handler", "sweep", "junit", "share", "image_tar", "dockerfile"}
+OPTIONAL = {"kind", "handler", "sweep", "junit", "image_tar", "dockerfile"}
 OPTIONAL |= {"requirements", "secrets", "tuning", "preempt_signal", "checkpoint_dir", "checkpoint"}
 OPTIONAL |= {"keep_checkpoints", "stall", "after", "after_ok", "after_any", "parallel"}
 OPTIONAL |= {"nodes", "max_nodes", "launcher", "same", "mixed"} | SHOWN
@@ -179,10 +179,6 @@ OF_GPUS: JsonDict = {
 }
 
 
-# Stored along with a share, for older workers that do not know shares.
-INSTEAD_OF_SHARE = {"cpus": 1.0, "memory_mb": 1024}
-
-
 class Resources(KnownFields, BaseModel):
     """The resources of one rank of a job; memory and disk in MiB, `cpus` may be a fraction.
 
@@ -209,15 +205,13 @@ class Resources(KnownFields, BaseModel):
 
     def shape(self) -> dict[str, Any]:
         """Return the columns of the shape; 0 means a share of the worker."""
-        cpus = self.cpus or (0.0 if self.gpus else INSTEAD_OF_SHARE["cpus"])
+        cpus = self.cpus or (0.0 if self.gpus else 1.0)
         return {**vars(self), "cpus": cpus, "memory_mb": self.memory_mb or 0}
 
     def stored(self) -> dict[str, Any]:
-        """Return the resources as stored with the job: numbers, and which of them are shares."""
+        """Return the resources as stored with the job; None is a share of the worker."""
         shape = self.shape()
-        shares = [name for name in INSTEAD_OF_SHARE if not shape[name]]
-        instead = {name: INSTEAD_OF_SHARE[name] for name in shares}
-        return {**shape, **instead, **({SHARES: shares} if shares else {})}
+        return {**shape, **{name: shape[name] or None for name in ("cpus", "memory_mb")}}
 
 
 class Tuning(KnownFields, BaseModel):
@@ -298,7 +292,6 @@ class JobSpec(KnownFields, BaseModel):
     sweep: Annotated[Name, Field(pattern=SWEEP)] | None = None
     parallel: Parallel | None = None
     junit: RelativePath | None = None
-    share: Flag = False
     image: ImageName | None = None
     image_tar: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     dockerfile: RelativePath | None = None

@@ -66,8 +66,8 @@ def test_the_list_shows_what_its_filter_says(api: Api, ann: Guest) -> None:
     assert listed(ann.page(f"/jobs?before={night}")) == [mine]
     root = Guest(api).login("root", Role.ADMIN)
     assert listed(root.page("/jobs")) == [his, night, mine]
-    assert "state%3Aready%22" not in root.page("/jobs")
-    assert 'href="/jobs?q=state%3Aready%2Crunning"' in root.page("/jobs?q=state:ready")
+    assert "state%3Aqueued%22" not in root.page("/jobs")
+    assert 'href="/jobs?q=state%3Aqueued%2Crunning"' in root.page("/jobs?q=state:queued")
     root.close()
 
 

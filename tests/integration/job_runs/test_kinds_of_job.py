@@ -253,23 +253,3 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     assert gone.returncode == 0, gone.stderr
     assert "4 cancelled, 0 asked to stop" in gone.stderr
     assert forge("cancel").returncode == 2
-
-
-def test_jobs_that_ask_to_share_a_container_get_their_own_and_are_told(
-    docker: Bed, tmp_path: Path
-) -> None:
-    urls = {"FORGE_DATABASE_URL": docker.database.url, "FORGE_STORE_URL": docker.store.url}
-    forge = command(tmp_path, **urls)
-    project = tmp_path / "small"
-    project.mkdir()
-    docker.worker()
-    small = ("--cpus", "0.5", "--memory", "256MB")
-    asked = forge("submit", project, *small, "--share", "--", "pwd")
-    (project / "forge.toml").write_text("share = true\n")
-    filed = forge("submit", project, *small, "--", "pwd")
-    for done in (asked, filed):
-        assert "each job gets its own container" in done.stderr
-        assert docker.ended(int(done.stdout))["state"] == "succeeded"
-        assert docker.log(int(done.stdout)) == b"/forge/work\n"
-    silent = forge("submit", project, "--dry-run", "--no-share", "--", "pwd")
-    assert "container" not in silent.stderr

@@ -44,13 +44,6 @@ def test_conflicting_projects_run_side_by_side_and_install_once(both: Bed) -> No
     assert len(environments(both)) == 2
     # The bundles and the environments, and in Docker no image, since the job names none.
     assert len(list((both.workers[0].folder / "warm").iterdir())) == 4
-    # A job that asked to share a container has one of its own, and the same environment.
-    shared = both.submit(
-        *("sh", "-c", "touch $XDG_CACHE_HOME/mine && python main.py"),
-        folder=folders[0], requirements="requirements.txt", share=True,
-    )  # fmt: skip
-    both.succeeds(shared)
-    assert b"has 1.0" in both.log(shared)
 
 
 def test_a_lock_is_installed_by_uv_and_a_missing_module_is_named(both: Bed) -> None:

@@ -46,10 +46,9 @@ STATES: tuple[list[State], ...] = ([], *([state] for state in State), [State.FAI
 FILTERS = (
     "owner:ann",
     "owner:quiet state:failed",
-    "state:dead",
-    "state:ready",
+    "state:failed",
+    "state:queued",
     "state:running queue:research",
-    "state:scheduled",
     "state:held owner:ann",
     "waits:approval",
     "reason:image_missing owner:tara",

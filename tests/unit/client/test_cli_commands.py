@@ -7,7 +7,7 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.commands import FORMER, PLACES
+from forge_client.cli.commands import PLACES
 from forge_client.cli.options.other_tools import COMMANDS
 from forge_client.main import app
 from support.client.loaded import few
@@ -33,27 +33,6 @@ def test_each_command_has_a_help_of_its_own(name: str) -> None:
 def test_the_help_lists_every_command() -> None:
     listed = CliRunner().invoke(app, ["--help"]).output
     assert [name for name in PLACES if f" {name} " not in listed] == []
-
-
-@pytest.mark.parametrize("former", FORMER)
-def test_a_former_spelling_works_with_a_hint_and_is_not_listed(former: str) -> None:
-    done = CliRunner().invoke(app, [former, "--help"])
-    assert done.exit_code == 0, done.output
-    now = " ".join(FORMER[former])
-    assert f"`forge {former}` is now `forge {now}`" in done.stderr
-    assert f" {now} " in done.stdout
-    assert f"│ {former} " not in CliRunner().invoke(app, ["--help"]).output
-
-
-@pytest.mark.parametrize("noun", ["sweep", "report"])
-def test_a_noun_without_a_verb_shows_what_is_named(noun: str) -> None:
-    done = CliRunner().invoke(app, [noun, "x", "--help"])
-    assert done.exit_code == 0, done.output
-    assert f"is now `forge {noun} show …`" in done.stderr
-    assert f" {noun} show " in done.stdout
-    wrong = CliRunner().invoke(app, [noun, "results", "x"])
-    assert (wrong.exit_code, "has no command 'results'" in wrong.output) == (2, True)
-    assert "show" in wrong.output
 
 
 def test_the_options_of_submit_are_in_boxes_that_fit_on_a_screen() -> None:
@@ -117,13 +96,20 @@ def test_the_package_offers_what_it_promises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("jobs", "ps"), ("kill", "cancel"), ("notify", "notification list")]
+    ("word", "meant"),
+    [
+        ("jobs", "ps"),
+        ("kill", "cancel"),
+        ("notify", "notification list"),
+        ("workers", "worker list"),
+        ("pause", "queue pause"),
+    ],
 )
 def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: str) -> None:
     done = CliRunner().invoke(app, [word, "7"])
     assert done.exit_code == 2
     assert f"Did you mean 'forge {meant}'?" in " ".join(done.output.split())
-    assert not COMMANDS.keys() & {*PLACES, *FORMER}
+    assert not COMMANDS.keys() & {*PLACES}
 
 
 @pytest.mark.parametrize(
@@ -133,6 +119,8 @@ def test_a_word_of_another_tool_gets_the_command_that_does_it(word: str, meant: 
         ("key rm x", "has no command 'rm'; did you mean 'revoke'?"),
         ("worker lst", "has no command 'lst'; did you mean 'list'?"),
         ("sweep ls", "has no command 'ls'; did you mean 'list'?"),
+        ("sweep my-sweep", "write run, resume, list, show or compare"),
+        ("report waiting", "write list or show"),
         ("sweep delete x", "write run, resume, list, show or compare"),
         ("schedule add 0 3 -- true", "the cron expression needs quotes, as in '0 3 * * 1-5'"),
         ("submit --mem 4G -- true", "--mem (Possible options: --memory)"),

@@ -26,8 +26,6 @@ APART = {
     "schema.model.attempt_records.Tested = schema.model.results.JobTest",
     # An end may say anything; it is cut to the message's bounds as it is sent.
     "schema.model.lease.End = schema.protocol.messages.Ending",
-    # People write a job in other forms than the queue stores.
-    "client.project.request.Request = schema.model.spec.JobSpec",
     # A job may leave a size to the queue, and asks for something; what is free may be nothing.
     "schema.model.spec.Resources = schema.model.worker.Capacity",
 }

@@ -15,7 +15,7 @@ from forge_client.cli.options.completion import sweeps
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.sweep_names import SHOWN, whole_name
-from forge_client.cli.options.verbs import ShowByDefault
+from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.comparison import compare as compared
@@ -28,7 +28,7 @@ from forge_client.project.matrix import expanded, from_options, from_toml, sweep
 from forge_client.project.submission import called
 
 app = typer.Typer(
-    cls=ShowByDefault, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
+    cls=Verbs, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
 )
 app.command("run", cls=JobCommand)(search.run)
 app.command("resume")(search.resume)
@@ -70,7 +70,6 @@ def benchmark(
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
     include: o.IncludeOption = None,
-    share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
     extra: o.ExtraOption = None,
     group: o.GroupOption = None,

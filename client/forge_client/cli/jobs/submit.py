@@ -17,7 +17,6 @@ from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.submitted import (
     show_submitted,
     tell,
-    tell_alone,
     tell_command,
     tell_environment,
     tell_images,
@@ -102,7 +101,6 @@ def submit(
     ] = None,
     limit: Annotated[str | None, typer.Option(help="Largest folder to pack, e.g. 2GiB.")] = None,
     include: o.IncludeOption = None,
-    share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
     extra: o.ExtraOption = None,
     group: o.GroupOption = None,
@@ -139,7 +137,6 @@ def submit(
     """
     ready = prepared(context)
     if dry_run:
-        tell_alone([ready.spec])
         with naming_the_file(ready.folder, ready.request):
             _check(ready.settings, ready.spec)
         _show_plan({**ready.spec, **ready.shown}, ready.listing, form)
@@ -203,7 +200,6 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
         (request,), listing = whole.requests, whole.listing
         spec = configured(request, kept, owner=ready.settings.job_owner, folder=ready.folder)
         shown = whole.shown(spec)
-    tell_alone([spec])
     with naming_the_file(ready.folder, ready.request):
         backend.check([spec])
     stored = upload(backend, listing, limit=ready.limit, bar=narration.transfer)

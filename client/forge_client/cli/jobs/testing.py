@@ -55,7 +55,6 @@ def run_tests(
     queue: o.QueueOption = None,
     priority: o.PriorityOption = None,
     include: o.IncludeOption = None,
-    share: o.ShareOption = None,
     requirements: o.RequirementsOption = None,
     extra: o.ExtraOption = None,
     group: o.GroupOption = None,

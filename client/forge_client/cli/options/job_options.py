@@ -29,14 +29,6 @@ def secret_names(texts: list[str] | None) -> list[str] | None:
     return texts
 
 
-ShareOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--share/--no-share",
-        help="No effect: each job has its own container.",
-        hidden=True,
-    ),
-]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the job; default: the folder's name.")
 ]
@@ -239,7 +231,7 @@ SAME = (
         "target",
         "idempotency_key",
     ),
-    *("checkpoint_interval", "grace", "delay", "share", "precision", "streams", "objective"),
+    *("checkpoint_interval", "grace", "delay", "precision", "streams", "objective"),
     *("preempt_signal", "checkpoint_dir", "keep_checkpoints", "from_checkpoint", "after"),
     *("after_ok", "after_any", "nodes", "launcher", "same", "mixed", "experiment", "junit"),
 )

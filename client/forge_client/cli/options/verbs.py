@@ -7,9 +7,7 @@ from forge_schema.model.quantities import names_text
 from typer.core import TyperGroup
 
 from forge_client.cli.options.other_tools import VERBS
-from forge_client.cli.show import narration
 
-HELP = ("--help", "-h")
 # How alike a word must be to a verb that may be meant, from 0 to 1.
 CLOSE = 0.7
 
@@ -31,18 +29,3 @@ class Verbs(TyperGroup):
             ctx.fail(f"`forge {self.name}` has no command {word!r}; did you mean {meant!r}?")
         verbs = names_text(list(self.commands), len(self.commands), last="or")
         ctx.fail(f"`forge {self.name}` has no command {word!r}: write {verbs}")
-
-
-class ShowByDefault(Verbs):
-    """Takes words without a verb for those of `show`: `forge sweep NAME` was a command."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
-        """Put `show` before the words of an earlier version."""
-        if args and args[0] not in {*self.commands, *HELP}:
-            options = [word.startswith("-") for word in args[:2]]
-            if options == [False, False] or args[0] in VERBS:
-                self._refuse(ctx, args[0])
-            if not options[0]:
-                narration.say(f"`forge {self.name} …` is now `forge {self.name} show …`", "dim")
-            args = ["show", *args]
-        return super().parse_args(ctx, args)

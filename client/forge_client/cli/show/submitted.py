@@ -96,7 +96,6 @@ def uploaded(
     whole = with_packages(requests, listing) if listing else None
     requests = whole.requests if whole else requests
     wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
-    tell_alone(wanted)
     if whole is None:
         upload_images(backend, images, bar=narration.transfer)
     else:
@@ -168,12 +167,6 @@ def tell_images(stored: Mapping[ImageTar, bool]) -> None:
     for image, anew in stored.items():
         done = "uploaded" if anew else "already there"
         narration.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
-
-
-def tell_alone(specs: Sequence[Mapping[str, Any]]) -> None:
-    """Warn that jobs which ask to share a container will not share one."""
-    if any(spec.get("share") for spec in specs):
-        narration.say("--share has no effect: each job gets its own container")
 
 
 SHOWN = 5
