@@ -5,7 +5,6 @@ from fastapi import APIRouter, FastAPI
 from forge_functions import errors
 from forge_functions.auth.door import caller_of, note_refusal
 from forge_functions.middleware.bulkheads import Bulkheads
-from forge_functions.middleware.earlier_paths import EarlierPaths
 from forge_functions.middleware.requests import RequestLog
 from forge_functions.services import Services
 from forge_functions.version import VERSION
@@ -30,5 +29,4 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
         Bulkheads, settings=services.settings, caller_of=caller_of, note_refusal=note_refusal
     )
     app.add_middleware(RequestLog, body_limit=services.settings.body_limit_bytes)
-    app.add_middleware(EarlierPaths)
     return app

@@ -158,7 +158,7 @@ class HttpAdmin:
         return self._transport.records(OwnerLimits, self._transport.get(OWNERS))
 
     def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
-        # What was left out stays, or is a field that a server of the version before refuses.
+        # What was left out stays.
         body = settings.model_dump(exclude_unset=True)
         self._transport.send("PUT", f"{OWNERS}/{_part(owner)}", body, again=True)
 

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 from forge_schema.job_filter import parse
 from forge_schema.model.job import (
@@ -38,13 +39,12 @@ from forge_schema.model.stored import (
 
 from forge_client.backend import Progress
 from forge_client.downloads import at_once, put_together, unpacked, verified_code, verified_file
-from forge_client.errors import ClientError, as_client_error
-from forge_client.http.errors import NOT_FORGE, UNKNOWN_REQUEST, rejected_job
+from forge_client.errors import as_client_error
+from forge_client.http.errors import rejected_job
 from forge_client.http.job_path import JOBS, job_path
 from forge_client.http.objects import Objects, Offer, UrlRefused
 from forge_client.http.plans import HttpPlans
 from forge_client.http.server import Server
-from forge_client.http.submission import submitted
 from forge_client.http.transport import Transport, retried
 
 if TYPE_CHECKING:
@@ -130,7 +130,15 @@ class HttpBackend(HttpPlans):
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         if not specs:
             return []
-        return submitted(self._transport, specs)
+        # Made before the first try, so that a lost answer cannot duplicate jobs.
+        stem = uuid4().hex
+        jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
+        with rejected_job():
+            answer = self._transport.send(
+                "POST", "/api/v1/queue/submit", {"jobs": jobs}, again=True
+            )
+        ids: list[int] = self._transport.field(answer, "job_ids")
+        return ids
 
     def has_bundle(self, bundle: Bundle) -> bool:
         return self._offer(bundle, BUNDLES).stored
@@ -138,15 +146,8 @@ class HttpBackend(HttpPlans):
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
         self._upload(bundle, BUNDLES, progress)
 
-    def missing_bytes(self, bundle: Bundle) -> int | None:
-        """Return the size of a bundle's missing segments; None if the server takes none."""
-        try:
-            return self._segments_offer(bundle).missing_bytes
-        except ClientError as error:
-            # An older server takes only whole bundles, and an older API gateway leads nowhere.
-            if error.code not in {UNKNOWN_REQUEST, NOT_FORGE}:
-                raise
-            return None
+    def missing_bytes(self, bundle: Bundle) -> int:
+        return self._segments_offer(bundle).missing_bytes
 
     def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
         tries, left = 0, -1
@@ -215,7 +216,6 @@ class HttpBackend(HttpPlans):
     ) -> list[ListedJob]:
         with as_client_error():
             wanted = parse(query)
-            # Each of them, since a server of the version before knows no words for several.
             chosen = None if states is None else job_states(states)
         q = str(wanted.seen_by(self._owner) if self._owner else wanted) or None
         answer = self._transport.get(

@@ -85,8 +85,7 @@ class HttpFindings:
             rank=rank,
             keys=list(keys) if keys else None,
             points=points,
-            # A server of the version before does not know these.
-            x=None if since is until is None else x,
+            x=x,
             since=since,
             until=until,
             contains=contains,

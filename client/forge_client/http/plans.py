@@ -6,8 +6,7 @@ from urllib.parse import quote
 
 from forge_schema.model.job import Schedule, Template
 
-from forge_client.errors import ClientError
-from forge_client.http.errors import UNKNOWN_REQUEST, rejected_job
+from forge_client.http.errors import rejected_job
 from forge_client.http.transport import Transport
 
 TEMPLATES = "/api/v1/queue/templates"
@@ -50,13 +49,8 @@ class HttpPlans:
 
     def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
         body = {"name": name, "cron": cron, "timezone": timezone}
-        try:
-            with rejected_job():
-                self._transport.send("POST", "/api/v1/queue/check-schedule", body, again=True)
-        except ClientError as error:
-            # An older server checks them when they are stored.
-            if error.code != UNKNOWN_REQUEST:
-                raise
+        with rejected_job():
+            self._transport.send("POST", "/api/v1/queue/check-schedule", body, again=True)
 
     def keep_schedule(
         self,

@@ -100,8 +100,7 @@ def _upload_files(backend: Backend, listing: Listing, limit: int, bar: Bar) -> U
             with bar("packing", listing.total_bytes) as progress:
                 bundle = pack_segments(listing, Path(folder), limit_bytes=limit, progress=progress)
             missing = backend.missing_bytes(bundle)
-            if missing is not None:
-                return _upload(backend.upload_segments, bundle, missing, bar)
+            return _upload(backend.upload_segments, bundle, missing, bar)
         with bar("packing", listing.total_bytes) as progress:
             bundle = pack_listing(
                 listing, Path(folder) / "bundle.tar.zst", limit_bytes=limit, progress=progress

@@ -1,14 +1,10 @@
-"""Check signed requests: by RFC 9421, or in the form of earlier clients; each is valid once."""
+"""Check requests that are signed by RFC 9421; each is valid once."""
 
-import base64
-import binascii
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import Request
 from forge_schema.database.pool import Database
@@ -22,11 +18,6 @@ from http_message_signatures import (
 )
 from http_message_signatures.algorithms import ED25519
 
-from forge_functions.middleware.earlier_paths import sent_path
-
-TIMESTAMP = "X-Forge-Timestamp"
-NONCE = "X-Forge-Nonce"
-SIGNATURE = "X-Forge-Signature"
 WINDOW_S = 300
 # A timestamp has at most 12 digits, which the database can hold.
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
@@ -62,8 +53,7 @@ def check(
         SignatureInvalid: it is not.
     """
     key = Ed25519PublicKey.from_public_bytes(public_key)
-    read = _by_rfc9421 if INPUT in request.headers else _by_old_form
-    said = read(request, body, key)
+    said = _read(request, body, key)
     row = database.one(
         "use_nonce", key_id=signer, nonce=said.nonce, sent=said.sent, window=WINDOW_S
     )
@@ -74,7 +64,9 @@ def check(
         raise _refused("this signed request was already used")
 
 
-def _by_rfc9421(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
+def _read(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
+    if INPUT not in request.headers:
+        raise _refused("requests with these credentials must be signed")
     message = Message(request.method, target_of(request), dict(_fields(request)))
     verifier = _Verifier(signature_algorithm=ED25519, key_resolver=_OneKey(key))
     try:
@@ -114,23 +106,10 @@ def _fields(request: Request) -> Mapping[str, str]:
     return {name: ", ".join(request.headers.getlist(name)) for name in set(request.headers.keys())}
 
 
-def _by_old_form(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
-    sent, nonce, given = (request.headers.get(name, "") for name in (TIMESTAMP, NONCE, SIGNATURE))
-    if not _TIMESTAMP.fullmatch(sent) or not _NONCE.fullmatch(nonce):
-        raise _refused("requests with these credentials must be signed")
-    digest = hashlib.sha256(body).hexdigest()
-    text = "\n".join(("forge-v1", request.method, target_of(request), sent, nonce, digest))
-    try:
-        key.verify(base64.b64decode(given, validate=True), text.encode())
-    except (binascii.Error, ValueError, InvalidSignature) as error:
-        raise _refused("the signature does not match the request") from error
-    return Said(int(sent), nonce)
-
-
 def target_of(request: Request) -> str:
     """Return the canonical path and query of a request."""
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return canonical(sent_path(request.scope), query)
+    return canonical(request.scope["path"], query)
 
 
 def _skewed(age_s: float) -> SignatureInvalid:

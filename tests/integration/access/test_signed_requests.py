@@ -14,7 +14,7 @@ from forge_schema.read.audit import Audit
 from forge_worker.connect import connect
 from forge_worker.queue.http.session import TokenRefused
 from forge_worker.settings.settings import WorkerSettings
-from support.http.api import OLD, RFC9421, bearer, opened, problem
+from support.http.api import bearer, opened, problem
 from support.http.http_worker import machine
 
 if TYPE_CHECKING:
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 ME = "/api/v1/me"
 HEARTBEAT = "/api/v1/workers/heartbeat"
 HINTS = "/api/v1/workers/stream"
-FORMS = (OLD, RFC9421)
 
 
 def refused(caller: Caller) -> str:
     return problem(caller.call("GET", ME), 401, "unauthenticated")
 
 
-@pytest.fixture(params=FORMS)
-def signer(request: pytest.FixtureRequest, api: Api) -> Signer:
-    return api.signing_key(form=request.param)
+@pytest.fixture
+def signer(api: Api) -> Signer:
+    return api.signing_key()
 
 
 def test_replays_and_a_wrong_clock_do_not_lock_a_signing_key(api: Api, signer: Signer) -> None:
@@ -78,9 +77,8 @@ def nonces(signer: Signer) -> int:
 
 
 @pytest.mark.parametrize("part", ["method", "path", "query", "body", "time", "nonce", "key"])
-@pytest.mark.parametrize("form", FORMS)
-def test_what_was_altered_is_refused(shared_api: Api, part: str, form: str) -> None:
-    signer = shared_api.signing_key(form=form)
+def test_what_was_altered_is_refused(shared_api: Api, part: str) -> None:
+    signer = shared_api.signing_key()
     body, path, time = b'{"job_ids": [1]}', "/api/v1/queue/statuses", "1750000000"
     nonce = secrets.token_urlsafe(16)
     headers = signer.signed("POST", path, body, timestamp=time, nonce=nonce)
@@ -98,7 +96,7 @@ def test_what_was_altered_is_refused(shared_api: Api, part: str, form: str) -> N
         case "nonce":
             headers = {name: text.replace(nonce, "n" * 22) for name, text in headers.items()}
         case "key":
-            other = shared_api.signing_key("ann", form=form)
+            other = shared_api.signing_key("ann")
             headers = {**other.signed("POST", path, body), **signer.headers}
     headers["Content-Type"] = "application/json"
     answer = shared_api.http.post(path, headers=headers, content=body)
@@ -107,11 +105,8 @@ def test_what_was_altered_is_refused(shared_api: Api, part: str, form: str) -> N
 
 
 @pytest.mark.parametrize(("seconds", "ok"), [(-301, 0), (-300, 1), (300, 1), (301, 0)])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_signature_is_good_for_five_minutes(
-    shared_api: Api, seconds: int, ok: int, form: str
-) -> None:
-    signer = shared_api.signing_key(form=form)
+def test_a_signature_is_good_for_five_minutes(shared_api: Api, seconds: int, ok: int) -> None:
+    signer = shared_api.signing_key()
     timestamp = str(int(shared_api.rig.clock.now.timestamp()) + seconds)
     answer = shared_api.http.get(ME, headers=signer.signed("GET", ME, timestamp=timestamp))
     assert answer.is_success == ok
@@ -123,30 +118,19 @@ def test_a_signature_is_good_for_five_minutes(
 
 
 @pytest.mark.parametrize(
-    ("form", "header", "value"),
+    ("header", "value"),
     [
-        (OLD, "X-Forge-Timestamp", "now"),
-        (OLD, "X-Forge-Timestamp", "9" * 13),
-        (OLD, "X-Forge-Timestamp", "\u0661" * 10),
-        (OLD, "X-Forge-Nonce", "short"),
-        (OLD, "X-Forge-Nonce", "n" * 65),
-        (OLD, "X-Forge-Nonce", "space in between it"),
-        (OLD, "X-Forge-Signature", ""),
-        (OLD, "X-Forge-Signature", "!" * 88),
-        (OLD, "X-Forge-Signature", "c2hvcnQ="),
-        (RFC9421, "Signature", ""),
-        (RFC9421, "Signature", "forge=:c2hvcnQ=:"),
-        (RFC9421, "Signature", "other=:c2hvcnQ=:"),
-        (RFC9421, "Signature-Input", ""),
-        (RFC9421, "Signature-Input", "forge=()"),
-        (RFC9421, "Signature-Input", "\u00e9"),
-        (RFC9421, "Content-Digest", ""),
+        ("Signature", ""),
+        ("Signature", "forge=:c2hvcnQ=:"),
+        ("Signature", "other=:c2hvcnQ=:"),
+        ("Signature-Input", ""),
+        ("Signature-Input", "forge=()"),
+        ("Signature-Input", "\u00e9"),
+        ("Content-Digest", ""),
     ],
 )
-def test_a_malformed_signature_is_refused(
-    shared_api: Api, form: str, header: str, value: str
-) -> None:
-    headers = {**shared_api.signing_key(form=form).signed("GET", ME), header: value}
+def test_a_malformed_signature_is_refused(shared_api: Api, header: str, value: str) -> None:
+    headers = {**shared_api.signing_key().signed("GET", ME), header: value}
     coded = [(name.encode(), text.encode()) for name, text in headers.items()]
     problem(shared_api.http.get(ME, headers=coded), 401, "unauthenticated")
 
@@ -165,7 +149,7 @@ def test_a_malformed_signature_is_refused(
 def test_a_signature_that_covers_too_little_is_refused(
     shared_api: Api, was: str, becomes: str
 ) -> None:
-    signer = shared_api.signing_key(form=RFC9421)
+    signer = shared_api.signing_key()
 
     class Careless:
         """Signs the text that `becomes` makes of it."""
@@ -208,8 +192,6 @@ def test_a_worker_with_a_public_key_has_to_sign(api: Api) -> None:
     for method, path, body in (("POST", HEARTBEAT, heartbeat), ("GET", HINTS, None)):
         said = problem(unsigned.call(method, path, body), 401, "signature_invalid")
         assert "must be signed" in said
-    worker.form = OLD
-    worker.post(HEARTBEAT, heartbeat)
 
 
 def test_a_workers_request_is_taken_once_by_all_servers(api: Api, tmp_path: Path) -> None:

@@ -358,16 +358,6 @@ def pages(
     return act
 
 
-def test_an_older_server_checks_a_schedule_when_it_is_stored(
-    backend: HttpBackend, door: Proxy
-) -> None:
-    unknown = b'{"code": "not_found", "message": "Not Found", "hint": "", "request_id": "a"}'
-    instead(door, "/check-schedule", pages(unknown, status=404))
-    backend.check_schedule("nightly", "every night")
-    with refusal("cron_invalid", 2):
-        backend.check_schedule("nightly", "every night")
-
-
 @pytest.mark.parametrize(
     ("act", "said"),
     [

@@ -213,24 +213,6 @@ def test_urls_that_expired_are_asked_for_anew(shop: Shop, project: Path) -> None
     assert shop.store.size(keys.bundle(done.bundle.digest)) is not None
 
 
-@pytest.mark.parametrize("body", [b'{"code": "not_found", "message": "x"}', b'{"message": "x"}'])
-def test_an_older_server_gets_one_archive(
-    rig: Rig, project: Path, tmp_path: Path, body: bytes
-) -> None:
-    with opened(rig, tmp_path / "store") as api, proxy(api.url) as door:
-        door.fault = lambda handler, _body: (
-            handler.path == "/api/v1/bundles/segments" and answer(handler, 404, body)
-        )
-        token = Keys(rig.database, actor="user:root").create("ann", Role.SUBMITTER)[1]
-        with HttpBackend(Server(door.url, token)) as backend:
-            done = upload(backend, scan(project))
-            assert upload(backend, scan(project)).sent == 0
-        assert api.key("ann").submit(bundle_digest=done.bundle.digest)
-    cache = BundleCache(open_store((tmp_path / "store").as_uri()), tmp_path / "cache", ROOMY)
-    cache.unpack(done.bundle.digest, tmp_path / "work")
-    assert (done.bundle.segments, trees.read(tmp_path / "work")) == ((), trees.read(project))
-
-
 def sent_by(shop: Shop, owner: str, project: Path) -> Uploaded:
     backend: Backend = shop.backend(owner)
     return upload(backend, scan(project))

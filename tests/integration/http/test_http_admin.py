@@ -12,7 +12,7 @@ from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
 from forge_schema.model.states import Role, WorkerStatus
 from forge_schema.read.report_definitions import REPORTS
-from support.http.api import RFC9421, SPEC, Signer, bearer, good, problem
+from support.http.api import SPEC, Signer, bearer, good, problem
 
 if TYPE_CHECKING:
     from support.http.api import Api, Caller
@@ -115,7 +115,7 @@ def test_a_key_may_demand_signatures(api: Api, root: Caller) -> None:
     public = base64.b64encode(private.public_key().public_bytes_raw()).decode()
     made = root.post(KEYS, {"owner": "ann", "role": "viewer", "public_key": public})
     problem(api.caller(bearer(made["token"])).call("GET", "/api/v1/me"), 401, "unauthenticated")
-    signer = Signer(api, bearer(made["token"]), made["id"], private, RFC9421)
+    signer = Signer(api, bearer(made["token"]), made["id"], private)
     assert signer.get("/api/v1/me")["owner"] == "ann"
     for wrong in (public[:-1], public[:-2] + "/=", base64.b64encode(b"k" * 33).decode()):
         body = {"owner": "ann", "role": "viewer", "public_key": wrong}

@@ -282,7 +282,7 @@ def test_only_enrolment_asks_who_signed() -> None:
     signed = {
         path for path, methods in api["Body"]["paths"].items() if "AWS_IAM" in json.dumps(methods)
     }
-    assert signed == {"/api/v1/workers/enrol", "/api/workers/enrol"}
+    assert signed == {"/api/v1/workers/enrol"}
 
 
 def test_machines_keep_their_metadata_to_themselves() -> None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 # The forms of signed requests.
-OLD, RFC9421 = "forge-v1", "rfc9421"
 SPEC = {
     "name": "job",
     "command": ["true"],
@@ -55,22 +54,20 @@ class Api:
         key_id, text = self.keys.create(owner, role, lasts=lasts)
         return Caller(self, bearer(text), key_id)
 
-    def signing_key(
-        self, owner: str = "ann", role: Role = Role.SUBMITTER, form: str = OLD
-    ) -> Signer:
+    def signing_key(self, owner: str = "ann", role: Role = Role.SUBMITTER) -> Signer:
         """Create a key that requires signed requests."""
         private = Ed25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw()
         key_id, text = self.keys.create(owner, role, public_key=public)
-        return Signer(self, bearer(text), key_id, private, form)
+        return Signer(self, bearer(text), key_id, private)
 
-    def signing_worker(self, name: str = "w", form: str = RFC9421) -> Signer:
+    def signing_worker(self, name: str = "w") -> Signer:
         """Create a worker that must sign its requests."""
         private = Ed25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw()
         worker_id, text = self.workers.create(name, public_key=public)
         headers = {"X-Worker-Token": text}
-        return Signer(self, headers, f"worker:{worker_id}", private, form)
+        return Signer(self, headers, f"worker:{worker_id}", private)
 
     def caller(self, headers: dict[str, str] | None = None) -> Caller:
         """Return a caller that sends these headers."""
@@ -112,47 +109,30 @@ class Signer(Caller):
     """A client that signs its requests as docs/http-api.md describes, without our own library."""
 
     def __init__(
-        self, api: Api, headers: dict[str, str], key_id: str, private: Ed25519PrivateKey, form: str
+        self, api: Api, headers: dict[str, str], key_id: str, private: Ed25519PrivateKey
     ) -> None:
         super().__init__(api, headers, key_id)
         self.private = private
-        self.form = form
 
     def signed(self, method: str, path: str, body: bytes = b"", **said: str) -> dict[str, str]:
         """Return a request's headers; `said` may set the timestamp and nonce."""
         timestamp = said.get("timestamp") or str(int(self.api.rig.clock.now.timestamp()))
         nonce = said.get("nonce") or secrets.token_urlsafe(16)
-        signed = self._by_rfc9421 if self.form == RFC9421 else self._by_old_form
-        return {**self.headers, **signed(method, path, body, timestamp, nonce)}
-
-    def _by_old_form(
-        self, method: str, path: str, body: bytes, timestamp: str, nonce: str
-    ) -> dict[str, str]:
-        digest = hashlib.sha256(body).hexdigest()
-        text = f"forge-v1\n{method}\n{path}\n{timestamp}\n{nonce}\n{digest}"
-        return {
-            "X-Forge-Timestamp": timestamp,
-            "X-Forge-Nonce": nonce,
-            "X-Forge-Signature": base64.b64encode(self.private.sign(text.encode())).decode(),
-        }
-
-    def _by_rfc9421(
-        self, method: str, path: str, body: bytes, timestamp: str, nonce: str
-    ) -> dict[str, str]:
         digest = f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode()}:"
-        said = (
+        covered = (
             '("@method" "@path" "@query" "content-digest")'
             f';created={timestamp};keyid="mine";nonce="{nonce}";tag="forge"'
         )
         at, _, query = path.partition("?")
         base = (
             f'"@method": {method}\n"@path": {at}\n"@query": ?{query}\n'
-            f'"content-digest": {digest}\n"@signature-params": {said}'
+            f'"content-digest": {digest}\n"@signature-params": {covered}'
         )
         signature = base64.b64encode(self.private.sign(base.encode())).decode()
         return {
+            **self.headers,
             "Content-Digest": digest,
-            "Signature-Input": f"forge={said}",
+            "Signature-Input": f"forge={covered}",
             "Signature": f"forge=:{signature}:",
         }
 

@@ -54,7 +54,7 @@ def through_server(backend: Backend, enter: Callable[["HttpBackend"], int]) -> i
     try:
         return enter(backend) if isinstance(backend, HttpBackend) else None
     except ClientError as error:
-        # An earlier server, or one on Lambda, or a worker that cannot come: look on this machine.
+        # A server on Lambda, or a worker that cannot come: look on this machine.
         if error.code not in UNABLE or find_spec("psutil") is None:
             raise
         return None
