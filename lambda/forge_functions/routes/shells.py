@@ -27,8 +27,7 @@ router = Router(tags=["jobs"])
 def ask(service: AsSubmitter, job_id: JobInPath, body: ShellWanted, shared: Shared) -> ShellTicket:
     """Ask to enter a running job, with a WebSocket to `/api/v1/queue/shells`."""
     worker_id, worker = service.shell(job_id, body)
-    # A worker of an earlier version knows fewer fields.
-    order = body.model_dump_json(exclude_defaults=True)
+    order = body.model_dump_json()
     ticket = shell_ticket.issue(shared, service.caller, job_id, worker_id, order)
     return ShellTicket(ticket=ticket, order=order, worker=worker)
 

@@ -32,7 +32,7 @@ LOOK_EVERY_S = 30.0
 NOBODY = ShellNews(
     code="worker_silent",
     message="its worker did not connect to this server in time",
-    hint="its log says why (shell_not_opened); a worker of an earlier version cannot, and a worker"
+    hint="its log says why (shell_not_opened); a worker"
     " with direct database access needs --exec-url",
 )
 

@@ -45,8 +45,7 @@ class OwnerSettings(KnownFields, _OfOwner):
     """All settings of an owner. By default there are no limits, and the weight is 1.
 
     A request that may spend more GPU-hours or money than `approve_…` waits for an approval. These
-    two stay as they are if they are left out, since earlier clients do not know them; null means
-    no limit.
+    two stay as they are if they are left out; null means no limit.
     """
 
 
@@ -77,13 +76,13 @@ class AwaitingApproval(Record):
 class Approved(Record):
     """How many jobs are `approved`, now or before; needed no approval or ended without it; are not.
 
-    `became` has the same of each, by its id. A server of the version before only counts.
+    `became` has the same of each, by its id.
     """
 
     approved: int
     unasked: int
     absent: int
-    became: dict[int, str] = Field(default_factory=dict)
+    became: dict[int, str]
 
 
 class ApiKey(Record):

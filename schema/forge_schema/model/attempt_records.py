@@ -56,10 +56,9 @@ class Checkpoint:
     key: Key
     files: Count
     bytes: Size
-    # Left out if they are None: servers of the version before do not know them.
-    follows: Annotated[Count | None, Field(exclude_if=lambda said: said is None)] = None
-    step: Annotated[Size | None, Field(exclude_if=lambda said: said is None)] = None
-    killed: Annotated[Flag, Field(exclude_if=lambda said: not said)] = False
+    follows: Count | None = None
+    step: Size | None = None
+    killed: Flag = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,8 @@ class Artifact(MessagePart):
     key: Key
     bytes: Size
     sha256: Digest
-    # Left out if they are None, as above.
-    target: Annotated[Path | None, Field(exclude_if=lambda said: said is None)] = None
-    modified_at: Annotated[Moment | None, Field(exclude_if=lambda said: said is None)] = None
+    target: Path | None = None
+    modified_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Member:
     """A member of a run, as the others see it: what it told them, and whether it is over.
 
     `step` is 0 while it prepares, 1 once it is prepared, 2 once it can reach the master. Its
-    `phase` is `claimed` until it has fetched its lease; an earlier server does not tell it.
+    `phase` is `claimed` until it has fetched its lease.
     """
 
     rank: int

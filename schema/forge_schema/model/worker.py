@@ -115,7 +115,7 @@ def speed_text(speed: Mapping[str, Any] | None) -> str:
 class Machine:
     """What a worker reports about itself; memory and disk in MiB, price per hour.
 
-    `folder_id` tells a restart from another worker; workers of an earlier version have none.
+    `folder_id` tells a restart from another worker; without one, it is taken for a restart.
     `replace` is whether it may take the place of a live worker with its name. `address` is where
     the other machines of a gang reach it; without one, it takes no part in gangs.
     """

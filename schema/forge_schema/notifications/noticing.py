@@ -85,7 +85,7 @@ def _chosen(database: Database, rows: list[Row]) -> dict[int, Row]:
     try:
         wanted = parse(first["query"]).seen_by(first["owner"])
     except ForgeError as error:
-        # An older or a newer version accepted it.
+        # Another version accepted it.
         log.warning("notification_query_invalid", owner=first["owner"], error=error.message)
         return {}
     found = among(database, wanted, _jobs_of(rows), owner=owner)

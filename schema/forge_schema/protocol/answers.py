@@ -23,8 +23,6 @@ class Registered(Answer):
     heartbeat_s: float
     lease_ttl_s: float
     queue_id: UUID | None = None
-    # Whether artifacts may be in chunks.
-    chunks: bool = False
     # Whether it stores small objects sent to it together.
     small_objects: bool = False
 
@@ -110,7 +108,7 @@ class LatestCheckpoint(Answer):
     `key` is the manifest of rank 0, `companions` are those of the other ranks.
     """
 
-    job_id: int | None = None
+    job_id: int
     key: str
     attempt: int
     number: int

@@ -52,10 +52,7 @@ class Limits:
         self._set("set_owner_quota", params, owner=owner)
 
     def mend_slots(self) -> int:
-        """Make the slots of limits agree with what runs; return how many limits they differed for.
-
-        A worker of the version before ends and claims jobs without them.
-        """
+        """Make the slots of limits agree with what runs; return how many differed."""
         with self._database.transaction() as connection:
             uneven = run(connection, "uneven_limits", {})
             if uneven:

@@ -25,11 +25,10 @@ DELETE_S = 5.0
 # How many checkpoints of each rank may wait for the other ranks' parts. A rank that is further
 # behind than that does not catch up.
 PENDING = 20
-# The names that a worker writes. Files without a number are from an earlier version, which stored
-# them before all others.
+# The names that a worker writes.
 PLACE = re.compile(
     r"jobs/[^/]+/(?P<attempt>[0-9]+)-(?P<token>[0-9]+)[^/]*/checkpoints/"
-    r"((?P<manifest>[0-9]{6})\.json|files/((?P<file>[0-9]{6})-)?[0-9a-f]{64})"
+    r"((?P<manifest>[0-9]{6})\.json|files/(?P<file>[0-9]{6})-[0-9a-f]{64})"
 )
 GoOn = Callable[[], bool]
 
@@ -165,7 +164,7 @@ class Newest:
         place = PLACE.fullmatch(key)
         if place is None:
             return False
-        number = int(place["manifest"] or place["file"] or 0)
+        number = int(place["manifest"] or place["file"])
         newest = self.numbers.get(int(place["token"]), -1)
         attempt = int(place["attempt"])
         return attempt < self.attempt or (attempt == self.attempt and number <= newest)

@@ -42,7 +42,7 @@ class Hint:
 
     @classmethod
     def read(cls, payload: str) -> Self:
-        """Read a notification. Those of an earlier version have no snapshot.
+        """Read a notification.
 
         One that cannot be read, such as that of a later version, is for every worker.
         """

@@ -251,7 +251,7 @@ def test_a_sweeper_mends_slots_that_do_not_agree_with_what_runs(rig: Rig) -> Non
     rig.submit_many(4)
     worker = rig.worker()
     worker.claim(count=2)
-    # As workers of the previous version do, which know nothing of slots.
+    # By hand, which leaves the slot.
     rig.rows("DELETE FROM lease WHERE job_id = (SELECT min(job_id) FROM lease)")
     assert worker.claim(count=2) == []
     tick = Tick(rig.queue)

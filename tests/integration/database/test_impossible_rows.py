@@ -30,7 +30,7 @@ LEASE = (
     " ready_at, claimed_at, attempt, expires_at, progress) VALUES (1, 0, 1, 1, 0,"
 )
 ATTEMPT = (
-    "INSERT INTO attempt (job_id, attempt, rank, token, worker_id, lane_id, ready_at, reason,"
+    "INSERT INTO attempt_row (job_id, attempt, rank, token, worker_id, lane_id, ready_at, reason,"
     f" nonce, claimed_at, finished_at) VALUES (1, %s, 0, 1, 1, 1, now(), 'oom', {NONCE},"
 )
 SUCCESS = (

@@ -190,7 +190,7 @@ def test_new_checkpoints_are_thinned_around_one_that_may_be_sound(rig: Rig) -> N
 def test_all_ranks_of_a_run_begin_with_the_older_one(rig: Rig) -> None:
     first = running(rig, 2)
     for fence in first.fences:
-        rig.queue.gather(fence, 1, {"keeps_checkpoints": True})
+        rig.queue.gather(fence, 1, {})
     for number in range(3):
         for rank, fence in enumerate(first.fences):
             key, follows = f"jobs/1/{rank}/{number}", number if rank else None

@@ -78,7 +78,7 @@ def test_workers_without_an_address_or_a_named_claim_are_in_no_gang(rig: Rig) ->
         worker.look()
     rig.registry.command(draining.id, Command.DRAIN)
     rig.rows("UPDATE worker SET status = 'offline' WHERE id = %s", silent.id)
-    rig.worker("of a server of the version before", address="10.0.0.1")
+    rig.worker("of an unnamed claim", address="10.0.0.1")
     rig.rows(
         "INSERT INTO idle (worker_id, gpu_model, boot_id, cpus, memory_mb, disk_mb, gpus, vram_mb)"
         " SELECT id, '', boot_id, cpus, memory_mb, disk_mb, 0, 0 FROM worker"

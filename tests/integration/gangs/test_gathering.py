@@ -211,7 +211,12 @@ def test_a_member_that_cannot_reach_another_waits_for_the_others_checks(
 ) -> None:
     party = gathered(2, elsewhere={1: NOWHERE})
     run = party.run
-    told: dict[str, JsonValue] = {"address": "127.0.0.1", "port": 1, "nonce": "0" * 32}
+    told: dict[str, JsonValue] = {
+        "address": "127.0.0.1",
+        "port": 1,
+        "program_port": 2,
+        "nonce": "0" * 32,
+    }
     with ThreadPoolExecutor(1) as thread:
         run.rig.queue.gather(run.fences[1], 1, {**told, "unreached": None})
         master = thread.submit(party.met, 0)
@@ -246,7 +251,7 @@ def test_a_published_port_answers_until_the_master_has_checked_it(
     with ThreadPoolExecutor(1) as thread, closing(listening()) as master:
         port = master.getsockname()[1]
         told: dict[str, JsonValue] = {"address": "127.0.0.1", "nonce": nonce}
-        told |= {"port": port, "master_port": port, "unreached": None}
+        told |= {"port": port, "program_port": port, "master_port": port, "unreached": None}
         with closing(preflight.Answers(nonce, [master])):
             run.rig.queue.gather(run.fences[0], 1, told)
             member = thread.submit(party.met, 1)

@@ -126,7 +126,6 @@ HINDRANCES: dict[str, Callable[[Rig, int], object]] = {
     ),
     "it is preempted": lambda rig, job: rig.queue.preempt(job),
     "just idle": lambda rig, _job: rig.rows("UPDATE idle SET since = since + %s", GROWS_AFTER),
-    "an earlier version of the server": lambda rig, _job: rig.rows("UPDATE idle SET since = NULL"),
     "the queue is paused": lambda rig, _job: rig.admin.pause("default"),
     "a member has ended": lambda rig, job: rig.queue.finish(
         [End(fences(rig, job)[1], Reason.SUCCEEDED)]

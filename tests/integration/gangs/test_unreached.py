@@ -27,7 +27,7 @@ NOTED = "SELECT unreached_by, extract(EPOCH FROM gangs_after - forge_now()) AS s
 
 
 def checked(run: Run, found: Mapping[int, Sequence[int] | None]) -> None:
-    """Have members tell whom they could not reach, and end so; None: of an older version."""
+    """Have members tell whom they could not reach, and end so; None: before their check."""
     for rank, unreached in found.items():
         told: dict[str, Any] = {} if unreached is None else {"unreached": list(unreached)}
         run.rig.queue.gather(run.fences[rank], 1, told)
@@ -76,7 +76,7 @@ def test_whoever_cannot_be_reached_is_blamed(
         assert (noted(rig, worker.id)[0] is not None) == (rank in blamed)
 
 
-def test_what_a_member_of_an_older_version_found_blames_itself(rig: Rig) -> None:
+def test_a_member_that_fails_before_its_check_blames_itself(rig: Rig) -> None:
     run = running(rig, 2)
     checked(run, {1: None, 0: []})
     assert run.reasons() == ["run_ended", "preflight_failed"]

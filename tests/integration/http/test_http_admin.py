@@ -181,7 +181,7 @@ def test_an_owners_limits_are_set_whole(root: Caller) -> None:
         problem(root.call("PUT", path, {"weight": weight}), 422, "invalid")
 
 
-def test_limits_of_approvals_that_an_earlier_client_does_not_know_stay(root: Caller) -> None:
+def test_limits_of_approvals_that_are_left_out_stay(root: Caller) -> None:
     path = "/api/v1/admin/quotas/ann"
     known = {"max_jobs": 2, "max_gpus": None, "weight": 1}
     for said, hours, cost in (

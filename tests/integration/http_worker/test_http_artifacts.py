@@ -300,14 +300,3 @@ def test_a_url_of_chunks_is_for_one_file_and_for_a_while(shop: Shop) -> None:
     model, other = shop.over_http.artifacts(shop.job_id)
     assert httpx.get(model.url.replace("/model?", "/other?")).status_code == 403
     assert httpx.get(other.url.partition("?")[0]).status_code == 422
-
-
-def test_a_server_of_the_version_before_gets_whole_objects(shop: Shop, tmp_path: Path) -> None:
-    shop.gateway.takes_chunks = False
-    model = os.urandom(5 * CHUNK)
-    shop.keep(model=model)
-    assert shop.chunks() == []
-    (file,) = shop.over_http.artifacts(shop.job_id)
-    assert shop.store.get(file.key) == model
-    shop.over_http.download(file, tmp_path / "model")
-    assert (tmp_path / "model").read_bytes() == model

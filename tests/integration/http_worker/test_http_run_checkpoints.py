@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.http_client import tls_context
-from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
-from forge_schema.protocol.messages import NewCheckpoint
 from forge_schema.storage import KeyInvalid
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.session import Session
 from forge_worker.queue.http.store import HttpStore
-from support.gangs.ranks import LIMIT_MB, TOLD, Rank
+from support.gangs.ranks import LIMIT_MB, Rank
 from support.gangs.runs import Run, formed, gang
 from support.http.api import opened
 from support.http.http_worker import machine, session
@@ -49,7 +46,7 @@ class Afar:
         run = formed(self.rig, job, cast("list[Worker]", members))
         ranks = [self.rank(run, rank) for rank in range(len(members))]
         for rank, one in enumerate(ranks):
-            self.gateways[rank].gather(one.attempt.fence, 1, TOLD)
+            self.gateways[rank].gather(one.attempt.fence, 1, {})
         return run, ranks
 
     def rank(self, run: Run, rank: int) -> Rank:
@@ -130,26 +127,7 @@ def test_a_job_that_starts_from_a_runs_checkpoint_reads_all_its_parts_and_no_oth
                 afar.get(one.attempt, key)
 
 
-def test_an_earlier_server_is_told_nothing_that_it_does_not_know(
-    afar: Afar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = Checkpoint(0, "k", 1, 1)
-    held = {"token": 1, "nonce": "00000000-0000-0000-0000-000000000001"}
-    told = json.loads(NewCheckpoint.model_validate({**held, **asdict(row)}).model_dump_json())
-    assert told.keys() == {"token", "nonce", "number", "key", "files", "bytes"}
-    _, ranks = afar.begin(gang(afar.rig, 2))
-    post = Session.post
-
-    def of_before(self: Session, path: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401  passed on
-        return post(self, path.replace("/newest", "/no/such/path"), *words, **more)
-
-    monkeypatch.setattr(Session, "post", of_before)
-    store(ranks, "1")
-    rows = afar.rig.rows("SELECT rank FROM checkpoint")
-    assert [one["rank"] for one in rows] == [0]
-
-
-def test_an_earlier_worker_finds_rank_0s_part_where_it_was(afar: Afar) -> None:
+def test_a_checkpoint_is_that_of_rank_0_with_companions(afar: Afar) -> None:
     _, ranks = afar.begin(gang(afar.rig, 2))
     store(ranks, "1")
     job = ranks[0].attempt.fence.job_id

@@ -26,7 +26,7 @@ from forge_schema.queue.queue import WorkerUnknown
 from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
-from forge_worker.queue.http.session import ServerRefused, Session, TokenRefused
+from forge_worker.queue.http.session import ServerRefused, TokenRefused
 from support.gangs.runs import formed, gang
 from support.http.api import opened
 from support.http.http_worker import DIGEST, PLENTY, claimed, machine, session
@@ -452,14 +452,8 @@ def test_a_result_whose_answer_was_lost_with_a_claim_counts_once(
     assert rig.count("lease") == 1
 
 
-def test_a_server_of_the_version_before_names_no_next_job(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, rig: Rig
-) -> None:
-    job, post = rig.submit(), Session.post
+def test_the_next_job_has_no_lease(gateway: Gateway, rig: Rig) -> None:
+    job = rig.submit()
     found = gateway.next_job()
     assert found is not None
     assert (found.job_id, found.token) == (job, 0)
-    if isinstance(gateway, HttpGateway):
-        before = lambda self, path, *rest, **more: post(self, f"/no{path}", *rest, **more)  # noqa: E731
-        monkeypatch.setattr(Session, "post", before)
-        assert gateway.next_job() is None

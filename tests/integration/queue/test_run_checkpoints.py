@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 
-def run_of(rig: Rig, nodes: int = 3, *, told: bool = True, **changes: Any) -> Run:  # noqa: ANN401  fields of a job
+def run_of(rig: Rig, nodes: int = 3, **changes: Any) -> Run:  # noqa: ANN401  fields of a job
     """Form a run whose members store their checkpoints."""
     run = running(rig, nodes, **changes)
     for fence in run.fences:
-        rig.queue.gather(fence, 1, {"keeps_checkpoints": True} if told else {})
+        rig.queue.gather(fence, 1, {})
     return run
 
 
@@ -87,14 +87,6 @@ def test_parts_of_the_same_step_belong_together_whenever_they_were_stored(rig: R
     save(run, 1, 3, follows=0, step=300)
     save(run, 1, 4, follows=0, step=300)
     assert newest(run) == (1, {1: 4})
-
-
-def test_with_a_member_of_the_version_before_rank_0s_checkpoints_count_alone(rig: Rig) -> None:
-    run = run_of(rig, 2, told=False)
-    rig.queue.gather(run.fences[0], 1, {"keeps_checkpoints": True})
-    save(run, 0, 0)
-    save(run, 1, 0, follows=ALL)
-    assert newest(run) == (0, {})
 
 
 def test_only_rank_0s_row_needs_nothing_to_follow(rig: Rig) -> None:

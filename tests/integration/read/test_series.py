@@ -206,7 +206,7 @@ def test_what_one_call_reads_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatc
     assert all_keys["left_off"] == 40
     assert len([i for i in all_keys["items"] if i["source"] == "metric"]) == MOST_KEYS
     monkeypatch.setattr(module, "LINES", 100)
-    # Written by a worker of the version before.
+    # Nothing sums them up.
     rig.rows("DELETE FROM metric_span")
     fewer = by_key(series.of(job, Wanted(keys=["loss", "memory_mb"])))
     assert fewer["memory_mb", None]["last"] == list(range(9, 1000, 10))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from support.store.storage import Bucket
 
 PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
-# As an earlier version stored successes, so that an attempt and its outcome can disagree.
+# A success is a row of both tables, so that an attempt and its outcome can disagree.
 APART = (
     "INSERT INTO attempt_row SELECT * FROM attempt",
     (

@@ -16,6 +16,7 @@ def peer(rank: int, **changes: Any) -> Peer:  # noqa: ANN401  fields of all type
         "address": f"10.0.0.{5 + rank}",
         "port": 40000 + rank,
         "nonce": NONCE,
+        "program_port": 29500 + rank,
         "master_port": None if rank else 29500,
     }
     return Peer(rank=rank, **{**known, **changes})

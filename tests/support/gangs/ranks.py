@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
 
 LIMIT_MB = 10
-TOLD = {"keeps_checkpoints": True}
 
 
 @dataclass
@@ -77,7 +76,7 @@ class Ranks:
         self.run = formed(self.rig, job, workers)
         ranks = [self.rank(rank) for rank in range(nodes)]
         for one in ranks:
-            self.rig.queue.gather(one.attempt.fence, 1, TOLD)
+            self.rig.queue.gather(one.attempt.fence, 1, {})
             if restored:
                 one.sync.restore()
         return ranks

@@ -34,7 +34,7 @@ ENDS = {
 }
 # A gang's other rank, as the same lease on another worker would write it.
 SECOND_RANK = """
-    INSERT INTO {table}
+    INSERT INTO {into}
     SELECT (jsonb_populate_record(first, jsonb_build_object(
         'rank', 1, 'nodes', 2, 'worker_id', %s::bigint, 'devices', ARRAY['GPU-gang']
     ))).*
@@ -163,7 +163,7 @@ def fill(rig: Rig, steps: int = 60, seed: int = 7) -> None:
             _leave(fleet, spot)
         fleet.step()
     second = fleet.workers[0].id
-    rig.rows(SECOND_RANK.format(table="attempt"), second)
+    rig.rows(SECOND_RANK.format(into="attempt_row", table="attempt"), second)
     _present(fleet)
 
 
@@ -191,7 +191,7 @@ def _present(fleet: Fleet) -> None:
         grant = worker.claim_one()
         rig.queue.report(grant.fence, Phase.RUNNING, devices=[])
         fleet.held.append(Held(worker, grant, rig.clock.now, []))
-    rig.rows(SECOND_RANK.format(table="lease"), worker.id)
+    rig.rows(SECOND_RANK.format(into="lease", table="lease"), worker.id)
     rig.submit(name="left", owner="ann")
     rig.submit(name="paused", queue="shut")
     rig.admin.pause("shut")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 from forge_schema.database.pool import Database, DatabaseUnreachable
+from forge_schema.model.job import with_shares
 from forge_schema.model.lease import Grant
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.worker import Capacity, Machine
@@ -122,7 +123,7 @@ def some_grant(job_id: int = 7, token: int = 3) -> Grant:
         attempt=1,
         name=spec.name,
         owner=spec.owner,
-        spec=spec.payload(),
+        spec=with_shares(spec.payload(), {"cpus": 1.0, "memory_mb": 1024}),
         bundle_digest=None,
         timeout_s=None,
         lane_id=1,

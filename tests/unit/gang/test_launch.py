@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_worker.gang.launch import EVERYWHERE, launched
-from forge_worker.gang.launchers import LauncherUnable
 from forge_worker.gang.members import Gang
 from forge_worker.runners.docker.hardening import DockerPolicy, settings
 from forge_worker.runners.process.runner import ProcessRunner
-from support.gangs.peers import gang, peer
+from support.gangs.peers import gang
 from support.workers.runners import make_spec
 
 if TYPE_CHECKING:
@@ -46,11 +45,3 @@ def test_a_container_publishes_its_port_at_the_address_of_the_machine(
 def test_with_the_machines_network_nothing_is_published(tmp_path: Path) -> None:
     spec = member(tmp_path, gang(1, program_port=29507), "torchrun")
     assert (spec.host_network, spec.publishes) == (True, None)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_no_member_starts_a_launcher_that_others_could_not_reach(tmp_path: Path, rank: int) -> None:
-    mixed = Gang(rank, (peer(0), peer(1, **PORTS)))
-    assert member(tmp_path, mixed).host_network == (rank == 0)
-    with pytest.raises(LauncherUnable, match=r"torchrun needs all ports, .* on gpu-1"):
-        member(tmp_path, mixed, "torchrun")

@@ -167,6 +167,6 @@ def test_a_cluster_of_ray_demands_the_secret_of_its_own_run() -> None:
     assert first["RAY_AUTH_TOKEN"] not in ("", next_run["RAY_AUTH_TOKEN"])
 
 
-def test_a_member_of_an_earlier_version_leaves_the_memory_to_ray() -> None:
+def test_a_member_of_unknown_memory_leaves_it_to_ray() -> None:
     said = launch("ray", gang(1, memory_mb=0)).command
     assert not any("memory" in word for word in said)

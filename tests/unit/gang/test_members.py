@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.lease import Member
-from forge_worker.gang.gathering import GangIncomplete
 from forge_worker.gang.members import Gang, MemberUnreadable, peer_of
 from forge_worker.gang.variables import variables
-from forge_worker.job_runs.preparation import _check_nodes
 from support.gangs.peers import NONCE, gang, peer
-from support.workers.attempts import some_grant
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -64,10 +60,9 @@ def test_the_job_learns_of_all_members_and_of_no_secret() -> None:
 
 
 def test_the_job_learns_at_which_port_each_member_listens() -> None:
-    ports = Gang(0, (peer(0, program_port=29500), peer(1, program_port=29507), peer(2)))
+    ports = Gang(0, (peer(0), peer(1, program_port=29507)))
     said = json.loads(variables(ports, per_gpu=False)["FORGE_GANG"])
-    # The last one is of an earlier version.
-    assert [one["port"] for one in said["members"]] == [29500, 29507, None]
+    assert [one["port"] for one in said["members"]] == [29500, 29507]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +134,6 @@ def test_the_job_learns_of_the_speeds_and_of_how_they_were_measured() -> None:
     ]
 
 
-def test_a_member_of_an_earlier_version_has_no_speed() -> None:
-    told = peer(1, **FAST).details()
-    del told["speed"], told["method"]
-    assert peer_of(Member(1, "gpu-1", 1, told)) == peer(1)
-
-
 def test_a_member_is_believed_as_it_described_itself() -> None:
     told = peer(1, gpus=2, vendor="amd", speed=2.5)
     newer = {**told.details(), "color": "blue"}
@@ -168,15 +157,6 @@ def test_a_member_that_cannot_be_understood_is_named(change: dict[str, JsonValue
     details = {**peer(1).details(), **change}
     with pytest.raises(MemberUnreadable, match=r"rank 1 \(worker gpu-1\).*" + next(iter(change))):
         peer_of(Member(1, "gpu-1", 1, details))
-
-
-def test_a_job_on_several_machines_never_runs_alone() -> None:
-    grant = some_grant()
-    of_a_gang = {**grant.spec, "nodes": 2}
-    with pytest.raises(GangIncomplete):
-        _check_nodes(replace(grant, spec=of_a_gang))
-    _check_nodes(replace(grant, spec=of_a_gang, rank=1, nodes=2))
-    _check_nodes(grant)
 
 
 @pytest.mark.parametrize(

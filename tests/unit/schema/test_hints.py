@@ -22,7 +22,7 @@ def test_a_snapshot_shows_what_had_committed() -> None:
         ),
         ("back::10:10:", Hint("back", frozenset(), Snapshot(10, 10))),
         ("asked:7", Hint("asked", frozenset({7}))),
-        # Those of an earlier version, of a later one, and by hand, are for every worker.
+        # Those of a later version, and by hand, are for every worker.
         ("ready", Hint("ready")),
         ("", Hint("")),
         ("ready:x:y", Hint("ready")),

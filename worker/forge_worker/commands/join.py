@@ -211,7 +211,7 @@ def _install(place: Place, wheel: bytes) -> bool:
     file = place.root / f"{stem}-py3-none-any.whl"
     say(f"installing {stem} in {place.root}; this takes a minute")
     file.write_bytes(wheel)
-    # The same version may have been built anew.
+    # A version under development may have been built anew.
     pip: list[str | Path] = [
         place.root / "bin" / "python",
         "-m",

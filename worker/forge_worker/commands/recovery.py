@@ -36,7 +36,6 @@ STATE = {
     "caches": "model caches, which jobs fill again",
     "warm": "notes of what is in these folders",
     speed.FILE: "the machine's speed, which is measured again",
-    "shares": "folders of shared containers, which an earlier version had",
     spool.FILE: "results of jobs not yet delivered to the queue",
     "name": "the name, which is replaced by a new one",
 }

@@ -32,8 +32,6 @@ NOTE_S, NOTES_S = 5.0, 30.0
 NAMED = 5
 # Whom a member could not reach, in what it tells the others; None before its check.
 UNREACHED = "unreached"
-# That each rank's checkpoints are stored; members of earlier versions do not tell it.
-KEEPS_CHECKPOINTS = "keeps_checkpoints"
 
 
 class GangIncomplete(ForgeError):
@@ -164,11 +162,11 @@ class Gatherer:
         return next(met.members for met in looks if not self._waits_for(met, step))
 
     def _wait_for_checks(self, own: Peer) -> None:
-        """Wait until all others have checked the network; those of an older version do not tell."""
+        """Wait until all others have checked the network."""
         began_s = seconds()
         for met in self._looks(own, PREPARED):
             others = [one for one in met.members if one.rank != own.rank and not one.over]
-            checked = all(one.details.get(UNREACHED, []) is not None for one in others)
+            checked = all(one.details.get(UNREACHED) is not None for one in others)
             if checked or seconds() - began_s > CHECKS_S:
                 return
 
@@ -185,11 +183,7 @@ class Gatherer:
             pause_s = min(2 * pause_s, LONGEST_S)
 
     def _tell(self, own: Peer, step: int) -> Gathering:
-        told: dict[str, JsonValue] = {
-            **own.details(),
-            UNREACHED: self._unreached,
-            KEEPS_CHECKPOINTS: True,
-        }
+        told: dict[str, JsonValue] = {**own.details(), UNREACHED: self._unreached}
         return self._gateway.gather(self._attempt.fence, step, told)
 
     def _waits_for(self, met: Gathering, step: int) -> bool:

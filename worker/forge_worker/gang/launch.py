@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from forge_schema.model.states import Launcher
-
 from forge_worker.gang.address import interface_of
 from forge_worker.gang.launchers import LAUNCHERS, PER_GPU, LauncherUnable
 from forge_worker.gang.members import Gang, Peer
@@ -25,7 +23,6 @@ def launched(gang: Gang, spec: RunSpec, runner: Runner, launcher: str) -> RunSpe
             f"this worker does not know the launcher {launcher!r}",
             hint="update forge-worker on all machines",
         )
-    _check_ports(gang, launcher)
     launch = LAUNCHERS[launcher](gang, spec.command, runner.paths(spec).control_dir)
     for name, text in launch.files.items():
         (spec.control_dir / name).write_text(text, encoding="utf-8")
@@ -41,23 +38,8 @@ def launched(gang: Gang, spec: RunSpec, runner: Runner, launcher: str) -> RunSpe
     )
 
 
-def _check_ports(gang: Gang, launcher: str) -> None:
-    """Check that the others can reach what the launcher starts; older queues do not.
-
-    Raises:
-        LauncherUnable: some of them publish only single ports, and it needs others.
-    """
-    narrow = [peer.worker for peer in gang.peers if peer.publishes]
-    if narrow and launcher != Launcher.NONE:
-        raise LauncherUnable(
-            f"--launcher {launcher} needs all ports, and only single ones are published on"
-            f" {', '.join(narrow)} (--gang-network ports)",
-            hint="upgrade every server of the queue",
-        )
-
-
 def _published(own: Peer) -> tuple[str, int] | None:
-    if not own.publishes or own.program_port is None:
+    if not own.publishes:
         return None
     # Behind an address translation, no interface has the advertised address.
     return own.address if interface_of(own.address) else EVERYWHERE, own.program_port

@@ -34,13 +34,11 @@ class Peer:
     `speed` is that of each of its GPUs, or of its CPUs together, in GFLOPS of fp32; None if it was
     not measured. Speeds by different methods are not comparable.
 
-    `batch` is how many samples are a good start for one of its processes, by memory alone;
-    members of earlier versions do not tell it.
+    `batch` is how many samples are a good start for one of its processes, by memory alone.
 
     `port` is where it answers the check of the network, to those who know the `nonce`. At its
-    `program_port` its program may listen; members of earlier versions have none. That of rank 0 is
-    the `master_port`. If it `publishes`, its container is on a bridge, and the others reach only
-    this port, so it answers there.
+    `program_port` its program may listen; that of rank 0 is the `master_port`. If it `publishes`,
+    its container is on a bridge, and the others reach only this port, so it answers there.
     """
 
     rank: int
@@ -48,6 +46,7 @@ class Peer:
     address: Address
     port: Port
     nonce: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    program_port: Port
     master_port: Port | None = None
     gpus: int = 0
     vendor: str = ""
@@ -56,7 +55,6 @@ class Peer:
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     method: str | None = None
     batch: Annotated[int, Field(ge=1)] | None = None
-    program_port: Port | None = None
     publishes: bool = False
 
     @property

@@ -7,15 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import partial
-from math import inf
-from pathlib import Path
 
 from forge_schema.model.attempt_records import Artifact
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
 from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.keys import UNNAMEABLE
-from forge_schema.storage.manifest import Entry, Manifest, sha256
+from forge_schema.storage.manifest import Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt, with_advice
 from forge_worker.files.copies import check_size
@@ -75,10 +73,7 @@ class ArtifactKeeper:
         check_size(found, "the output", self._limit_mb)
         left = {path: status[0] for path, status in sorted(found.items()) if path not in self._done}
         self._send_links({p: to for p, to in look.links.items() if p not in self._done})
-        most = inf if self._gateway.takes_chunks else self._chunk_bytes
-        self._send({path: size for path, size in left.items() if size <= most})
-        for path in left.keys() - self._done.keys():
-            self._done[path] = self._put_whole(path)
+        self._send(left)
         artifacts = [one for one in self._done.values() if one is not None]
         if artifacts and not self._gateway.add_artifacts(self._attempt.fence, artifacts):
             self._attempt.lose()
@@ -162,23 +157,6 @@ class ArtifactKeeper:
         key = self._key(self._listed(source.path), chunked=True)
         self._store.put(key, Manifest((entry,)).dumped())
         return key
-
-    def _put_whole(self, path: str) -> Artifact | None:
-        """Store a large file as one object."""
-        if not self._opens(path):
-            return None
-        listed = self._listed(path)
-        key = self._key(listed)
-        with opened(self._attempt.folders.output, path) as source:
-            # By the descriptor, so that the upload cannot follow a link of the job.
-            file = Path(f"/dev/fd/{source.fileno()}")
-            try:
-                self._store.put_file(key, file, progress=self._attempt.while_held)
-            except ObjectTooLarge as error:
-                self._refuse(path, error)
-                return None
-            size, at = file.stat().st_size, self._modified_at(path)
-            return Artifact(readable(listed), key, size, sha256(file), modified_at=at)
 
     def _refuse(self, path: str, error: ObjectTooLarge) -> None:
         self.refused.append(f"the artifact {path!r} was not stored: {with_advice(error)}")

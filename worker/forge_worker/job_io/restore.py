@@ -145,9 +145,7 @@ class Restore:
         own = [row for row in rows if row["job_id"] == job_id and row.get("passed_over") is None]
         if not own:
             return Recalled()
-        # A server of the version before does not tell what this attempt has stored.
-        mine = own[0]["key"].startswith(self._attempt.keys.prefix)
-        return Recalled(self._own(self._parts(own[0])), own[0]["number"] if mine else None)
+        return Recalled(self._own(self._parts(own[0])))
 
     @contextmanager
     def begun_anew_after_failure(self) -> Iterator[None]:
@@ -215,8 +213,7 @@ class Restore:
         return [(rank, entry) for rank, entry in parts if entry.path not in found.old]
 
     def _parts(self, row: Row) -> list[Part]:
-        # A server of the version before knows only rank 0's.
-        companions = row.get("companions") or ()
+        companions = row["companions"]
         keys = {0: row["key"], **{one["rank"]: one["key"] for one in companions}}
         if companions:
             self._store.expect(gets=list(keys.values()))

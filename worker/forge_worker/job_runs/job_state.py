@@ -34,9 +34,9 @@ GRANTED = (
     "failures",
     "losses",
     "preemptions",
+    "rank",
+    "nodes",
 )
-# The same, of those that an earlier version did not write.
-OF_A_GANG = ("rank", "nodes")
 LEASE, STOP = "lease.json", "stop.json"
 # JSON escapes a character with up to six bytes.
 DETAIL_LENGTH = 300
@@ -62,7 +62,7 @@ class Record:
         kept = {
             **asdict(fence),
             "nonce": str(fence.nonce),
-            "grant": {name: getattr(grant, name) for name in (*GRANTED, *OF_A_GANG)},
+            "grant": {name: getattr(grant, name) for name in GRANTED},
             "slot": asdict(self.slot),
             "kind": self.kind,
             "container": self.container,
@@ -86,7 +86,6 @@ def read(folders: Folders) -> Record | None:
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = _kept(folders.root / LEASE) or {}
         granted = {name: kept["grant"][name] for name in GRANTED}
-        granted |= {name: kept["grant"][name] for name in OF_A_GANG if name in kept["grant"]}
         grant = Grant(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]), **granted)
         slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
         attempt = Attempt(grant, folders, claimed_s=float(kept["claimed_s"]))

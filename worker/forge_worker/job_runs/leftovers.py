@@ -124,9 +124,6 @@ def _candidate(
     # A restart of the machine ends its containers, with exit codes that say nothing about the jobs.
     if found is None or found.boot != this_boot() or not _covered(found.attempt, secrets):
         return None
-    if not folders.output.is_dir():
-        # Earlier versions kept the folders elsewhere if the job shared its container.
-        return None
     if _in_vain(found.attempt):
         return None
     if job_state.kept_exit(folders.root) is not None:

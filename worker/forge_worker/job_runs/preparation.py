@@ -8,7 +8,6 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.states import Launcher, Phase
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.gang.gathering import GangIncomplete
 from forge_worker.gang.launch import launched
 from forge_worker.job_runs.job_environment import container_name, run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
@@ -28,7 +27,6 @@ def started(parts: Parts) -> Handle:
         ForgeError, OSError: it cannot be started.
     """
     parts.attempt.while_wanted()
-    _check_nodes(parts.attempt.grant)
     spec = _prepare(parts)
     if parts.attempt.grant.nodes > 1:
         gang, launcher = parts.gatherer.gather(), parts.attempt.grant.spec.get("launcher")
@@ -54,19 +52,6 @@ def taken_up(parts: Parts, adopted: Handle) -> Handle:
     with suppress(ForgeError):
         parts.checkpoints.recall()
     return adopted
-
-
-def _check_nodes(grant: Grant) -> None:
-    """Refuse to run a gang's job alone: an older server does not tell the worker its rank.
-
-    Raises:
-        GangIncomplete: this grant is for one machine, and its job for several.
-    """
-    if grant.spec.get("nodes", 1) > 1 and grant.nodes == 1:
-        raise GangIncomplete(
-            "the server does not know jobs on several machines",
-            hint="upgrade every server of the queue",
-        )
 
 
 def _prepare(parts: Parts) -> RunSpec:
@@ -100,7 +85,6 @@ def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
         next((mount.source for mount in spec.mounts if mount.target == ENV), None),
         archive(services.bundles, digest) if digest else None,
     )
-    # An older server does not name the parts.
     found = zip(grant.parts, places, strict=False)
     # It is a hint, and the job may be running.
     with suppress(OSError):

@@ -36,10 +36,6 @@ from forge_worker.queue.unanswered import Ask, Unanswered
 class Gateway(Protocol):
     """The verbs of the lease protocol, as one worker speaks them."""
 
-    @property
-    def takes_chunks(self) -> bool:
-        """Whether artifacts may be in chunks."""
-
     def register(self, machine: Machine) -> Registered:
         """Register this boot of the worker; if an admin declared it ephemeral, it stays so.
 
@@ -163,7 +159,6 @@ class SqlGateway:
         self.latest_checkpoint = records.latest_checkpoint
         self.restorable = records.restorable
         self._thinning = None if store is None else Thinning(database, store)
-        self.takes_chunks = True
         self.worker_id = 0
         self._boot_id = UUID(int=0)
         self._lanes = Lanes(database, 0)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import stamina
 from forge_schema.storage import ObjectMissing, StoreUnreachable
-from forge_schema.storage.chunks import CHUNK_BYTES
-from forge_schema.storage.manifest import CheckpointUnsound, Entry, Extent, sha256
+from forge_schema.storage.manifest import CheckpointUnsound, Entry, Extent
 
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.batches import batches
@@ -68,10 +67,6 @@ class Fetcher:
                 raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
 
     def _placed_once(self, path: Path, entry: Entry, extent: Extent) -> bool:
-        if extent.size > CHUNK_BYTES and not entry.chunks:
-            # Stored by an earlier version.
-            self._objects.get_file(extent.key, path, progress=self._go_on)
-            return sha256(path) == extent.sha256
         part, placed = (entry.path, extent.offset), False
         for tried in stamina.retry_context(
             on=StoreUnreachable, attempts=TRIES, timeout=None, wait_initial=0.2, wait_max=2

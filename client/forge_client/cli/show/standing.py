@@ -36,8 +36,8 @@ def why(job: JobStatus) -> str:
 
 
 def workers(job: JobStatus) -> str | None:
-    """Return the workers that run a job; a server of the version before tells only one."""
-    return names_text(job.workers) or job.worker
+    """Return the workers that run a job."""
+    return names_text(job.workers) or None
 
 
 def ran(seconds: float | None) -> str:

@@ -42,7 +42,6 @@ def register(body: messages.Register, caller: AsWorker, shared: Shared) -> Regis
         heartbeat_s=settings.heartbeat_s,
         lease_ttl_s=settings.lease_ttl_s,
         queue_id=registry.queue_id(),
-        chunks=True,
         small_objects=isinstance(shared.store, FileStore),
     )
 

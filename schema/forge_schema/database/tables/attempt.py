@@ -16,7 +16,7 @@ class AttemptRow(SQLModel, table=True):
 
     The view `attempt` has both: who ran it, when, why it ended and what it cost. It is the audit
     trail of every dispatch and end. Append-only (a trigger refuses other changes), partitioned by
-    month. Earlier versions wrote successes here too; they insert into the view.
+    month.
     """
 
     __tablename__ = "attempt_row"

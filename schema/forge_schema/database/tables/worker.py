@@ -94,7 +94,7 @@ class Idle(SQLModel, table=True):
     gpu_speed: float = c.number(default="0")
     # The name of the worker's next claim, under which a gang may have leased it; see `forge_form`.
     nonce: UUID | None = c.uuid(null=True)
-    # Since when it has found nothing, and nobody woke it; unknown if an earlier version wrote it.
+    # Since when it has found nothing, and nobody woke it.
     since: datetime | None = c.moment(null=True)
 
 

@@ -39,7 +39,6 @@ span AS MATERIALIZED (
 found AS MATERIALIZED (
     SELECT *
     FROM looked
-    -- Earlier versions stored the submit of a job as an event.
     WHERE actor IS NOT NULL
         AND (%(actor)s::text IS NULL OR strpos(lower(actor), lower(%(actor)s)) > 0)
         AND (%(action)s::text IS NULL OR strpos(lower(action), lower(%(action)s)) > 0)

@@ -4,7 +4,7 @@
 -- without a finite number is a gap; `newest` is what the job wrote last, be it no number. With `since_x` and `until_x`, only
 -- the hundreds of lines between these steps or times are read. If there are more lines than may be
 -- read, or they are wider than usual, the spans that sum them up are, with every extreme. Where
--- spans lack lines of a worker of an earlier version, evenly spaced lines are read instead, and the
+-- spans lack lines, evenly spaced lines are read instead, and the
 -- last of each attempt.
 WITH run AS MATERIALIZED (
     SELECT

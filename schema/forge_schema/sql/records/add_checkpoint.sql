@@ -1,6 +1,4 @@
 -- Adds the index row of a checkpoint whose upload is complete, of one rank. Idempotent.
--- If a member of the run is of a version in which only rank 0 stores checkpoints, that rank's count
--- alone.
 WITH held AS (
     SELECT job_id, token, rank, attempt, nodes FROM lease
     WHERE job_id = %(job_id)s AND token = %(token)s AND nonce = %(nonce)s AND over IS NULL
@@ -13,15 +11,7 @@ added AS (
     )
     SELECT
         job_id, token, %(number)s, attempt, %(key)s, %(files)s, %(bytes)s, forge_now(), rank,
-        CASE
-            WHEN nodes > 1 AND NOT EXISTS (
-                SELECT FROM lease AS member
-                WHERE member.job_id = held.job_id
-                    AND NOT coalesce(member.member ? 'keeps_checkpoints', false)
-            ) THEN nodes
-            ELSE 1
-        END,
-        CASE WHEN rank > 0 THEN coalesce(%(follows)s::integer, -1) END, %(step)s::bigint, %(killed)s
+        nodes, CASE WHEN rank > 0 THEN coalesce(%(follows)s::integer, -1) END, %(step)s::bigint, %(killed)s
     FROM held
     ON CONFLICT DO NOTHING
 )

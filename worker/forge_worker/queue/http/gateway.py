@@ -53,7 +53,6 @@ class HttpGateway:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.takes_chunks = False
         self._boot_id = UUID(int=0)
         self._hinted = False
         self._unanswered = Unanswered()
@@ -64,7 +63,6 @@ class HttpGateway:
         told = messages.Register(**asdict(machine))
         answer = self._session.post("/register", told, Registered)
         self._boot_id = machine.boot_id
-        self.takes_chunks = answer.chunks
         self._session.stores_small_objects = answer.small_objects
         self._in_gangs = machine.address is not None
         # After a longer pause, leases could not be renewed in time once the server is back.
@@ -84,7 +82,7 @@ class HttpGateway:
         except (LeaseUnknown, ServerRefused):
             if not ends:
                 raise
-            # One end may be to blame, or the server is older and expects only successes here.
+            # One end may be to blame.
             return self.finish(ends), []
 
     def _exchange(
@@ -118,14 +116,8 @@ class HttpGateway:
             yield self._exchange([], Capacity(0, 0, 0), 0, ask)[1]
 
     def next_job(self, past: Sequence[int] = ()) -> Grant | None:
-        # A server of an earlier version refuses the field.
-        passed = {"past": list(past)} if past else {}
-        wanted = messages.Next(boot_id=self._boot_id, **passed)
-        try:
-            return self._session.post("/next", wanted, Upcoming).grant
-        except ServerRefused:
-            # A server of an earlier version does not know.
-            return None
+        wanted = messages.Next(boot_id=self._boot_id, past=list(past))
+        return self._session.post("/next", wanted, Upcoming).grant
 
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         return [self._finish(end) for end in ends]
@@ -224,7 +216,7 @@ class HttpGateway:
         body = messages.Held(**_held(fence))
         try:
             newest = self._of(fence, "checkpoints/newest", body, NewestCheckpoints)
-        except (LeaseUnknown, ServerRefused):
+        except LeaseUnknown:
             return None
         return newest.model_dump()
 
@@ -235,9 +227,7 @@ class HttpGateway:
     def restorable(self, job_id: int) -> list[Row]:
         answer = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
         first = [] if answer.checkpoint is None else [answer.checkpoint]
-        # An older server does not name the job of a checkpoint: it is always this one.
-        rows = [row.model_dump() for row in (*first, *answer.others)]
-        return [{**row, "job_id": row["job_id"] or job_id} for row in rows]
+        return [row.model_dump() for row in (*first, *answer.others)]
 
     def thin_checkpoints(
         self,
@@ -251,8 +241,7 @@ class HttpGateway:
         path = f"/job/{fence.job_id}/checkpoints/thin"
         try:
             return self._session.post(path, body, Thinned, counts=False).objects
-        except (LeaseUnknown, ServerRefused):
-            # An older server does not thin out checkpoints.
+        except LeaseUnknown:
             return 0
 
     def new_work(self) -> None:

@@ -107,7 +107,7 @@ class HttpObjects:
             with self._while_held():
                 self._store.session.post(f"/job/{fence.job_id}/objects/small", body, Nothing)
         except ServerRefused:
-            # Another server, of an earlier version or with a lower limit on bodies.
+            # Another server, with a lower limit on bodies.
             return False
         return True
 
@@ -143,7 +143,7 @@ class HttpObjects:
         try:
             urls = self._urls(wanted)
         except (ServerRefused, ObjectTooLarge):
-            # An older server, or one of the objects is refused: each is signed in its turn.
+            # One of the objects is refused: each is signed in its turn.
             return
         for one, url in zip(wanted, urls, strict=True):
             self._ahead[one.operation, one.key] = (one, url)

@@ -18,9 +18,6 @@ SELECT * FROM (
 ) AS both_tables
 WHERE worker_id IS NOT NULL;
 
-CREATE TRIGGER attempt_added INSTEAD OF INSERT ON attempt
-    FOR EACH ROW EXECUTE FUNCTION forge_add_attempt();
-
 CREATE TRIGGER attempt_row_append_only BEFORE UPDATE OR DELETE ON attempt_row
     FOR EACH ROW EXECUTE FUNCTION forge_refuse_change();
 CREATE TRIGGER event_append_only BEFORE UPDATE OR DELETE ON event

@@ -11,7 +11,6 @@ TABLES = ("types", "jobs", "places", "history", "stored", "workers", "people")
 CALLED = (
     "months/forge_refuse_change",
     "history/forge_keep_success",
-    "history/forge_add_attempt",
     "held/forge_job_held",
     "held/forge_job_ended",
     "held/forge_job_begun",

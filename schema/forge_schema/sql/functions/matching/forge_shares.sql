@@ -1,9 +1,8 @@
 -- Each owner's share, as an object: who has the smallest goes first. It is the number of GPUs held
 -- now, divided by the weight, and corrected by how far the owner is ahead: a lead of 15 minutes'
 -- GPU time counts like a GPU. An owner who is behind catches up at less than twice the usual pace.
--- Those of some owners, who are looked up one by one; null, as workers of the version before ask,
--- means all that ever had jobs run. An owner who is not in it has 0.
-CREATE OR REPLACE FUNCTION forge_shares(owners text[] DEFAULT NULL) RETURNS jsonb
+-- The owners are looked up one by one. An owner who is not in it has 0.
+CREATE OR REPLACE FUNCTION forge_shares(owners text[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     WITH held AS MATERIALIZED (SELECT forge_held_by_owner() AS by_owner)
     SELECT coalesce(
@@ -16,13 +15,7 @@ LANGUAGE sql STABLE AS $$
     )
     FROM held
     CROSS JOIN sweeper AS s
-    CROSS JOIN LATERAL (
-        SELECT unnest(owners) AS owner
-        UNION
-        SELECT owner FROM owner_usage WHERE owners IS NULL
-        UNION
-        SELECT jsonb_object_keys(held.by_owner) WHERE owners IS NULL
-    ) AS these
+    CROSS JOIN (SELECT DISTINCT unnest(owners) AS owner) AS these
     JOIN owner_quota AS o ON o.owner = these.owner
     LEFT JOIN owner_usage AS u ON u.owner = these.owner
     CROSS JOIN LATERAL (
