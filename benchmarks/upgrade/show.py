@@ -1,4 +1,4 @@
-"""Fill a queue of an earlier version, upgrade it under its users, and print what they saw."""
+"""Fill a queue, upgrade it under its users, and print what they saw."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
-from chaos.parts.old_version import FOUND, ROOT, OldVersion, old_version, version_at
+from chaos.parts.old_version import ROOT, OldVersion, old_version
 from forge_client.up.postgres import Postgres
 
 from benchmarks.fleet.server import forge_server
@@ -23,8 +23,6 @@ from benchmarks.upgrade.locks import APPLICATION, Locks, watched
 from benchmarks.upgrade.next_version import next_version
 from benchmarks.upgrade.traffic import Request, Traffic, running, user, worker
 
-# The commit of the oldest release, 0.1.0.
-OLDEST = "16bd7a33"
 USERS, WORKERS = 2, 4
 BEFORE_S, TOGETHER_S, AFTER_S = 10.0, 10.0, 5.0
 # Read or written by every submit, claim, heartbeat or end.
@@ -34,16 +32,17 @@ HOT = (
 )
 LEFT = "SELECT (SELECT count(*) FROM job) - (SELECT count(*) FROM outcome)"
 UPGRADES = "import sys; from forge_schema.database.migrate import upgrade; upgrade(sys.argv[1])"
-CALLERS = f"""{FOUND}
-Database = found("Database", "database.pool")
-Keys = found("Keys", "access.api_keys")
-WorkerTokens = found("WorkerTokens", "access.worker_tokens")
-Role = found("Role", "model.states")
+CALLERS = """
+import json, sys
+from forge_schema.access.api_keys import Keys
+from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.database.pool import Database
+from forge_schema.model.states import Role
 with Database(sys.argv[1]) as database:
     keys, tokens = Keys(database, actor="user:me"), WorkerTokens(database, actor="user:me")
     print(json.dumps([
-        [keys.create(f"user{{n}}", Role.SUBMITTER)[1] for n in range(int(sys.argv[2]))],
-        [tokens.create(f"w{{n}}")[1] for n in range(int(sys.argv[3]))],
+        [keys.create(f"user{n}", Role.SUBMITTER)[1] for n in range(int(sys.argv[2]))],
+        [tokens.create(f"w{n}")[1] for n in range(int(sys.argv[3]))],
     ]))
 """
 
@@ -65,15 +64,13 @@ def main() -> None:
     jobs = parser.parse_args().jobs
     with TemporaryDirectory(prefix="forge-upgrade-") as folder:
         root = Path(folder)
-        oldest, last = version_at(OLDEST, root / "oldest"), old_version(root / "last")
-        assert oldest is not None, "git's history is not here"
-        assert last is not None
         this, later = OldVersion(ROOT), next_version(root / "next")
-        seen = [
-            once("0.1.0 to this version", oldest, this, root / "a", jobs),
-            once("the migration before to this version", last, this, root / "b", jobs),
-            once("this version to a later one", this, later, root / "c", jobs),
-        ]
+        seen = [once("this version to a later one", this, later, root / "a", jobs)]
+        # Git's history may have none.
+        if before := old_version(root / "before"):
+            seen.insert(
+                0, once("the release before to this version", before, this, root / "b", jobs)
+            )
     print(f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}, {jobs} ended jobs\n")
     print("| upgrade | it took, s | requests | failed | longest before, s | during | after |")
     print("|---|---|---|---|---|---|---|")
@@ -107,7 +104,7 @@ def once(name: str, old: OldVersion, new: OldVersion, root: Path, jobs: int) -> 
                     began = time.monotonic()
                     migrate(url, new)
                     upgrade = (began, time.monotonic())
-                # Those of the version before go on, then everybody comes to the new server.
+                # Those of the old version go on, then everybody comes to the new server.
                 with forge_server(url, root, more=same | new.environment) as newer:
                     time.sleep(TOGETHER_S)
                     traffic.server = newer.base

@@ -1,6 +1,6 @@
 """Users and workers of a queue over HTTP, who note how long each request took, and its answer.
 
-They use the paths and fields of version 0.1, which every later server takes.
+They use the paths and fields of the oldest release, which every later server takes.
 """
 
 import time
@@ -62,10 +62,10 @@ def user(traffic: Traffic, key: str, jobs: int) -> None:
     with httpx.Client(headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT_S) as client:
         while not traffic.full.wait(PAUSE_S):
             asked = {"jobs": [JOB] * jobs}
-            made = traffic.call(client, "submit", "/api/queue/submit", json=asked)
+            made = traffic.call(client, "submit", "/api/v1/queue/submit", json=asked)
             if made:
-                traffic.call(client, "show", f"/api/queue/jobs/{made['job_ids'][-1]}")
-            traffic.call(client, "list", "/api/queue/jobs")
+                traffic.call(client, "show", f"/api/v1/queue/jobs/{made['job_ids'][-1]}")
+            traffic.call(client, "list", "/api/v1/queue/jobs")
 
 
 def worker(traffic: Traffic, token: str, jobs: int) -> None:
@@ -74,7 +74,7 @@ def worker(traffic: Traffic, token: str, jobs: int) -> None:
     with httpx.Client(headers={"X-Worker-Token": token}, timeout=TIMEOUT_S) as client:
 
         def tell(verb: str, **body: object) -> Any:  # noqa: ANN401  any JSON
-            return traffic.call(client, verb, f"/api/workers/{verb}", json={**boot, **body})
+            return traffic.call(client, verb, f"/api/v1/workers/{verb}", json={**boot, **body})
 
         tell("register", **ROOM)
         held: list[dict[str, object]] = []

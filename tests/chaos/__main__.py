@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     names = [kind.name for kind in KINDS]
     parser.add_argument("--only", action="append", default=[], choices=names, metavar="FAULT")
     parser.add_argument("--no-containers", action="store_true")
-    parser.add_argument("--no-old", action="store_true", help="no workers of the version before")
+    parser.add_argument("--no-old", action="store_true", help="no workers of the release before")
     parser.add_argument(
         "--two-queues", action="store_true", help="two queues and two engines, workers of one name"
     )

@@ -224,14 +224,14 @@ def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
     if kind == "http":
         urls = made.server_urls[:: 1 if number % 2 else -1]
         trusted = {"tls_ca": made.proxy.authority} if made.proxy else {}
-        labels = "place=process,version=this"
+        labels = "place=process"
         return {"url": ",".join(urls), "labels": labels, **trusted}
     settings: dict[str, object] = {
         "database_url": made.through("db-b" if number % 2 else "db-a"),
         "store_url": made.store.ways[number % 2].url,
         "sweep": number % 3 == 0,
         "sweep_s": 2,
-        "labels": "place=process,version=this",
+        "labels": "place=process",
     }
     if kind == "pooled":
         settings |= _pooled(made, "db-a")
@@ -239,7 +239,7 @@ def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
         settings |= {
             "runner": "docker",
             "network": "none",
-            "labels": "place=container,version=this",
+            "labels": "place=container",
         }
         settings |= {"default_image": own_containers.IMAGE, "allow_processes": False}
     return settings

@@ -1,4 +1,4 @@
-"""Migrate the database, under running workers of the previous version where that is available."""
+"""Migrate the database, under running workers of the release before where there is one."""
 
 from __future__ import annotations
 

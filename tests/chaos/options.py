@@ -21,7 +21,7 @@ class Options:
 
     `drain_s` is how long jobs may take to end once all faults are healed. `only` names the kinds of
     faults wanted; empty means all. `lasting` is the most unfinished jobs at once. With `old`, the
-    run starts with workers of the previous version; the database is migrated under them. `token`
+    run starts with workers of the release before; the database is migrated under them. `token`
     is part of all workers' names. With `proxy`, the servers are behind nginx as we ship it, and one
     is replaced each minute. All container workers use `engines` in turn; faults hit only the first.
     Without any, the run starts its own, with `podman` one of Docker and one of Podman.

@@ -77,8 +77,6 @@ def _clients(made: Bed) -> Iterator[Clients]:
             database,
             bundle=made.project(),
             containers=bool(made.engines),
-            # A sweep by a worker of the previous version ends a member as if it were the job.
-            gangs=made.old is None,
             over_http=made.over_http(),
         )
         clients.adopt(made.early)
@@ -96,6 +94,8 @@ def _strike(made: Bed, clients: Clients, figures: Figures) -> None:
     blows = schedule(options.seed, seconds, options.gap_s, kinds)
     absent = [kind.name for kind in kinds if not kind.targets]
     _say(f"seed {options.seed}: {len(blows)} faults planned; not here: {absent or 'none'}")
+    if options.old and made.old is None:
+        _say("git's history has no release before this version: no older worker runs")
     striker = Striker(known, made.history)
     clients.start()
     with _progress(lambda: _line(clients, striker)):

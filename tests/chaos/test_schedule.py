@@ -36,5 +36,3 @@ def test_a_seed_gives_the_same_jobs_under_the_same_keys() -> None:
     without = [plan(7, n, containers=False, bundle=DIGEST) for n in range(300)]
     assert {one.spec.labels["place"] for one in without} == {"process"}
     assert {one.spec.nodes for one in without} == {1, 2, 3}
-    single = [plan(7, n, containers=False, bundle=DIGEST, gangs=False) for n in range(300)]
-    assert {one.spec.nodes for one in single} == {1}

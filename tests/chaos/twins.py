@@ -35,5 +35,4 @@ def run_two(options: Options) -> list[tuple[Outcome, Options]]:
 def _queue(options: Options, n: int, engines: tuple[OwnEngine, ...]) -> Options:
     folder = options.folder / f"queue-{n}"
     folder.mkdir(mode=0o755)
-    # Workers of the previous version identify each other by name, and would kill each other's jobs.
-    return replace(options, seed=options.seed + n, folder=folder, engines=engines, old=False)
+    return replace(options, seed=options.seed + n, folder=folder, engines=engines)

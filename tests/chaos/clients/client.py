@@ -52,8 +52,7 @@ GROWTH: dict[str, Any] = {
 class Clients:
     """All clients of a run, one thread each; acknowledgements to them are in the history.
 
-    `bundle` is a stored project, `containers` whether some jobs run in containers, `gangs`
-    whether some run on several workers.
+    `bundle` is a stored project, `containers` whether some jobs run in containers.
     """
 
     options: Options
@@ -61,7 +60,6 @@ class Clients:
     database: Database
     bundle: str
     containers: bool
-    gangs: bool
     over_http: HttpSubmitter
     open_jobs: set[int] = field(default_factory=set)
     states: Counter[str] = field(default_factory=Counter)
@@ -91,8 +89,13 @@ class Clients:
         loops: list[Callable[[], None]] = [
             partial(self._submit_all, submit) for submit in submitters
         ]
-        loops += [*[self._act_all] * ACTORS, self._look_all, self._change_all, self._schedule_all]
-        loops += [self._grow_all] * self.gangs
+        loops += [
+            *[self._act_all] * ACTORS,
+            self._look_all,
+            self._change_all,
+            self._schedule_all,
+            self._grow_all,
+        ]
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
@@ -141,7 +144,6 @@ class Clients:
                 n,
                 containers=self.containers,
                 bundle=self.bundle,
-                gangs=self.gangs,
             )
             with self._lock:
                 last = max(self.open_jobs, default=None)

@@ -100,8 +100,7 @@ class Plan:
 class Recipe:
     """A kind of job: its frequency, its script and arguments, its client's actions.
 
-    `gang` is whether it may run on several machines, `in_containers` how many run in one. `new`
-    ones run on workers of this version only.
+    `gang` is whether it may run on several machines, `in_containers` how many run in one.
     """
 
     weight: float
@@ -112,7 +111,6 @@ class Recipe:
     writes: Callable[[list[str]], list[str]] = lambda _: []
     gang: bool = False
     in_containers: float = 0.05
-    new: bool = False
 
 
 def _preempts(dice: Random) -> Acts:
@@ -138,7 +136,6 @@ def _program(weight: float, script: str, *ways: str, **fields: object) -> Recipe
         {"max_failures": 2, **fields},
         lambda _: ["steps"],
         in_containers=0.25,
-        new=True,
     )
 
 
@@ -196,11 +193,8 @@ RECIPES = {
 }
 
 
-def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True) -> Plan:
-    """Return the n-th job of a run; `bundle` is the digest of a project that some jobs run.
-
-    Without `gangs`, all jobs run on one machine.
-    """
+def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
+    """Return the n-th job of a run; `bundle` is the digest of a project that some jobs run."""
     dice = dice_of(seed, "job", n)
     (kind,) = dice.choices(list(RECIPES), [recipe.weight for recipe in RECIPES.values()])
     recipe = RECIPES[kind]
@@ -215,7 +209,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True
         delay_s=dice.choice([0.0] * 9 + [dice.uniform(0.5, 4.0)]),
         idempotency_key=f"chaos-{seed}-{n}",
         bundle_digest=bundle if dice.random() < 0.1 else None,
-        labels={"place": place, **({"version": "this"} if recipe.new else {})},
+        labels={"place": place},
         **{**_rules(dice), "resources": Resources(**SMALL), **recipe.fields},
     )
     if dice.random() < WAITING_SHARE:
@@ -223,7 +217,7 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str, gangs: bool = True
     waits = dice.choice(list(DependencyKind)) if dice.random() < WAITING_SHARE else None
     if dice.random() < SUBMITTED_AGAIN:
         acts = (*acts, (dice.uniform(0.1, 20.0), "submit"))
-    if recipe.gang and place == "process" and dice.random() < GANG_SHARE and gangs:
+    if recipe.gang and place == "process" and dice.random() < GANG_SHARE:
         nodes, most = dice.choice([(2, None), (3, None), (2, 4), (2, 6)])
         spec = spec.model_copy(update={"nodes": nodes, "max_nodes": most})
     return Plan(spec, ["mark", *recipe.writes(words)], acts, waits)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import psycopg
 
 # A connection has a name if its client set one (`PGAPPNAME=<the worker's name>`).
-# The end of a member of a run is stored in its lease, which is deleted when the run is settled. A
-# version before has no such column.
+# The end of a member of a run is stored in its lease, which is deleted when the run is settled.
 # `nodes` are how many its run has; `spent` is what its job has used of its budgets: failures,
 # losses and preemptions.
 # A renewal comes from the holder if the same transaction recorded that its worker was seen.
@@ -37,23 +36,23 @@ DEFINITIONS = """
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     DECLARE
         one lease%ROWTYPE := CASE TG_OP WHEN 'INSERT' THEN NEW ELSE OLD END;
-        was_over boolean := TG_OP <> 'INSERT' AND to_jsonb(OLD) ->> 'over' IS NOT NULL;
+        was_over boolean := TG_OP <> 'INSERT' AND OLD.over IS NOT NULL;
         verb text := CASE TG_OP
             WHEN 'INSERT' THEN 'granted' WHEN 'UPDATE' THEN 'renewed' ELSE 'ended'
         END;
     BEGIN
         IF was_over THEN
             verb := 'settled';
-        ELSIF TG_OP = 'UPDATE' AND to_jsonb(NEW) ->> 'over' IS NOT NULL THEN
+        ELSIF TG_OP = 'UPDATE' AND NEW.over IS NOT NULL THEN
             verb := 'ended';
         ELSIF TG_OP = 'UPDATE' THEN
             -- A member that claims again gets its lease with what is left of its time.
-            IF to_jsonb(NEW) ->> 'nodes' <> '1' AND NEW.expires_at = OLD.expires_at THEN
+            IF NEW.nodes <> 1 AND NEW.expires_at = OLD.expires_at THEN
                 RETURN NULL;
             END IF;
             one := NEW;
             -- The lease of a member of a gang lasts for a TTL from when its worker fetches it.
-            IF to_jsonb(NEW) ->> 'nodes' <> '1'
+            IF NEW.nodes <> 1
                 AND OLD.phase = 'claimed' AND NEW.phase <> 'claimed'
             THEN
                 verb := 'fetched';
@@ -72,7 +71,7 @@ DEFINITIONS = """
                 WHERE id = one.worker_id AND xmin = pg_current_xact_id()::xid
             ),
             one.job_id, one.rank, one.token, one.worker_id, one.expires_at,
-            (to_jsonb(one) ->> 'nodes')::smallint,
+            one.nodes,
             ARRAY[one.failures, one.losses, one.preemptions];
         RETURN NULL;
     END

@@ -1,36 +1,29 @@
-"""Workers of the version before the newest migration, under which the database is migrated."""
+"""The release before this version, whose workers and servers run beside those of this one."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.database.migrate import MIGRATIONS
-
 ROOT = Path(__file__).parents[3]
 CALL_S = 60
-# That version may have its modules in other places.
-FOUND = """
+# Nothing before it was a release.
+FIRST = (0, 2, 0)
+# A version under development is none: 0.2.1.dev0.
+RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+MIGRATES = "import sys; from forge_schema.database.migrate import upgrade; upgrade(sys.argv[1])"
+# The jobs that run while the tables change, submitted as that release did it.
+SUBMITS = """
 import json, sys
-from importlib import import_module
-def found(name, *modules):
-    for module in modules:
-        try:
-            return getattr(import_module(f"forge_schema.{module}"), name)
-        except (ImportError, AttributeError):
-            pass
-    sys.exit(f"{name} is in none of {modules}")
-"""
-MIGRATES = f"{FOUND}found('upgrade', 'database.migrate', 'migrate')(sys.argv[1])"
-# The jobs that run while the tables change, submitted as that version did it.
-SUBMITS = f"""{FOUND}
-Database = found("Database", "database.pool", "database")
-Queue = found("Queue", "queue.queue", "queue")
-JobSpec = found("JobSpec", "model.spec", "spec")
+from forge_schema.database.pool import Database
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.queue import Queue
 with Database(sys.argv[1]) as database:
     specs = [JobSpec(**spec) for spec in json.loads(sys.argv[2])]
     print(json.dumps(Queue(database, actor="user:chaos").submit(specs)))
@@ -69,27 +62,46 @@ class OldVersion:
         ).stdout
 
 
-def old_version(folder: Path) -> OldVersion | None:
-    """Extract that version from git's history; None if there is no such history."""
-    newest = max(MIGRATIONS.glob("versions/0*.py")).relative_to(ROOT)
-    asked = ("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)
-    if not (ROOT / ".git").exists() or not (added := _git(*asked)):
-        return None
-    return version_at(f"{added}~1", folder)
+def old_version(folder: Path, root: Path = ROOT) -> OldVersion | None:
+    """Extract the release before this version; None if git's history has none."""
+    commit = release_before(root)
+    return None if commit is None else version_at(commit, folder, root)
 
 
-def version_at(commit: str, folder: Path) -> OldVersion | None:
+def release_before(root: Path = ROOT) -> str | None:
+    """Return the commit of the newest release before the version of a clone; None without one.
+
+    It is the commit that set the release's number: a clone need not have tags, and a shallow one
+    has no such commit.
+    """
+    own = _release((root / "pyproject.toml").read_text(encoding="utf-8"))
+    asked = ("log", "--format=%H", "-G^version = ", "--", "pyproject.toml")
+    for commit in (_git(root, *asked) or "").split():
+        found = _release(_git(root, "show", f"{commit}:pyproject.toml") or "")
+        if found is not None and FIRST <= found != own:
+            return commit
+    return None
+
+
+def _release(project: str) -> tuple[int, ...] | None:
+    """Return the number in a pyproject.toml; None if it is of no release."""
+    version = tomllib.loads(project).get("project", {}).get("version", "")
+    found = RELEASE.fullmatch(version)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def version_at(commit: str, folder: Path, root: Path = ROOT) -> OldVersion | None:
     """Extract the version of a commit; None if it is not in git's history."""
     folder.mkdir()
     packed = folder / "code.tar"
-    if _git("archive", "-o", packed, commit) is None:
+    if _git(root, "archive", "-o", packed, commit) is None:
         return None
     subprocess.run(["tar", "-xf", packed.name], cwd=folder, check=True)
     packed.unlink()
     return OldVersion(folder)
 
 
-def _git(*words: object) -> str | None:
-    asked = ["git", "-C", str(ROOT), *map(str, words)]
+def _git(root: Path, *words: object) -> str | None:
+    asked = ["git", "-C", str(root), *map(str, words)]
     done = subprocess.run(asked, capture_output=True, check=False, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
