@@ -17,7 +17,6 @@ FOUND = f"SELECT version_num, obj_description('{NOTED_ON}'::regclass) FROM alemb
 MONTHS = """
     SELECT forge_add_months(parent, forge_now(), 2)
     FROM unnest(ARRAY['attempt_row', 'event', 'metric', 'sample']) AS parent
-    WHERE to_regclass(parent) IS NOT NULL
 """
 
 

@@ -1,4 +1,4 @@
-"""Migrate a database from any earlier version to this one."""
+"""Migrate a database from any earlier release to this one."""
 
 from pathlib import Path
 from threading import Lock

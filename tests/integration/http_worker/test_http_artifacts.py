@@ -124,7 +124,7 @@ def test_a_large_artifact_is_put_together_by_every_reader(
         assert (folder / "small").read_bytes() == small
         assert (folder / "a ü%.bin").read_bytes() == model[:2500]
         assert sum(moved) == sum(file.bytes for file in found)
-    # A client of an earlier version, and a browser, follow the URL.
+    # A browser follows the URL.
     for file in shop.over_http.artifacts(shop.job_id):
         assert httpx.get(file.url).content == (folder / file.path).read_bytes()
 

@@ -39,7 +39,7 @@ def test_a_command_or_an_option_that_does_not_exist_is_found() -> None:
 
 
 def _documents() -> list[Path]:
-    # The changelog names what earlier versions had.
+    # The changelog names what earlier releases had.
     below = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
 
