@@ -29,7 +29,7 @@ LONGEST_S = 60.0
 # The query of the readiness check; moto would list all objects for it.
 PROBE = "max-keys=1&"
 NOTHING = (
-    b"<ListBucketResult><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>"
+    b"<ListBucketResult><Name>forge</Name><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>"
     b"<IsTruncated>false</IsTruncated></ListBucketResult>"
 )
 
