@@ -69,7 +69,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path
         )
     )  # fmt: skip
     made = admin(
-        "keys", "create", "--owner", "bob", "--role", "viewer", "--name", "laptop",
+        "key", "create", "--owner", "bob", "--role", "viewer", "--name", "laptop",
         "--expires", "30d", "--public-key-file", public,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
@@ -78,18 +78,18 @@ def test_a_key_is_made_listed_rotated_and_revoked(admin: Command, tmp_path: Path
     assert text not in made.stderr
     assert key_id in made.stderr
     assert "cannot be shown again" in made.stderr
-    listed = next(row for row in rows(admin, "keys", "list") if row["id"] == key_id)
+    listed = next(row for row in rows(admin, "key", "list") if row["id"] == key_id)
     assert (listed["owner"], listed["role"], listed["name"], listed["signed"]) == (
         "bob", "viewer", "laptop", True,
     )  # fmt: skip
-    shown = admin("keys", "list").stdout
+    shown = admin("key", "list").stdout
     assert re.search(r"expires in (30 d|29 d 23 h)", shown)
     assert text not in shown
-    rotated = admin("keys", "rotate", key_id)
+    rotated = admin("key", "rotate", key_id)
     assert rotated.stdout.strip() not in {"", text}
-    assert admin("keys", "revoke", key_id).returncode == 0
-    assert "revoked" in admin("keys", "list").stdout
-    told(admin("keys", "rotate", key_id), 3, f"no API key {key_id}", "forge key")
+    assert admin("key", "revoke", key_id).returncode == 0
+    assert "revoked" in admin("key", "list").stdout
+    told(admin("key", "rotate", key_id), 3, f"no API key {key_id}", "forge key")
 
 
 @BOTH
@@ -105,11 +105,11 @@ def test_a_worker_is_made_rotated_drained_and_deleted(admin: Command, database_u
     again = json.loads(admin("worker", "rotate", "gpu-1", "-o", "json").stdout)
     assert not valid_token(database_url, token)
     assert valid_token(database_url, again["token"])
-    assert admin("drain", "gpu-1").returncode == 0
-    (row,) = rows(admin, "workers")
+    assert admin("worker", "drain", "gpu-1").returncode == 0
+    (row,) = rows(admin, "worker", "list")
     assert (row["kind"], row["command"], row["id"]) == ("ephemeral", "drain", again["id"])
     assert admin("worker", "delete", str(again["id"])).returncode == 0
-    assert rows(admin, "workers") == []
+    assert rows(admin, "worker", "list") == []
     told(admin("worker", "delete", "gpu-1"), 3, "no worker 'gpu-1'", "forge worker list")
 
 
@@ -118,7 +118,7 @@ def test_a_machine_is_added_with_one_line_through_a_server(admin: Command) -> No
     added = admin("worker", "add", "gpu-1", "--label", "zone=eu")
     if "FORGE_URL" not in admin.env:
         told(added, 6, "a machine joins through a server", "--server https://")
-        assert rows(admin, "workers") == []
+        assert rows(admin, "worker", "list") == []
         return
     (line,) = added.stdout.splitlines()
     assert "within 1 d" in added.stderr
@@ -130,62 +130,62 @@ def test_a_machine_is_added_with_one_line_through_a_server(admin: Command) -> No
     )
     assert (other["url"], other["lasts_s"]) == ("https://x", 86_400)
     told(admin("worker", "add", "gpu-2", "--server", "https://'"), 2, "cannot be put into a line")
-    assert [row["name"] for row in rows(admin, "workers")] == ["gpu-1"]
+    assert [row["name"] for row in rows(admin, "worker", "list")] == ["gpu-1"]
 
 
 def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: Path) -> None:
     for _ in range(2):
         assert admin("submit", project, "--queue", "night", "--", "ls").returncode == 0
-    assert admin("pause", "night").returncode == 0
-    assert "at most 1 job and any number" in admin("limit", "night", "--jobs", "1").stderr
-    assert "at most 3 jobs and any number" in admin("limit", "night", "--jobs", "3").stderr
-    assert "at most 3 jobs and at most 8" in admin("limit", "night", "--gpus", "8").stderr
-    (row,) = rows(admin, "queues")
+    assert admin("queue", "pause", "night").returncode == 0
+    assert "at most 1 job and any number" in admin("queue", "limit", "night", "--jobs", "1").stderr
+    assert "at most 3 jobs and any number" in admin("queue", "limit", "night", "--jobs", "3").stderr
+    assert "at most 3 jobs and at most 8" in admin("queue", "limit", "night", "--gpus", "8").stderr
+    (row,) = rows(admin, "queue", "list")
     assert row == {
         "name": "night", "paused": True, "max_jobs": 3, "max_gpus": 8, "waiting": 2, "running": 0,
         "gpus": 0,
     }  # fmt: skip
-    assert "0 of 3" in admin("queues").stdout
-    assert admin("limit", "night", "--jobs", "none").returncode == 0
-    assert admin("resume", "night").returncode == 0
-    (row,) = rows(admin, "queues")
+    assert "0 of 3" in admin("queue", "list").stdout
+    assert admin("queue", "limit", "night", "--jobs", "none").returncode == 0
+    assert admin("queue", "resume", "night").returncode == 0
+    (row,) = rows(admin, "queue", "list")
     assert (row["paused"], row["max_jobs"], row["max_gpus"]) == (False, None, 8)
-    assert "has no jobs yet" in admin("pause", "nigth").stderr
-    told(admin("resume", "nothing"), 3, "no queue 'nothing'", "forge queue list")
+    assert "has no jobs yet" in admin("queue", "pause", "nigth").stderr
+    told(admin("queue", "resume", "nothing"), 3, "no queue 'nothing'", "forge queue list")
 
 
 def test_an_owner_is_limited(admin: Command) -> None:
-    assert admin("limit", "--owner", "bob", "--gpus", "4", "--weight", "2").returncode == 0
-    assert admin("limit", "--owner", "bob", "--jobs", "9").returncode == 0
-    (row,) = rows(admin, "queues", "--owners")
+    assert admin("queue", "limit", "--owner", "bob", "--gpus", "4", "--weight", "2").returncode == 0
+    assert admin("queue", "limit", "--owner", "bob", "--jobs", "9").returncode == 0
+    (row,) = rows(admin, "queue", "list", "--owners")
     limits = {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0}
     assert row == {**limits, "approve_gpu_hours": None, "approve_cost": None}
     asks = ("--approve-gpu-hours", "8", "--approve-cost", "2.5")
     assert (
         "approval above 8 GPU-hours, a cost of 2.5"
-        in admin("limit", "--owner", "bob", *asks).stderr
+        in admin("queue", "limit", "--owner", "bob", *asks).stderr
     )
-    assert admin("limit", "--owner", "bob", "--approve-gpu-hours", "none").returncode == 0
-    (row,) = rows(admin, "queues", "--owners")
+    assert admin("queue", "limit", "--owner", "bob", "--approve-gpu-hours", "none").returncode == 0
+    (row,) = rows(admin, "queue", "list", "--owners")
     assert row == {**limits, "approve_gpu_hours": None, "approve_cost": 2.5}
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["limit"], "a queue or an owner"),
-        (["limit", "q", "--owner", "bob", "--jobs", "1"], "a queue or an owner"),
-        (["limit", "q"], "there is nothing to change"),
-        (["limit", "q", "--jobs", "-1"], "--jobs '-1' is not a limit"),
-        (["limit", "q", "--gpus", "99999999999"], "is not a limit"),
-        (["limit", "q", "--weight", "2"], "no weight"),
-        (["limit", "q", "--approve-cost", "2"], "no approvals"),
-        (["limit", "--owner", "x", "--approve-cost", "-1"], "'-1' is not an amount"),
+        (["queue", "limit"], "a queue or an owner"),
+        (["queue", "limit", "q", "--owner", "bob", "--jobs", "1"], "a queue or an owner"),
+        (["queue", "limit", "q"], "there is nothing to change"),
+        (["queue", "limit", "q", "--jobs", "-1"], "--jobs '-1' is not a limit"),
+        (["queue", "limit", "q", "--gpus", "99999999999"], "is not a limit"),
+        (["queue", "limit", "q", "--weight", "2"], "no weight"),
+        (["queue", "limit", "q", "--approve-cost", "2"], "no approvals"),
+        (["queue", "limit", "--owner", "x", "--approve-cost", "-1"], "'-1' is not an amount"),
         (["worker", "create", "w", "--label", "zone"], "--label 'zone' is not a label"),
         (["worker", "create", "w", "--expires", "soon"], "--expires: 'soon' is not a duration"),
-        (["keys", "create", "--owner", "x", "--expires", "0"], "below a second"),
-        (["keys", "create", "--owner", "x", "--expires", "9999999999d"], "too long"),
-        (["keys", "create", "--owner", "x", "--public-key-file", "nowhere"], "nowhere"),
+        (["key", "create", "--owner", "x", "--expires", "0"], "below a second"),
+        (["key", "create", "--owner", "x", "--expires", "9999999999d"], "too long"),
+        (["key", "create", "--owner", "x", "--public-key-file", "nowhere"], "nowhere"),
         (["events", "--since", "yesterday"], "--since: 'yesterday' is not a duration"),
     ],
 )
@@ -213,13 +213,13 @@ def test_the_trail_is_told_by_job_worker_and_actor(admin: Command, project: Path
 
 def test_a_job_config_is_kept_shown_used_and_removed(admin: Command, project: Path) -> None:
     (project / "forge.toml").write_text('queue = "night"\ntimeout = "2h"\n', encoding="utf-8")
-    assert admin("templates", "keep", "nightly", project, "--", "ls", "-l").returncode == 0
-    (row,) = rows(admin, "templates", "list")
+    assert admin("template", "keep", "nightly", project, "--", "ls", "-l").returncode == 0
+    (row,) = rows(admin, "template", "list")
     assert (row["name"], row["spec"]) == (
         "nightly", {"command": ["ls", "-l"], "queue": "night", "timeout_s": 7200, "labels": {},
                     "env": {}, "resources": {}},
     )  # fmt: skip
-    shown = admin("templates", "show", "nightly").stdout
+    shown = admin("template", "show", "nightly").stdout
     assert all(text in shown for text in ("ls -l", "night", "7200"))
     (project / "forge.toml").write_text('queue = "day"\n', encoding="utf-8")
     job = admin("submit", project, "--config", "nightly", "--priority", "3").stdout.strip()
@@ -229,6 +229,6 @@ def test_a_job_config_is_kept_shown_used_and_removed(admin: Command, project: Pa
     )  # fmt: skip
     planned = admin("submit", project, "--config", "nightly", "--dry-run", "-o", "json")
     assert json.loads(planned.stdout)["job"]["config_name"] == "nightly"
-    assert admin("templates", "remove", "nightly").returncode == 0
-    told(admin("templates", "show", "nightly"), 3, "'nightly'")
+    assert admin("template", "remove", "nightly").returncode == 0
+    told(admin("template", "show", "nightly"), 3, "'nightly'")
     told(admin("submit", project, "--config", "nightly"), 3, "'nightly'")

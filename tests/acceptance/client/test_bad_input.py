@@ -156,7 +156,7 @@ def test_wrong_usage(forge: Command, arguments: list[str]) -> None:
 
 
 def test_no_forge_up_runs(forge: Command) -> None:
-    for arguments in (["ps"], ["show", "1"], ["logs", "-f", "1"], ["workers"], ["report"]):
+    for arguments in (["ps"], ["show", "1"], ["logs", "-f", "1"], ["worker", "list"], ["report"]):
         told(forge(*arguments), 5, "no `forge up` is running", "FORGE_DATABASE_URL")
 
 
@@ -184,7 +184,7 @@ def test_a_password_in_a_wrong_url_is_not_shown(forge: Command) -> None:
 
 
 def test_a_database_without_tables(forge: Command, empty_database_url: str) -> None:
-    for arguments in (["ps"], ["cancel", "1"], ["workers"]):
+    for arguments in (["ps"], ["cancel", "1"], ["worker", "list"]):
         done = forge("--database-url", empty_database_url, *arguments)
         told(done, 6, "has no Forge tables", "forge db upgrade")
 
@@ -219,8 +219,8 @@ def test_an_attempt_that_was_not(connected: Command, project: Path) -> None:
 
 
 def test_an_unknown_worker_report_and_state(connected: Command) -> None:
-    told(connected("drain", "nobody"), 3, "no worker 'nobody'", "forge worker list")
-    told(connected("report", "nothing"), 3, "no report 'nothing'", "attempt_history")
+    told(connected("worker", "drain", "nobody"), 3, "no worker 'nobody'", "forge worker list")
+    told(connected("report", "show", "nothing"), 3, "no report 'nothing'", "attempt_history")
     told(connected("ps", "--state", "lost"), 2, "lost", "running")
 
 

@@ -221,7 +221,7 @@ def test_a_job_that_cannot_be(connected: Command, option: str, value: str, said:
 def test_a_role_that_is_too_low(connected: Command, database_url: str) -> None:
     viewer = {"FORGE_API_KEY": key(database_url, "ann", Role.VIEWER)}
     told(connected("submit", ".", "--", "ls", **viewer), 7, "submitter", "viewer")
-    told(connected("keys", "list"), 7, "admin", "submitter")
+    told(connected("key", "list"), 7, "admin", "submitter")
     told(connected("submit", ".", "--", "ls", FORGE_OWNER="eve"), 7, "another owner")
 
 

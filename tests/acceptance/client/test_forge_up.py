@@ -179,7 +179,7 @@ def test_a_job_is_submitted_followed_and_fetched(
     data = (tmp_path / "to" / "model.bin").read_bytes()
     assert data == bytes(range(256)) * 40
     assert (file["path"], file["sha256"]) == ("model.bin", hashlib.sha256(data).hexdigest())
-    attempt = of_job(answer(forge, "report", "attempt_history"), job)
+    attempt = of_job(answer(forge, "report", "show", "attempt_history"), job)
     assert (attempt["reason"], attempt["accepted"]) == ("succeeded", True)
     assert forge("doctor").returncode == 0
     assert running.poll() is None
@@ -219,7 +219,7 @@ def test_its_dashboard_is_logged_in_to_by_a_link(forge: Command) -> None:
     assert httpx.post(
         f"{url}/login", data={"link": token}, headers={"Origin": url}, timeout=60
     ).is_error
-    assert forge("keys", "list").stdout.count("forge dashboard") == 1
+    assert forge("key", "list").stdout.count("forge dashboard") == 1
 
 
 def test_waiting_exits_with_the_jobs_own_code_and_passes_its_output_on(
@@ -294,17 +294,17 @@ def test_a_worker_that_falls_over_is_started_again(
 def test_a_drained_worker_stays_and_takes_jobs_again_when_undone(
     forge: Command, project: Path
 ) -> None:
-    (worker,) = answer(forge, "workers")
-    assert forge("drain", worker["name"]).returncode == 0
+    (worker,) = answer(forge, "worker", "list")
+    assert forge("worker", "drain", worker["name"]).returncode == 0
 
     def standing() -> tuple[str, str | None]:
-        (row,) = answer(forge, "workers")
+        (row,) = answer(forge, "worker", "list")
         return row["status"], row["command"]
 
     eventually(lambda: standing() == ("draining", "drain"), every=1)
     job = submitted(forge, project, "python", "train.py")
     assert status(forge, job).state == "ready"
-    assert forge("drain", worker["name"], "--undo").returncode == 0
+    assert forge("worker", "drain", worker["name"], "--undo").returncode == 0
     eventually(lambda: status(forge, job).state == "succeeded", every=LOOK_S)
 
 
@@ -448,11 +448,11 @@ def worker(forge: Command, **env: str) -> Iterator[subprocess.Popen[str]]:
 def test_a_worker_without_arguments_joins_the_forge_up_that_runs(
     forge: Command, project: Path
 ) -> None:
-    before = {row["name"] for row in json.loads(forge("workers", "-o", "json").stdout)}
+    before = {row["name"] for row in json.loads(forge("worker", "list", "-o", "json").stdout)}
     with worker(forge, FORGE_LABELS="place=joined"):
         done = forge("submit", project, "--wait", "--label", "place=joined", "--", "python", "-V")
         assert done.returncode == 0, done.stderr
-        after = {row["name"] for row in json.loads(forge("workers", "-o", "json").stdout)}
+        after = {row["name"] for row in json.loads(forge("worker", "list", "-o", "json").stdout)}
         (joined,) = after - before
     folder = Path(forge.env["FORGE_DIR"], "workers", "joined-1")
     assert (folder / "name").read_text().strip() == joined

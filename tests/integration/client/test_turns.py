@@ -61,11 +61,11 @@ def test_both_ways_change_the_cap_of_a_sweep(way: str, rig: Rig, tmp_path: Path)
 def test_the_command_changes_the_cap_and_shows_the_sweep(rig: Rig, tmp_path: Path) -> None:
     forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=(tmp_path / "s").as_uri())
     jobs = rig.submit_many(3, owner="ann", sweep="s", parallel=1)
-    done = forge("sweep", "s", "--owner", "ann", "--parallel", "2", "-o", "json")
+    done = forge("sweep", "show", "s", "--owner", "ann", "--parallel", "2", "-o", "json")
     assert json.loads(done.stdout)["states"] == {"held": 1, "ready": 2}, done.stderr
     assert "s: at most 2 at once" in done.stderr
     assert [rig.state(job).value for job in jobs] == ["ready", "ready", "held"]
-    assert forge("sweep", "s", "--owner", "ann", "--parallel", "0").returncode == 2
+    assert forge("sweep", "show", "s", "--owner", "ann", "--parallel", "0").returncode == 2
 
 
 def test_the_command_caps_a_benchmark_by_an_option_or_in_the_project(

@@ -143,7 +143,7 @@ def test_a_range_of_machines_is_written_with_two_dots(rig: Rig, tmp_path: Path) 
     done = forge("submit", ".")
     assert "2 to 8 machines, each with" in " ".join(done.stderr.split())
     assert forge("submit", ".", "--nodes", "4").returncode == 0
-    assert forge("templates", "keep", "wide", ".").returncode == 0
+    assert forge("template", "keep", "wide", ".").returncode == 0
     assert forge("submit", ".", "--config", "wide").returncode == 0
     assert forge("submit", ".", "--config", "wide", "--nodes", "3").returncode == 0
     rows = rig.rows("SELECT spec FROM job ORDER BY id")

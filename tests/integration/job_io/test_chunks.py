@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.model.attempt_records import Checkpoint
 from forge_schema.model.lease import Grant
 from forge_schema.storage import StoreUnreachable
-from forge_schema.storage.manifest import Entry, Manifest, sha256
+from forge_schema.storage.manifest import sha256
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.files.safe_files import weight
 from forge_worker.job_io.checkpoints import CheckpointSync
-from forge_worker.transfers import fetching
 from pydantic import TypeAdapter
 from support.workers.attempts import Desk, desk
 
@@ -117,23 +115,6 @@ def test_a_small_checkpoint_has_no_chunks(here: Desk) -> None:
     told = newest(here, attempt)
     assert told["version"] == 1
     assert sorted(told["files"][0]) == ["key", "mtime_ns", "path", "sha256", "size"]
-
-
-def test_what_the_version_before_stored_is_restored(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempt = here.attempt()
-    content = os.urandom(3 * CHUNK)
-    (here.root / "model").write_bytes(content)
-    digest = sha256(here.root / "model")
-    key, place = attempt.keys.checkpoint_file(0, digest), attempt.keys.checkpoint_manifest(0)
-    here.store.put(key, content)
-    manifest = Manifest((Entry("model", len(content), digest, key),))
-    here.store.put(place, manifest.dumped())
-    here.gateway.add_checkpoint(attempt.fence, Checkpoint(0, place, 1, len(content)))
-    # Larger than this worker holds in memory.
-    monkeypatch.setattr(fetching, "CHUNK_BYTES", CHUNK)
-    assert restored(here, attempt) == {"model": content}
 
 
 def test_holes_are_sent_once_and_stay_holes(here: Desk) -> None:

@@ -165,7 +165,7 @@ def test_the_operators_handlers_run_without_leave_for_processes(
     assert (found["size"], found["word"], found["env"], found["job"]) == ([1, 2], "a b", None, 1)
     assert found["work"].startswith(str(worker.folder))
     assert process.artifacts(1) == {"seen": b"x"}
-    shown = json.loads(forge("workers", "-o", "json").stdout)
+    shown = json.loads(forge("worker", "list", "-o", "json").stdout)
     assert shown[0]["labels"]["forge.handlers"] == ",breaks,measure,odd,waits,"
     breaks, odd, waits, absent = (
         process.submit("x", kind="custom", handler=name)
@@ -218,7 +218,7 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     process.worker()
     for job_id in answer["job_ids"]:
         process.succeeds(job_id)
-    shown = json.loads(forge("sweep", answer["sweep"], "-o", "json").stdout)
+    shown = json.loads(forge("sweep", "show", answer["sweep"], "-o", "json").stdout)
     assert shown["states"] == {"succeeded": 4}
     assert [(p["parameters"], p["result"]["ms"]) for p in shown["points"]] == [
         ({"batch": batch, "repeat": turn}, batch * 2.0) for batch in (1, 4) for turn in (1, 2)
@@ -227,10 +227,10 @@ def test_a_benchmark_is_submitted_shown_compared_and_cancelled(
     assert {point["result"]["experiment"] for point in shown["points"]} == {"bench"}
     found = forge("ps", "experiment:ben*", "-o", "json")
     assert {job["experiment"] for job in json.loads(found.stdout)} == {"bench"}
-    compared = forge("compare", answer["sweep"], "--metric", "ms", "--by", "batch")
+    compared = forge("sweep", "compare", answer["sweep"], "--metric", "ms", "--by", "batch")
     assert "ms of each job; with --metric: seconds, gpu_seconds" in compared.stderr
     assert "result.ms" not in compared.stderr
-    titles = forge("sweep", answer["sweep"]).stdout.split("\n")[0].split()
+    titles = forge("sweep", "show", answer["sweep"]).stdout.split("\n")[0].split()
     assert titles == [
         *("JOB", "STATE", "batch", "repeat"),
         *("result.ms", "result.asked", "result.experiment", "SECONDS"),

@@ -117,18 +117,20 @@ def test_a_user_who_may_make_no_roles_upgrades_without_one(
 def test_the_command_prints_each_form(filled: Rig, tmp_path: Path) -> None:
     forge = command(tmp_path, FORGE_DATABASE_URL=filled.url, FORGE_STORE_URL=tmp_path.as_uri())
     wanted = Reports(filled.database).rows("job_status")
-    listed = forge("report", "-o", "jsonl").stdout.splitlines()
+    listed = forge("report", "list", "-o", "jsonl").stdout.splitlines()
     assert [json.loads(line)["report"] for line in listed] == list(REPORTS)
-    by_json = json.loads(forge("report", "job_status", "-o", "json").stdout)
+    by_json = json.loads(forge("report", "show", "job_status", "-o", "json").stdout)
     assert [row["job_id"] for row in by_json] == [row["job_id"] for row in wanted]
-    by_csv = list(csv.DictReader(io.StringIO(forge("report", "job_status", "-o", "csv").stdout)))
+    by_csv = list(
+        csv.DictReader(io.StringIO(forge("report", "show", "job_status", "-o", "csv").stdout))
+    )
     assert by_csv[0]["name"] == f"'{EVIL}"
     assert [row["job_id"] for row in by_csv] == [str(row["job_id"]) for row in wanted]
     assert [row["submitted_at"] for row in by_csv] == [row["submitted_at"] for row in by_json]
-    told = forge("report", "job_status", "--by", "owner, state", "-n", "1")
+    told = forge("report", "show", "job_status", "--by", "owner, state", "-n", "1")
     assert told.stdout.split()[:3] == ["owner", "state", "jobs"]
     assert "more than 1 row" in told.stderr
-    twice = forge("report", "job_status", "--by", "owner", "--by", "state")
+    twice = forge("report", "show", "job_status", "--by", "owner", "--by", "state")
     assert twice.stdout.split()[:3] == ["owner", "state", "jobs"]
 
 
@@ -137,7 +139,7 @@ def test_the_command_writes_parquet_into_a_pipe_and_to_no_terminal(
 ) -> None:
     forge = command(tmp_path, FORGE_DATABASE_URL=filled.url, FORGE_STORE_URL=tmp_path.as_uri())
     written = tmp_path / "cost.parquet"
-    with forge.started("report", "cost", "--since", "7d", "-o", "parquet") as process:
+    with forge.started("report", "show", "cost", "--since", "7d", "-o", "parquet") as process:
         assert isinstance(process.stdout, io.TextIOWrapper)
         written.write_bytes(process.stdout.buffer.read())
     from pyarrow import parquet  # noqa: PLC0415  slow to load, in each test process
@@ -160,7 +162,7 @@ def test_the_command_says_what_it_cannot_do(
     filled: Rig, tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
     forge = command(tmp_path, FORGE_DATABASE_URL=filled.url, FORGE_STORE_URL=tmp_path.as_uri())
-    told = forge("report", *arguments)
+    told = forge("report", "show", *arguments)
     assert (told.returncode, told.stdout) == (code, "")
     assert words in told.stderr
 
