@@ -2,8 +2,8 @@
 
 Their versions matter. `pg_dump` reads no server that is newer than itself, and only a `pg_restore`
 as new as the `pg_dump` reads its files. Both begin their scripts with settings of their own
-version, of which an older server may not know all. So a dump is taken with the programs nearest to
-the server's version, and loaded with the newest, without the settings that the target lacks.
+version, of which an older Postgres may not know all. So a dump is taken with the programs nearest
+to the server's version, and loaded with the newest, without the settings that the target lacks.
 """
 
 import os

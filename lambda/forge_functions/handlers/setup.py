@@ -77,7 +77,7 @@ def migrate(url: str, within_s: float) -> str:
         try:
             upgrade(f"{url}{'&' if '?' in url else '?'}application_name={name}")
         except NewerDatabase as error:
-            # A rollback: servers of the version before work with the newer tables.
+            # A rollback: the servers that it brings back work with the newer tables.
             log.warning("database_is_newer", message=error.message)
         except (psycopg.Error, SQLAlchemyError, ForgeError) as error:
             log.exception("migration_failed")

@@ -39,6 +39,13 @@ SQL_COMMENT_OR_QUOTED = re.compile(
 )
 
 
+# How comments speak of what serves neighbours; see "Serve the release before" in CONTRIBUTING.md.
+BRIDGE = re.compile(
+    r"(earlier|older|previous) (version|release|server|worker|client)s? (do|of|is|has|know|refuse)"
+    r"|(an?|the) (earlier|older|previous) (server|worker|client|release)\b"
+    r"|(version|release) before",
+    re.IGNORECASE,
+)
 # FORGE_URL=…, but no word of a sentence.
 BEGINS_LARGE = re.compile(r"[A-Z][a-z]")
 
@@ -95,6 +102,18 @@ def test_lambda_is_a_folder_and_never_a_package() -> None:
 
 def test_no_test_sleeps() -> None:
     assert _breaking(".py", SLEEP, "tests") == []
+
+
+def test_what_serves_another_release_lies_in_a_room_of_its_own() -> None:
+    wrong = [
+        path
+        for package in ("schema", "lambda", "worker", "client")
+        for suffix in (".py", ".sql")
+        for path in _breaking(suffix, BRIDGE, package)
+        if "compatibility" not in Path(path).parts
+    ]
+    assert wrong == []
+    assert BRIDGE.search("# A server of the release before does not know it.")
 
 
 def test_the_pinned_lists_name_no_host_and_no_path() -> None:

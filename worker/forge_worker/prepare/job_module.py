@@ -37,7 +37,7 @@ class JobModuleProvision:
         )
 
     def _folder(self) -> Path:
-        """Return the folder, named by its content so that jobs of an older worker keep theirs."""
+        """Return the folder, named by its content so that jobs of the agent before keep theirs."""
         with self._making:
             # A job's process that runs as root may have changed it.
             if not self._statuses or _statuses(self._made) != self._statuses:
