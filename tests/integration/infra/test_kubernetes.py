@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -28,6 +29,8 @@ SETTINGS: dict[str, type[BaseSettings]] = {
 SECRETS = {"FORGE_DATABASE_URL", "FORGE_STORE_URL", "FORGE_SERVER_SECRET", "FORGE_TOKEN"}
 POOLS = ("forge-worker-cpu", "forge-worker-cuda-1", "forge-worker-cuda-8")
 OLDEST, NEWEST = "1.25", "1.37"
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+VERSION: str = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["version"]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def test_the_api_takes_them(everything: Documents, release: str) -> None:
 def test_every_pod_may_do_little(everything: Documents) -> None:
     templates = pods(everything)
     assert set(templates) == {
-        *("forge-server", "forge-sweeper", "forge-migrate-0-1-0"),
+        *("forge-server", "forge-sweeper", f"forge-migrate-{VERSION.replace('.', '-')}"),
         *POOLS,
     }
     for name, template in templates.items():
@@ -88,7 +91,7 @@ def test_every_pod_may_do_little(everything: Documents) -> None:
             assert little["capabilities"] == {"drop": ["ALL"]}, name
             assert {"requests", "limits"} <= set(container["resources"]), name
             assert container["image"].startswith("registry.example/forge-"), name
-            assert container["image"].endswith(f":{version('forge-queue')}"), name
+            assert container["image"].endswith(f":{VERSION}"), name
 
 
 def test_no_pod_of_a_job_has_a_way_to_the_database_or_the_store(
