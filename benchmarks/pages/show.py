@@ -122,9 +122,9 @@ def paths(looked: World) -> list[str]:
     pages = [
         "/",
         "/jobs",
-        "/jobs?q=state:dead",
+        "/jobs?q=state:failed",
         "/jobs?q=owner:quiet",
-        "/jobs?q=owner:quiet+state:dead",
+        "/jobs?q=owner:quiet+state:failed",
         "/jobs?q=worker:h100*",
     ]
     pages += [f"/jobs/{jobs[which]}" for which in ("newest", "running", "ready", "long")]
