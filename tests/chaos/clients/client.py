@@ -41,7 +41,7 @@ CHANGE_S = 4.0
 AGAIN_S = 0.5
 # A sweeper would wait for minutes, and no job lasts that long.
 GROWTH: dict[str, Any] = {
-    "settled": timedelta(seconds=3),
+    "computed": timedelta(seconds=3),
     "waited": timedelta(seconds=1),
     "turn": timedelta(seconds=15),
     "actor": "user:chaos",
