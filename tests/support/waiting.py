@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+RARELY_S = 0.2
 
 
 class Eventually(Protocol):
@@ -19,14 +20,15 @@ class Eventually(Protocol):
 
 
 def eventually(probe: Callable[[], T], timeout: float = 120, every: float = 0.02) -> T:
-    """Return the first truthy result of `probe`, called every `every` seconds.
+    """Return the first truthy result of `probe`, called every `every` seconds at first.
 
+    What takes long is asked about less often: probes cost more than most of what they wait for.
     An AssertionError inside the probe counts as "not yet", so a probe may assert.
 
     Raises:
         AssertionError: no truthy result within `timeout` seconds.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     pause = threading.Event()
     while True:
         last: object
@@ -36,6 +38,7 @@ def eventually(probe: Callable[[], T], timeout: float = 120, every: float = 0.02
                 return answer
         except AssertionError as error:
             last = error
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise AssertionError(f"still not so after {timeout:g} s; last seen: {last!r}")
-        pause.wait(every)
+        pause.wait(max(every, min(waited / 10, RARELY_S)))
