@@ -89,6 +89,10 @@ PREEMPTED: dict[str, Any] = {"reason": Reason.PREEMPTED}
         # Stopped for a preemption: the worker tells whether a signal ended the program.
         (PREEMPTED, True, None, FAILED, 1, False, 1, "1.1"),
         (PREEMPTED, False, None, FAILED, 1, False, 0, "1.2"),
+        # So does the exit code, where nothing was stored after the stop. A launcher may hide it.
+        ({**PREEMPTED, "exit_code": 143}, False, None, FAILED, 1, False, 1, "1.1"),
+        ({**PREEMPTED, "exit_code": 1}, False, None, FAILED, 1, False, 1, "1.1"),
+        ({**PREEMPTED, "exit_code": 0}, False, None, FAILED, 1, False, 0, "1.2"),
         (CLEAN, False, None, FAILED, 1, False, 0, "1.2"),
         # A step that the program committed is whole.
         (KILLED, False, 7, FAILED, 1, False, 0, "1.2"),
