@@ -40,7 +40,7 @@ for line in sys.stdin:
     print(db.execute(line).fetchall(), flush=True)
 """
 WRITES = """
-import itertools, sqlite3, sys, time
+import itertools, sqlite3, sys, threading
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("PRAGMA journal_mode=" + sys.argv[2])
 db.execute("PRAGMA synchronous=OFF")
@@ -48,7 +48,7 @@ db.execute("CREATE TABLE h (step INTEGER PRIMARY KEY, note TEXT)")
 db.execute("CREATE INDEX i ON h(note)")
 for step in itertools.count():
     db.execute("INSERT INTO h VALUES (?, ?)", (step, str(step * 7919 % 1000) * 40))
-    time.sleep(0.001)
+    threading.Event().wait(0.001)
     if step == 100:
         print("begun", flush=True)
 """
