@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 
 import psycopg
-from forge_schema.database.current import HEAD
+from forge_schema.database.current import HEAD, refuse_old
 from forge_schema.database.pool import Database
 from forge_schema.database.start import KEEPALIVE, owns_sessions
 from forge_schema.model.worker import WorkerInfo
@@ -72,6 +72,7 @@ def _server(url: str) -> Check:
         with psycopg.connect(checked_url(url), **KEEPALIVE) as session:
             version = session.info.parameter_status("server_version")
             place = f"{session.info.host}/{session.info.dbname}"
+            refuse_old(session.info.server_version)
             refuses = session.execute(TAKES_NO_WRITES).fetchone()
     except psycopg.OperationalError as error:
         raise ClientError(

@@ -1,4 +1,4 @@
-"""Check that a database is migrated to this version, without loading Alembic."""
+"""Check that a database serves this version, and is migrated to it, without loading Alembic."""
 
 from functools import cache
 from hashlib import sha256
@@ -8,9 +8,12 @@ from typing import Any
 import psycopg
 
 from forge_schema.database.statements import definitions
+from forge_schema.model.errors import ForgeError
 
 # The newest migration. All numbers have the same length, so text order is their order.
 HEAD = "0001"
+# Major version, the oldest that the tests were run on.
+OLDEST_POSTGRES = 14
 # The digest is this view's comment: an upgrade drops the views first, and so the digest.
 NOTED_ON = "job_status"
 FOUND = f"SELECT version_num, obj_description('{NOTED_ON}'::regclass) FROM alembic_version"  # noqa: S608 - ours
@@ -18,6 +21,25 @@ MONTHS = """
     SELECT forge_add_months(parent, forge_now(), 2)
     FROM unnest(ARRAY['attempt_row', 'event', 'metric', 'sample']) AS parent
 """
+
+
+class OldPostgres(ForgeError):
+    """The server is of a version that lacks what statements need."""
+
+    code = "old_postgres"
+
+
+def refuse_old(server_version: int) -> None:
+    """Refuse a server of an older version, written as libpq does: 140023 for 14.23.
+
+    Raises:
+        OldPostgres: it is one.
+    """
+    if (major := server_version // 10_000) < OLDEST_POSTGRES:
+        raise OldPostgres(
+            f"the server is Postgres {major}, and Forge needs {OLDEST_POSTGRES} or later",
+            hint="upgrade the server, or name another one",
+        )
 
 
 def revision_of(connection: psycopg.Connection[Any]) -> str | None:

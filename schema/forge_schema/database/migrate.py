@@ -9,7 +9,7 @@ from alembic.config import Config
 from sqlalchemy import MetaData
 
 from forge_schema.database import report_role
-from forge_schema.database.current import HEAD, revision_of
+from forge_schema.database.current import HEAD, refuse_old, revision_of
 from forge_schema.model.errors import ForgeError
 
 # Alembic keeps its state in process-wide globals.
@@ -49,11 +49,13 @@ def upgrade(url: str, revision: str = "head") -> None:
     Raises:
         psycopg.OperationalError: the database cannot be reached.
         NewerDatabase: a later version has upgraded it.
+        OldPostgres: the server's version is not supported.
         ValueError: `url` is not a `postgresql://` URL.
     """
     sqlalchemy_url(url)
     # Alembic's own error for an unreachable host is a page long.
     with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
+        refuse_old(connection.info.server_version)
         refuse_newer(revision_of(connection))
         report_role.make(connection)
     with ONE_AT_A_TIME:

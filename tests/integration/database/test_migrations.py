@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from forge_client.checks import Standing
+from forge_client.direct.checks import database_checks
+from forge_schema.database import current
 from forge_schema.database.migrate import sqlalchemy_url, upgrade
 from forge_schema.database.statements import definitions, views
 from forge_schema.database.tables import metadata
@@ -124,6 +127,18 @@ def test_debians_postgres_is_migrated_to_the_same_tables(
 def test_an_unreachable_database_is_an_error_of_one_line() -> None:
     with pytest.raises(psycopg.OperationalError):
         upgrade("postgresql://postgres@127.0.0.1:1/none")
+
+
+def test_an_older_postgres_is_refused_before_anything_is_made(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(current, "OLDEST_POSTGRES", 99)
+    with pytest.raises(current.OldPostgres, match=r"Postgres 1\d, and Forge needs 99 or later"):
+        upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        assert current.revision_of(connection) is None
+    (found,) = database_checks(empty_database_url)
+    assert (found.standing, "needs 99" in found.detail) == (Standing.FAIL, True)
 
 
 def test_an_url_of_something_else_is_refused() -> None:
