@@ -52,6 +52,9 @@ def test_a_member_of_a_workspace_has_its_lock_and_the_code_of_the_others(tmp_pat
     assert listed(sent(app))[0] == "# python 3.12"
     (app / ".python-version").write_text("3.13\n")
     assert listed(sent(app))[0] == "# python 3.13"
+    # No machine has this one.
+    (app / ".python-version").write_text("3.99\n")
+    assert listed(sent(app))[0] == "# python 3.99"
     # Its code is what it is at the next submit, and a list that has changed is refused.
     (tmp_path / CODE).write_text("VALUE = 'longer'\n")
     entry = {one.name: one for one in sent(app).listing.entries}[f".forge-{CODE}"]

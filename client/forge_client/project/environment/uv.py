@@ -25,6 +25,7 @@ CALM = {
     "UV_PYTHON_DOWNLOADS": "never",
     "UV_SYSTEM_CERTS": "1",
 }
+PYTHON = "interpreter"
 STALE = "needs to be updated"
 MISSING = "uv is not installed here: pip install uv"
 
@@ -115,8 +116,18 @@ def exported(folder: Path, picked: Picked, script: str = "") -> str:
     what = ("--script", script) if script else ("--no-emit-project",)
     groups = () if picked.whole or script else ("--no-dev",)
     words = ("export", "--format", "requirements-txt", *what, "--no-header")
-    more = (*groups, *_picked(picked))
-    return Uv.here().says(*words, "--no-annotate", "--quiet", "--locked", *more, folder=folder)
+    words += ("--no-annotate", "--quiet", "--locked", *groups, *_picked(picked))
+    try:
+        return Uv.here().says(*words, folder=folder)
+    except NotLocked as error:
+        if PYTHON not in str(error):
+            raise
+        first = error
+    # The job's Python need not be here, nor known to pyenv: any one tells whether a lock is stale.
+    try:
+        return Uv.here().says(*words, "--python", sys.executable, folder=folder)
+    except NotLocked as error:
+        raise (error if STALE in str(error) else first) from None
 
 
 def _picked(picked: Picked) -> list[str]:
