@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from grounds.declaration import Ground, Part
 
 ENTER = Path(__file__).with_name("enter.sh")
-# pytest's last line, and its lines about tests that failed.
+# pytest's sum, and its lines about tests that failed.
+SUMMED = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b.* in [\d.]+s")
 COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
 FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(test_\w+\.py::\S+)", re.MULTILINE)
 MOST_NAMED = 3
@@ -85,7 +86,8 @@ def versions(output: str) -> str:
 
 def outcome(status: int, output: str, works_with: str = "") -> str:
     """Return what a part's output and exit code come to, as a cell of a table."""
-    counts = ", ".join(COUNTS.findall(output.rstrip().rpartition("\n")[2]))
+    summed = [line for line in output.splitlines() if SUMMED.search(line)]
+    counts = ", ".join(COUNTS.findall(summed[-1])) if summed else ""
     if status == 0:
         return "works" + (f" with {works_with}" if works_with else "") + _beside(counts)
     failed = sorted(set(FAILED.findall(output)))

@@ -30,6 +30,8 @@ def row(part: str, result: str = "works") -> Row:
             f"{FAILURES}5 failed, 7 passed, 1 error in 9.00s\n",
             f"fails (5 failed, 7 passed, 1 error): {NAMED}, and 2 more",
         ),
+        # What ran pytest may have said more.
+        (2, "5 failed, 7 passed in 9.00s\nmake: *** Error 1\n", "fails (5 failed, 7 passed)"),
     ],
 )
 def test_a_cell_says_what_came_of_it(status: int, output: str, said: str) -> None:
