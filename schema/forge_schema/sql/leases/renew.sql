@@ -1,7 +1,7 @@
 -- Renews every lease that a worker lists, and records that it was seen and its new status:
 -- `forge_status` decides by its leases whether it is idle or busy. A worker that drains on its own
--- reports that in its condition. A lease that is not listed is left to expire. Returns the worker's command, and in how many seconds it takes part in gangs again if
--- others could not reach it.
+-- reports that in its condition. A lease that is not listed is left to expire. Returns the worker's
+-- command, and in how many seconds it takes part in gangs again if others could not reach it.
 -- Most heartbeats say nothing new, and write only that the worker was seen: locking the row first
 -- would be a second record, and a condition is large. Its measures change all the time and are
 -- written every two minutes, anything else at once.

@@ -1,11 +1,11 @@
 -- The values of a rank's metrics by key, over attempts, in a bounded number of points: values in the
 -- order written, split into runs of equal length. Values from the step on at which a later attempt
 -- began (`below`) are curves of their own, one for each attempt: they were superseded. A point
--- without a finite number is a gap; `newest` is what the job wrote last, be it no number. With `since_x` and `until_x`, only
--- the hundreds of lines between these steps or times are read. If there are more lines than may be
--- read, or they are wider than usual, the spans that sum them up are, with every extreme. Where
--- spans lack lines, evenly spaced lines are read instead, and the
--- last of each attempt.
+-- without a finite number is a gap; `newest` is what the job wrote last, be it no number. With
+-- `since_x` and `until_x`, only the hundreds of lines between these steps or times are read. If there
+-- are more lines than may be read, or they are wider than usual, the spans that sum them up are, with
+-- every extreme. Where spans lack lines, evenly spaced lines are read instead, and the last of each
+-- attempt.
 WITH run AS MATERIALIZED (
     SELECT
         run.*, newest.bytes, newest.written = coalesce(whole.lines, 0) AS spanned,

@@ -11,7 +11,8 @@ added AS (
     )
     SELECT
         job_id, token, %(number)s, attempt, %(key)s, %(files)s, %(bytes)s, forge_now(), rank,
-        nodes, CASE WHEN rank > 0 THEN coalesce(%(follows)s::integer, -1) END, %(step)s::bigint, %(killed)s
+        nodes, CASE WHEN rank > 0 THEN coalesce(%(follows)s::integer, -1) END, %(step)s::bigint,
+        %(killed)s
     FROM held
     ON CONFLICT DO NOTHING
 )
