@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import docker
+import stamina
 from chaos.check.violation import by_hand, by_sql
 from forge_schema.storage.s3.store import S3Store
 from forge_worker.agent.spool import left_in
@@ -77,14 +78,21 @@ def _containers(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     for note in evidence.notes("engine"):
         engine = docker.DockerClient(base_url=note["url"], timeout=20)
         try:
-            for left in engine.containers.list(all=True, filters={"label": note["labels"]}):
-                yield f"container {left.name} is left", {}
+            for name in _listed(engine, note["labels"]):
+                yield f"container {name} is left", {}
             for folder in evidence.notes("folder"):
-                named = f"forge.sandbox.folder={known_id(Path(folder['path']))}"
-                for left in engine.containers.list(all=True, filters={"label": named}):
-                    yield f"sandbox {left.name} is left", {}
+                label = f"forge.sandbox.folder={known_id(Path(folder['path']))}"
+                for name in _listed(engine, label):
+                    yield f"sandbox {name} is left", {}
         finally:
             engine.close()
+
+
+# Podman 5.8.6 fails the whole listing if a container goes while it looks at each of them.
+@stamina.retry(on=docker.errors.APIError, attempts=20, timeout=60)
+def _listed(engine: docker.DockerClient, label: str) -> list[str]:
+    rows = engine.api.containers(all=True, filters={"label": label})
+    return [row["Names"][0].lstrip("/") for row in rows]
 
 
 def _uploads(evidence: Evidence) -> Iterator[tuple[str, Row]]:

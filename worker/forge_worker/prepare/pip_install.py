@@ -8,11 +8,9 @@ import os
 import re
 import shutil
 import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from time import monotonic
 
@@ -22,18 +20,17 @@ from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import remove_tree
+from forge_worker.prepare.pip_program import pip_program
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.requirements import Requirements
 from forge_worker.runners.runner import OWNERS, Exit, Mount, Runner, RunSpec, StartFailed
 
-PLACE = PurePosixPath("/forge/pip")
 LIMIT_S = 3600.0
 WATCH_S = 0.2
 TAIL_BYTES = 8192
 LIST = "requirements.txt"
 # Written behind the output of the installation, which is not the job's own.
 INSTALLED = "the requirements are installed"
-RUNNER = "__pip-runner__.py"
 # Its words: Python, the environment, pip, the list, the versions of Python that will do, uv, and
 # options for venv and for the installation.
 SCRIPT = """
@@ -88,52 +85,6 @@ UNREACHED = re.compile(
     r"|Name or service not known|Temporary failure in name resolution|Network is unreachable"
     r"|Connection refused|Connection reset|ConnectTimeout|ReadTimeout|Read timed out"
 )
-
-
-class PipMissing(ForgeError):
-    """The worker's Python has no pip, so it cannot install anything."""
-
-    code = "pip_missing"
-
-
-def pip_program(*, same_python: bool) -> tuple[Mount, str]:
-    """Return the folder with pip, and the file in it for Python to run.
-
-    The worker's own pip is compiled for the `same_python`, and starts in a third of the time. The
-    bundled wheel runs on older versions too.
-
-    Raises:
-        PipMissing: there is no pip.
-    """
-    found = [_installed(), _bundled()]
-    for program in found if same_python else reversed(found):
-        if program:
-            return Mount(program[0], PLACE), program[1]
-    raise PipMissing(
-        "this worker's Python has no pip", hint="install pip or ensurepip for it there"
-    )
-
-
-def _installed() -> tuple[Path, str] | None:
-    found = find_spec("pip")
-    folder = Path(found.origin).parent if found and found.origin else None
-    # pip's own way into another environment: it imports nothing else from this folder's neighbours.
-    return (folder, RUNNER) if folder and (folder / RUNNER).is_file() else None
-
-
-def _bundled() -> tuple[Path, str] | None:
-    # Debian has it in a package of its own.
-    found = find_spec("ensurepip")
-    beside = Path(found.origin).parent / "_bundled" if found and found.origin else None
-    for folder in (beside, _wheels()):
-        if folder and (wheels := sorted(folder.glob("pip-*.whl"))):
-            return folder, f"{wheels[-1].name}/pip"
-    return None
-
-
-def _wheels() -> Path | None:
-    folder = sysconfig.get_config_var("WHEEL_PKG_DIR")
-    return Path(folder) if folder else None
 
 
 def uv_program() -> Mount | None:
@@ -200,7 +151,7 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
         if not name.endswith(".toml"):
             (root / "work" / name).write_text(text, encoding="utf-8")
     own = runner.kind == "process"
-    pip, program = pip_program(same_python=own)
+    pip, program = pip_program(root, same_python=own)
     start = replace(
         spec,
         name=f"{spec.name}-install",
