@@ -106,7 +106,7 @@ def test_containers_of_podman_outlive_it(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
     runs = [engine_run(Fixed(info)) for info in (PODMAN_5, DOCKER_26)]  # type: ignore[arg-type]  # all it asks
     assert runs == [EngineRun("", keeps=True), EngineRun("", keeps=False)]
-    assert [run.vouches(run) for run in runs] == [True, False]
+    assert [run.vouches(run, 0) for run in runs] == [True, False]
 
 
 @pytest.fixture
@@ -276,3 +276,21 @@ def test_job_is_entered_by_docker_or_else_by_podman(monkeypatch: pytest.MonkeyPa
     with pytest.raises(entry.NotEntered, match="neither docker nor podman") as refused:
         job.program(["sh"], {}, tty=False)
     assert "install one of these" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("since", "code", "vouches"),
+    [
+        (EngineRun("1:5", keeps=True), 0, True),
+        # What a restarted Docker gives a container whose end it missed, 26.1.5 among them.
+        (EngineRun("1:5", keeps=True), 255, False),
+        (EngineRun("2:9", keeps=True), 255, True),
+        (EngineRun("1:5", keeps=False), 0, False),
+        # Podman's monitor has seen every end.
+        (EngineRun("", keeps=True), 255, True),
+    ],
+)
+def test_a_code_counts_if_the_engine_can_have_seen_it(
+    since: EngineRun, *, code: int, vouches: bool
+) -> None:
+    assert EngineRun("2:9", keeps=True).vouches(since, code) is vouches

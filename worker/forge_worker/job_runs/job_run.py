@@ -23,7 +23,7 @@ from forge_worker.job_runs.supervision import supervise
 from forge_worker.machine.slots import Slot
 from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
 from forge_worker.prepare.handlers import HandlerMissing
-from forge_worker.prepare.pip_install import PipMissing
+from forge_worker.prepare.pip_program import PipMissing
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.python_env import InstallRefused
 from forge_worker.prepare.secrets import SecretUnusable

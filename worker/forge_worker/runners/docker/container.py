@@ -368,7 +368,7 @@ class ContainerHandle:
             self._doubtful = False
         elif state["FinishedAt"].startswith(NEVER):
             self._end(Exit(code=None, detail="the engine did not see how the job ended"))
-        elif not self._vouched():
+        elif not self._vouched(state["ExitCode"]):
             # An engine that stops also stops its containers. A job that handles SIGTERM cleanly
             # then exits with 0 and would look successful.
             said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
@@ -378,12 +378,12 @@ class ContainerHandle:
             seen = Exit(state["ExitCode"], state["OOMKilled"], state["Error"], at_ns)
             self._end(seen if self._alone_s is None else unwatched(seen, self._alone_s))
 
-    def _vouched(self) -> bool:
-        """Return whether the job certainly ended by itself; False if the engine is unreachable."""
+    def _vouched(self, code: int) -> bool:
+        """Return whether the job certainly ended so by itself; False if nobody can say."""
         if not self._doubtful and (not self._since.process or self._since.lasts()):
             return True
         with contextlib.suppress(*FAILED):
-            return engine_run(self._engine).vouches(self._since)
+            return engine_run(self._engine).vouches(self._since, code)
         return False
 
     def _silent(self, error: Exception) -> None:
