@@ -18,6 +18,7 @@ import http_api
 import pages
 import settings
 import tables
+import views
 from forge_client.project import SCHEMA
 
 DOCS = Path(__file__).parents[1]
@@ -30,6 +31,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "http-schema.md": http_api.page,
     "events.md": actions.page,
     "tables.md": tables.page,
+    "views.md": views.page,
 }
 
 

@@ -1,12 +1,14 @@
 """The settings of every program, by the variable that gives each."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from forge_client.settings import Settings as ClientSettings
 from forge_functions.settings import Settings as ServerSettings
 from forge_schema.sweeper.main import ProcessSettings as SweeperSettings
+from forge_worker.settings.help import profile_rows
 from forge_worker.settings.help import table as worker_settings
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -28,16 +30,27 @@ PROGRAMS: Mapping[str, type[BaseModel]] = {
     "forge": ClientSettings,
 }
 COLUMNS = ("variable", "default", "meaning")
+OF_WORKERS = ("flag", *COLUMNS)
 
 
 def page() -> str:
     """Return the page about the settings."""
-    rows = [(f"`{one.variable}`", _code(one.default), cell(one.about)) for one in worker_settings()]
-    parts = [HEAD, table(COLUMNS, rows)]
+    parts = [HEAD, *_of_workers()]
     for program, kind in PROGRAMS.items():
         fields = kind.model_fields.items()
         parts += [f"## {program}\n", table(COLUMNS, [_row(*field) for field in fields])]
     return "\n".join(parts)
+
+
+def _of_workers() -> Iterator[str]:
+    for group, settings in groupby(worker_settings(), key=lambda setting: setting.group):
+        rows = [
+            (cell(f"`{one.flag}`"), f"`{one.variable}`", _code(one.default), cell(one.about))
+            for one in settings
+        ]
+        yield f"### {group}\n\n{table(OF_WORKERS, rows)}"
+    profiles = [(f"`{profile}`", f"`{flag}`", value) for profile, flag, value in profile_rows()]
+    yield f"### Profiles\n\n{table(('profile', 'flag', 'value'), profiles)}"
 
 
 def _row(name: str, field: FieldInfo) -> tuple[str, str, str]:

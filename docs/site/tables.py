@@ -1,39 +1,32 @@
-"""The tables and the reporting views."""
+"""The tables."""
 
 import inspect
 from collections.abc import Iterator
 
 from forge_schema.database.tables import metadata
-from forge_schema.read.report_definitions import REPORTS
 from sqlalchemy import Column
 from sqlalchemy.dialects import postgresql
 from sqlmodel import SQLModel
-from tabular import cell, table
+from tabular import table
 
 HEAD = """\
-# Tables and views
+# Tables
 
-Generated from the code. The views are made for reading: [Reports](../reporting.md) explains each
-of their columns. The tables may change with any version. Write to neither: the rules of the queue
-are in its statements.
+Generated from the code. The tables may change with any version: read the [views](views.md), which
+are made for it. Write to neither: the rules of the queue are in its statements.
 """
 DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
 def page() -> str:
-    """Return the page about tables and views."""
-    return "\n".join([HEAD, "## Views\n", _views(), "## Tables\n", *_tables()])
-
-
-def _views() -> str:
-    rows = [(f"`{name}`", cell(report.about)) for name, report in sorted(REPORTS.items())]
-    return table(("view", "shows"), rows)
+    """Return the page about the tables."""
+    return "\n".join([HEAD, *_tables()])
 
 
 def _tables() -> Iterator[str]:
     about = {model.__tablename__: model.__doc__ for model in SQLModel.__subclasses__()}
     for name, made in sorted(metadata.tables.items()):
-        yield f"### {name}\n"
+        yield f"## {name}\n"
         yield f"{inspect.cleandoc(about[name] or '')}\n"
         yield table(("column", "type", "null"), [_row(column) for column in made.columns])
 

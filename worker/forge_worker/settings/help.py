@@ -1,4 +1,4 @@
-"""The settings as the table in docs/worker-settings.md and as `forge-worker --help`."""
+"""The settings as a table for the documentation and as `forge-worker --help`."""
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
