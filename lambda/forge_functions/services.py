@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cached_property
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 from forge_schema.database.pool import Database
 from forge_schema.database.settings import STATEMENT_S
+from forge_schema.made_once import made_once
 from forge_schema.model.stored import in_chunks
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import LaneIds
@@ -101,7 +101,7 @@ class Services:
         url, prepare = self.settings.database_url, self.settings.prepare
         return Database(url, size=size, prepare=prepare, statement_s=statement_s).open()
 
-    @cached_property
+    @made_once
     def store(self) -> Store:
         """The store.
 
@@ -148,12 +148,12 @@ class Services:
         puts_together = self.settings.long_poll_s > 0
         return lambda key: (own if puts_together and in_chunks(key) else signer).get(key).url
 
-    @cached_property
+    @made_once
     def health(self) -> Health:
         """The health checks."""
         return Health(self)
 
-    @cached_property
+    @made_once
     def issuer(self) -> Issuer:
         """The issuer whose tokens are accepted besides our own."""
         # Importing it takes a tenth of a second, and workers' paths do not need it.
@@ -161,7 +161,7 @@ class Services:
 
         return Issuer(self.settings)
 
-    @cached_property
+    @made_once
     def pods(self) -> Pods:
         """The pods that may enrol as workers."""
         from forge_functions.auth.pod import Pods  # noqa: PLC0415  as above
@@ -172,7 +172,7 @@ class Services:
         """Return the queue for one worker."""
         return Queue(self.database, actor=actor, ttl=self.settings.ttl)
 
-    @cached_property
+    @made_once
     def finishing(self) -> GroupFinishing:
         """The line for ends that are reported without a claim."""
         return GroupFinishing(lambda ends: self.queue("server").finish(ends))

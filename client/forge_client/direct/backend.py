@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from forge_schema.database.pool import Database
+from forge_schema.made_once import made_once
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 from forge_schema.service.caller import Caller
@@ -77,7 +77,7 @@ class DirectBackend(Service):
                 self._opened.close()
                 self._opened = None
 
-    @cached_property
+    @made_once
     def admin(self) -> DirectAdmin:
         """The admin operations."""
         from forge_client.direct.admin import DirectAdmin
@@ -86,14 +86,14 @@ class DirectBackend(Service):
         admin.server_url = self._connection.up_url
         return admin
 
-    @cached_property
+    @made_once
     def findings(self) -> DirectFindings:
         """The results, tests and metrics of jobs."""
         from forge_client.direct.findings import DirectFindings
 
         return DirectFindings(self.caller, self._connected)
 
-    @cached_property
+    @made_once
     def notifications(self) -> DirectNotifications:
         """The verbs about notifications."""
         from forge_client.direct.notifications import DirectNotifications
@@ -220,6 +220,6 @@ class DirectBackend(Service):
                 error.hint = f"if the `forge up` of {folder} was killed, start it again"
             raise
 
-    @cached_property
+    @made_once
     def _store(self) -> Store:
         return open_store(self._connection.store())

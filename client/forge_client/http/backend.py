@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 from forge_schema.job_filter import parse
+from forge_schema.made_once import made_once
 from forge_schema.model.job import (
     EXPLAINED,
     Attempt,
@@ -96,23 +97,23 @@ class HttpBackend(HttpPlans):
     def __exit__(self, *exc: object) -> None:
         self._transport.close()
 
-    @cached_property
+    @made_once
     def _objects(self) -> Objects:
         return Objects(self._transport.bare)
 
-    @cached_property
+    @made_once
     def admin(self) -> HttpAdmin:
         from forge_client.http.admin import HttpAdmin
 
         return HttpAdmin(self._transport)
 
-    @cached_property
+    @made_once
     def findings(self) -> HttpFindings:
         from forge_client.http.findings import HttpFindings
 
         return HttpFindings(self._transport, owner=self._owner)
 
-    @cached_property
+    @made_once
     def notifications(self) -> HttpNotifications:
         from forge_client.http.notifications import HttpNotifications
 

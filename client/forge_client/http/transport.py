@@ -4,12 +4,12 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import cached_property
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import httpx
 from forge_schema.http_client import open_client, tls_context
+from forge_schema.made_once import made_once
 from forge_schema.signing import Signing
 from pydantic import BaseModel, ValidationError
 
@@ -89,13 +89,13 @@ class Transport:
         auth = _Key(server, open_signing(server.signing_key))
         self._client = open_client("forge", tls, TIMEOUT, auth)
 
-    @cached_property
+    @made_once
     def tls(self) -> ssl.SSLContext:
         """The certificates to trust."""
         with as_client_error():
             return tls_context(self.server.ca, verify=self.server.verify)
 
-    @cached_property
+    @made_once
     def bare(self) -> httpx.Client:
         """An HTTP client with the same certificates but without the API key."""
         return open_client("forge", self.tls, TIMEOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from http import HTTPStatus
 from time import monotonic
 from typing import Any
@@ -11,6 +10,7 @@ import httpx
 import jwt
 import structlog
 from forge_schema.http_client import open_client, tls_context
+from forge_schema.made_once import made_once
 from forge_schema.proxies import ProxyUnusable
 from jwt import PyJWK, PyJWKClient, PyJWKSet
 
@@ -91,7 +91,7 @@ class IssuedTokens:
             raise IssuerFaulty(f"{issuer} has no readable configuration: {error}") from error
         return told
 
-    @cached_property
+    @made_once
     def _keys(self) -> IssuerKeys:
         try:
             at = self._configuration()["jwks_uri"]

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from forge_schema.log import configure_log
+from forge_schema.made_once import made_once
 from mangum import Mangum
 from mangum.types import LambdaContext
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -39,12 +39,12 @@ class LambdaHandler:
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         return self._app(event, context)
 
-    @cached_property
+    @made_once
     def services(self) -> Services:
         """State that is kept between invocations."""
         return Services(LambdaSettings.model_validate({}))
 
-    @cached_property
+    @made_once
     def _app(self) -> Mangum:
         configure_log("json", sys.stdout)
         app = self._finish(create_app(self.services, *self._routers))

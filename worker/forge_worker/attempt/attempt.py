@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from time import time
 
 import structlog
 from forge_schema.ending.statement import DETAIL_LENGTH
+from forge_schema.made_once import made_once
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.quantities import duration_text
@@ -89,7 +89,7 @@ class Attempt:
         self.cursors = Cursors(self.folders.places)
         self.fence = self.grant.fence
 
-    @cached_property
+    @made_once
     def saved(self) -> SavedFiles:
         """The files that make its checkpoints."""
         folder = self.grant.spec.get("checkpoint_dir")

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import secrets
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,6 +51,8 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint_url, self._region = endpoint_url, region
         self._client = connect(url, bucket, prefix, endpoint_url=endpoint_url, region=region)
+        # botocore leaves its connections open, of which Python 3.13 complains.
+        weakref.finalize(self, self._client.close)
         self._finding = Lock()
         self._found: Conditions | None = None
 
