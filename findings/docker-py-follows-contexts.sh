@@ -8,7 +8,7 @@
 # and Docker Desktop do). The docker command refuses a context that is missing; docker-py takes the
 # default socket without a word, which may be another engine.
 #
-# It decided worker/forge_worker/runners/engines/address.py: one place resolves the address, and a
+# It decided worker/forge_worker/runners/engines.py: one place resolves the address, and a
 # context that leads nowhere is an error.
 #
 # Seen on 28 November 2026:

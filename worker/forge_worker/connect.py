@@ -13,7 +13,8 @@ from forge_schema.http_client import in_the_clear, tls_context
 from forge_schema.notifications.sender import Sender
 from forge_schema.queue.queue import Queue
 from forge_schema.signing import Signing, read_signing_key
-from forge_schema.storage import Store, open_store
+from forge_schema.storage import Store, StoreError, open_store
+from forge_schema.storage.probe import delete_abandoned
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
@@ -26,11 +27,9 @@ from forge_worker.queue.gateway import Gateway, SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.hints import HttpHints
 from forge_worker.queue.http.session import Session
-from forge_worker.queue.http.store import HttpStore
-from forge_worker.queue.http.waiting import WaitingObjects
+from forge_worker.queue.http.store import HttpStore, WaitingObjects
 from forge_worker.queue.listener import Listener
 from forge_worker.queue.objects import Objects
-from forge_worker.queue.store_tidier import StoreTidier
 from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
 
@@ -41,6 +40,10 @@ log = structlog.get_logger(__name__)
 
 
 Called = Callable[[str], None]
+
+TIDY_PERIOD_S = 86_400.0
+# An unfinished upload older than this is abandoned: none takes so long.
+UNFINISHED_S = 2 * 86_400.0
 
 
 def _deaf(_shell: str) -> None:
@@ -240,3 +243,28 @@ def _running(loop: Loop) -> Iterator[None]:
         yield
     finally:
         loop.end()
+
+
+class StoreTidier(Loop):
+    """Removes from the store what killed writers left unfinished: at the start, then daily."""
+
+    name = "tidy"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(TIDY_PERIOD_S)
+        self._store = store
+
+    def step(self) -> None:
+        try:
+            removed = self._store.tidy(UNFINISHED_S)
+            delete_abandoned(self._store)
+        except StoreError as error:
+            log.warning("store_tidy_failed", error=error.message)
+            return
+        if removed:
+            log.info("store_tidied", unfinished=removed)
+
+    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  nothing is waited for
+        """Have it end; a look that is under way is not waited for."""
+        self._ending.set()
+        self.wake()

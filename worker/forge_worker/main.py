@@ -2,9 +2,14 @@
 
 import json
 import os
+import signal
 import sys
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import stamina
@@ -22,8 +27,9 @@ from forge_worker.agent import queue_wait
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.queue_wait import until_answered
 from forge_worker.circuit_breaker import CircuitOpen, QueueRefused
-from forge_worker.commands import profile, recovery, status
+from forge_worker.commands import recovery, status
 from forge_worker.commands.doctor import lacking
+from forge_worker.commands.recovery import put_aside
 from forge_worker.connect import connect
 from forge_worker.machine import speed
 from forge_worker.privacy import shown_flags
@@ -31,8 +37,7 @@ from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
 from forge_worker.shells.shells import Shells
-from forge_worker.startup import beside_up, crashes, signals
-from forge_worker.startup.repair import put_aside
+from forge_worker.startup import beside_up, crashes
 from forge_worker.worker_folder import STOP_IT, held
 
 if TYPE_CHECKING:
@@ -58,6 +63,8 @@ EXIT_NAME_IN_USE = 4
 EXIT_REFUSED = 5
 
 log = structlog.get_logger(__name__)
+
+Handler = Callable[[int, FrameType | None], None]
 
 
 def main() -> None:
@@ -124,8 +131,8 @@ def tell_speed(settings: WorkerSettings) -> None:
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(settings.worker_dir, hint=STOP_IT):
         put_aside(settings.worker_dir)
-        found = profile.profile(settings)
-    text = json.dumps(found.reported()) if settings.json_output else profile.words(found)
+        found = speed.profile(settings)
+    text = json.dumps(found.reported()) if settings.json_output else speed.words(found)
     sys.stdout.write(f"{text}\n")
 
 
@@ -146,7 +153,7 @@ def clear(settings: WorkerSettings) -> None:
 
 def serve(settings: WorkerSettings) -> None:
     """Run the agent with its connections, and close them afterwards."""
-    signals.leave_at_once()
+    leave_at_once()
     stamina.instrumentation.set_on_retry_hooks([log_retry])
     # The folder contains the code and checkpoints of all users.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,7 +197,7 @@ def _work(settings: WorkerSettings) -> None:
             host, port = settings.metrics_host, settings.metrics_port
             stack.enter_context(monitor.served(agent, host, port))
         leaving = agent.leaving
-        signals.listen(drain=leaving.drain, stop=leaving.stop, hand_over=leaving.hand_over)
+        listen(drain=leaving.drain, stop=leaving.stop, hand_over=leaving.hand_over)
         shells = stack.enter_context(closing(Shells(settings, agent.running.attempts)))
         with transport.loops(
             work=agent.claim_loop.wake, asked=agent.lease_renewal.wake, called=shells.open
@@ -215,6 +222,44 @@ def _monitor(settings: WorkerSettings) -> "Monitor | None":
     from forge_worker.monitor.port import Monitor  # noqa: PLC0415
 
     return Monitor()
+
+
+def leave_at_once() -> None:
+    """Let each of the signals end the process cleanly while there is no agent yet.
+
+    The first process of a container does not receive signals for which it has no handler.
+    """
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    _handle(leave)
+
+
+def listen(
+    *, drain: Callable[[], None], stop: Callable[[], None], hand_over: Callable[[], None]
+) -> None:
+    """Handle signals: SIGINT drains, a second one stops; SIGTERM, as sent at preemption, stops.
+
+    SIGUSR2 hands the jobs over to the next agent, also while the worker drains.
+    """
+    came: SimpleQueue[int] = SimpleQueue()
+    _handle(lambda number, _: came.put(number))
+
+    def heed() -> None:
+        number = came.get()
+        if number == signal.SIGINT:
+            drain()
+            number = came.get()
+        hand_over() if number == signal.SIGUSR2 else stop()
+
+    Thread(target=heed, name="signals", daemon=True).start()
+
+
+def _handle(handler: Handler) -> None:
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2"):
+        with suppress(AttributeError):  # not every system has all of them
+            signal.signal(getattr(signal, name), handler)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,82 @@
-"""The rounds: a few threads in which the loops of all jobs take their turns."""
+"""The rounds: a few threads in which the loops of all jobs take their turns; and spare threads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil
-from threading import Condition, Thread
+from queue import Empty, SimpleQueue
+from threading import Condition, Thread, current_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from forge_worker.spare_threads import SpareThreads
-
 if TYPE_CHECKING:
     from threading import Event
+
+# How long a thread waits for another call.
+IDLE_S = 10.0
+
+# A thread's name during a call, and the call.
+Work = tuple[str, Callable[[], None]]
 
 # Turns are due at multiples of this, so that one wake-up serves the loops of many jobs.
 TICK_S = 0.1
 # How long a loop waits when the machine cannot start another thread.
 NO_THREAD_S = 1.0
+
+
+class SpareThreads:
+    """Makes each call in a thread that has none; one whose call has ended may get another.
+
+    Starting a thread takes longer than a job's share of a claim. They are daemon threads: a hanging
+    call must not keep the process alive when the machine goes.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Work]] = []
+
+    @property
+    def idle(self) -> int:
+        """How many threads wait for a call."""
+        return len(self._idle)
+
+    def start(self, name: str, call: Callable[[], None]) -> None:
+        """Have a thread make a call.
+
+        Raises:
+            RuntimeError: the machine cannot start another thread.
+        """
+        try:
+            idle = self._idle.pop()
+        except IndexError:
+            Thread(target=self._serve, args=((name, call),), daemon=True).start()
+        else:
+            idle.put((name, call))
+
+    def _serve(self, work: Work | None) -> None:
+        mine: SimpleQueue[Work] = SimpleQueue()
+        while work is not None:
+            current_thread().name, call = work
+            call()
+            current_thread().name = "idle"
+            # An ended job's folders and results are not kept for the next one.
+            del call, work
+            self._idle.append(mine)
+            work = self._next(mine)
+
+    def _next(self, mine: SimpleQueue[Work]) -> Work | None:
+        try:
+            return mine.get(timeout=IDLE_S)
+        except Empty:
+            try:
+                self._idle.remove(mine)
+            except ValueError:
+                # It has just been chosen.
+                return mine.get()
+            return None
 
 
 class Turns(Protocol):

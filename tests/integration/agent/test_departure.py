@@ -15,14 +15,14 @@ from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
 from forge_schema.wake.hint import Hint
 from forge_worker.agent.agent import Agent
+from forge_worker.agent.leaving import Shutdown
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.registration import Identity
-from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.attempt.attempt import Attempt, Stop
 from forge_worker.attempt.window import Window
 from forge_worker.connect import connect
-from forge_worker.machine.condition import UNSAFE
+from forge_worker.machine.watched import UNSAFE
 from forge_worker.queue.listener import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings

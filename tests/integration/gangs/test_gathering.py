@@ -14,12 +14,11 @@ from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Speed
 from forge_worker.attempt.attempt import Stopped
 from forge_worker.gang import gathering, preflight
+from forge_worker.gang.address import listening
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
-from forge_worker.gang.members import Gang
+from forge_worker.gang.members import Gang, pace_of
 from forge_worker.gang.policy import GangPolicy
-from forge_worker.gang.ports import listening
 from forge_worker.gang.preflight import PreflightFailed
-from forge_worker.gang.shares import pace_of
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
 from support.gangs.runs import Run, running

@@ -12,7 +12,6 @@ from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, Store, open_store
 from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.file_store import FileStore
-from forge_worker.attempt.attempt import Attempt
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.http.gateway import HttpGateway
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from forge_worker.attempt.attempt import Attempt
     from support.queue.rig import Rig
 
 LIMIT_MB = 10
@@ -85,7 +85,7 @@ def afar(
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the worker ask for ten objects at once, so that few are many."""
     monkeypatch.setattr("forge_worker.queue.http.store.OBJECTS", 10)
-    monkeypatch.setattr("forge_worker.transfers.batches.OBJECTS", 10)
+    monkeypatch.setattr("forge_worker.transfers.threads.OBJECTS", 10)
 
 
 def model(attempt: Attempt) -> str:

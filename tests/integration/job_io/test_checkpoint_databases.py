@@ -13,10 +13,10 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_worker.files import groups
 from forge_worker.files.copies import steady_copy
 from forge_worker.files.databases import lmdb, moments
 from forge_worker.files.formats.records import masked
-from forge_worker.files.groups import wholes
 from forge_worker.files.pieces import copy
 from forge_worker.job_io import checkpoints, snapshots
 from forge_worker.job_io.checkpoints import CheckpointSync
@@ -63,7 +63,7 @@ def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
-    monkeypatch.setattr(wholes, "PAIR_NS", 0)
+    monkeypatch.setattr(groups, "PAIR_NS", 0)
 
 
 def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.storage import StoreError, keys
-from forge_worker.runners.engines.kind import kind_of
+from forge_worker.runners.engines import kind_of
 from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.images.saved_image import SavedImageUnsound
 from forge_worker.runners.runner import ImageMissing

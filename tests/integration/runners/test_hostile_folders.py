@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_worker.files.placing import give_in_order
 from forge_worker.files.safe_files import remove_tree
-from forge_worker.files.times import give_in_order
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.owners import give, give_mounted
 from forge_worker.runners.runner import Mount

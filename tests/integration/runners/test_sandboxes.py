@@ -16,11 +16,15 @@ import pytest
 from docker import APIClient
 from docker.errors import APIError, NotFound
 from forge_worker.runners import entry
-from forge_worker.runners.docker import sandbox_pool
+from forge_worker.runners.docker import sandboxes
 from forge_worker.runners.docker.pause import pause_image
 from forge_worker.runners.docker.runner import DockerRunner
-from forge_worker.runners.docker.sandbox_pool import SandboxPool
-from forge_worker.runners.docker.sandboxes import FOLDER_OF_SANDBOX, SANDBOX_LABEL, Sandbox
+from forge_worker.runners.docker.sandboxes import (
+    FOLDER_OF_SANDBOX,
+    SANDBOX_LABEL,
+    Sandbox,
+    SandboxPool,
+)
 from forge_worker.runners.runner import FOLDER_LABEL, Mount, StartFailed
 from support.waiting import eventually
 from support.workers.runners import Bench, Job, docker_only, engine_kind, make_spec
@@ -238,6 +242,6 @@ def test_sandbox_ends_when_an_engine_that_stops_asks_it_to(yard: Yard) -> None:
 def test_machine_without_a_pause_program_has_no_sandboxes(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox_pool, "pause_image", lambda: pause_image("riscv64"))
+    monkeypatch.setattr(sandboxes, "pause_image", lambda: pause_image("riscv64"))
     yard.pool.step()
     assert yard.there() == []

@@ -12,7 +12,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from forge_worker.runners.engines.address import socket_path
+from forge_worker.runners.engines import socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,12 @@ from typing import Any, cast
 from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Capacity
 from forge_worker.agent.claim_loop import Claims
-from forge_worker.agent.leaving import Leaving
+from forge_worker.agent.leaving import Leaving, Shutdown
 from forge_worker.agent.registration import Identity
 from forge_worker.agent.running import Running
-from forge_worker.agent.shutdown import Shutdown
 from forge_worker.loop import Bell
-from forge_worker.machine.condition import Condition
 from forge_worker.machine.slots import Slots
+from forge_worker.machine.watched import Condition
 from support.workers.attempts import attempt_of, some_grant
 
 UNUSED = cast("Any", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forge_schema.storage.manifest import Entry
-from forge_worker.files.formats.unfinished import unfinished
+from forge_worker.files.formats.folders import unfinished
 
 DIGEST = "a" * 64
 HEX = "0123456789abcdef" * 2

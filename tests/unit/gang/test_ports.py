@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from forge_worker.gang import address
 from forge_worker.gang import policy as policies
-from forge_worker.gang import ports
-from forge_worker.gang.address import interface_of, local_address, towards
+from forge_worker.gang.address import ProgramPort, interface_of, local_address, towards
 from forge_worker.gang.policy import gang_policy
-from forge_worker.gang.ports import ProgramPort
 from forge_worker.runners.runner import StartFailed
 from forge_worker.settings.settings import WorkerSettings
 from pydantic import ValidationError
@@ -29,9 +28,9 @@ def own_range(monkeypatch: pytest.MonkeyPatch) -> int:
     for first in range(23000, 29000, 3):
         with suppress(OSError):
             for port in range(first, first + 3):
-                ports.listening(port).close()
-            monkeypatch.setattr(ports, "FIRST", first)
-            monkeypatch.setattr(ports, "LAST", first + 2)
+                address.listening(port).close()
+            monkeypatch.setattr(address, "FIRST", first)
+            monkeypatch.setattr(address, "LAST", first + 2)
             return first
     raise AssertionError("no three free ports")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.gang import preflight
+from forge_worker.gang.address import listening
 from forge_worker.gang.members import Gang, Peer
-from forge_worker.gang.ports import listening
 from forge_worker.gang.preflight import Answers, PreflightFailed, check, probe
 from support.gangs.peers import NONCE, peer
 from support.services import require

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forge_schema.model.worker import Speed
-from forge_worker.gang.shares import Pace, batches, pace_of, shares
+from forge_worker.gang.members import Pace, batches, pace_of, shares
 from hypothesis import given
 from hypothesis import strategies as st
 

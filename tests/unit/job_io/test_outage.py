@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.integrations import outage
-from forge_worker.integrations.outage import Outage
+from forge_worker.integrations import tracked
+from forge_worker.integrations.tracked import Outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     made = Server()
-    monkeypatch.setattr(outage, "monotonic", lambda: made.seconds)
+    monkeypatch.setattr(tracked, "monotonic", lambda: made.seconds)
     return made
 
 
@@ -59,7 +59,7 @@ def test_what_is_logged_waits_for_the_server_and_arrives_in_order(
     assert (server.tries, server.dropped) == (2, [2, 3, 4])
     server.away = False
     assert log(5) is None
-    server.seconds += outage.PAUSE_S
+    server.seconds += tracked.PAUSE_S
     assert log(6) == "took 6"
     assert server.has == [1, 2, 3, 4, 5, 6]
     said = capfd.readouterr().err.splitlines()
@@ -79,7 +79,7 @@ def test_an_answer_that_refuses_is_the_programs_error(
     log("bad")
     log(2)
     server.away = False
-    server.seconds += outage.PAUSE_S
+    server.seconds += tracked.PAUSE_S
     # Nobody hears any more of one that waited.
     assert log(3) == "took 3"
     assert server.has == [1, 2, 3]

@@ -14,8 +14,7 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.formats.records import RECORD_BYTES, SUM, masked
 from forge_worker.job_io.metrics import MetricsTail
-from forge_worker.job_io.tensorboard.event_files import MOST_FILES
-from forge_worker.job_io.tensorboard.scalars import scalars
+from forge_worker.job_io.tensorboard import MOST_FILES, scalars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.workers.attempts import MetricsQueue, attempt_of, some_grant

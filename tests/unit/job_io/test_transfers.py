@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from forge_schema.protocol.messages import OBJECTS
 from forge_schema.storage.chunks import CHUNK_BYTES
-from forge_worker.transfers.batches import batches
-from forge_worker.transfers.sending import Sender, Source
-from forge_worker.transfers.stored_chunks import StoredChunks
-from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers
+from forge_worker.transfers.sending import Sender, Source, StoredChunks
+from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers, batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

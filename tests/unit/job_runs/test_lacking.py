@@ -9,7 +9,7 @@ import pytest
 from forge_schema.ending.hopeless import hopeless
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
-from forge_worker.job_runs.lacking import lacks
+from forge_worker.job_runs.last_words import lacks
 
 if TYPE_CHECKING:
     from pathlib import Path

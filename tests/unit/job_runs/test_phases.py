@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.states import Phase, Standing
-from forge_worker.job_runs import phases
-from forge_worker.job_runs.phases import PhaseReporter
+from forge_worker.job_runs import parts
+from forge_worker.job_runs.parts import PhaseReporter
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_short_preparations_and_endings_are_not_reported(
     devices: tuple[str, ...],
     told: list[Phase],
 ) -> None:
-    monkeypatch.setattr(phases, "BRIEF_S", lasts_s)
+    monkeypatch.setattr(parts, "BRIEF_S", lasts_s)
     heard: list[Phase] = []
     made = reporter(tmp_path, heard, devices)
     for phase in (Phase.PREPARING, Phase.RUNNING, Phase.FINISHING):

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from forge_schema.model import worker
 from forge_worker.devices import Gpu, Inventory, Use
-from forge_worker.devices.choice import GpuMissing
+from forge_worker.devices.inventory import GpuMissing
 from forge_worker.devices.nvml import Nvml
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from forge_worker.devices import Gpu, Inventory, Use, kfd
+from forge_worker.devices import Gpu, Inventory, Use, rocm
 from forge_worker.devices.apple import read_hardware
 from forge_worker.devices.rocm import read_amd_smi, read_rocm_smi
 
@@ -108,22 +108,22 @@ def test_what_cannot_be_read_is_no_gpu(said: str) -> None:
 
 
 def test_the_kernel_tells_what_there_is_and_who_uses_it(kernel: Path) -> None:
-    assert kfd.gpus(kernel) == [
+    assert rocm.gpus(kernel) == [
         Gpu("GPU-00000000001f2e3d", "AMD gfx90a", 65_520, "amd", "gfx90a"),
         Gpu("GPU-deadbeefdeadbeef", "AMD gfx90a", 65_520, "amd", "gfx90a"),
     ]
-    used = kfd.use(kernel)
+    used = rocm.use(kernel)
     assert used["GPU-00000000001f2e3d"] == Use(frozenset({300}))
     assert used["GPU-deadbeefdeadbeef"] == Use()
-    assert (kfd.gpus(kernel / "no"), kfd.use(kernel / "no")) == ([], {})
+    assert (rocm.gpus(kernel / "no"), rocm.use(kernel / "no")) == ([], {})
 
 
 def test_worker_finds_amds_gpus_by_program_and_their_use_by_the_kernel(
     tmp_path: Path, kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _nothing_of_nvidia(monkeypatch, tmp_path)
-    monkeypatch.setattr(kfd.gpus, "__defaults__", (kernel,))
-    monkeypatch.setattr(kfd.use, "__defaults__", (kernel,))
+    monkeypatch.setattr(rocm.gpus, "__defaults__", (kernel,))
+    monkeypatch.setattr(rocm.use, "__defaults__", (kernel,))
     found = Inventory()
     assert (found.accelerator, len(found.gpus)) == ("rocm", 2)
     assert found.use()["GPU-00000000001f2e3d"].computing == {300}

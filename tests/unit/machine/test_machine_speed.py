@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from forge_schema.model.worker import Speed
-from forge_worker.commands.profile import profile, words
 from forge_worker.devices import Gpu, Inventory
 from forge_worker.machine import measure, speed
+from forge_worker.machine.speed import profile, words
 from forge_worker.settings.settings import WorkerSettings
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from forge_schema.model.lease import Usage
 from forge_worker.job_io.usage_meter import UsageMeter
 from forge_worker.machine.gpu_meter import GpuLook
-from forge_worker.runners.use import JobUse
+from forge_worker.runners.process.descendants import JobUse
 
 
 def test_energy_is_the_counters_difference_also_when_that_begins_anew() -> None:

@@ -14,14 +14,12 @@ from typing import Any
 
 import pytest
 from forge_worker.commands import doctor, join
-from forge_worker.runners import entry
+from forge_worker.runners import engines, entry
 from forge_worker.runners.docker.engine import Engine, EngineRun, engine_answers, engine_run
 from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.docker.sandboxes import Sandbox
-from forge_worker.runners.engines import address
-from forge_worker.runners.engines.fitness import check_fit
-from forge_worker.runners.engines.kind import Kind, kind_of
+from forge_worker.runners.engines import Kind, check_fit, kind_of
 from forge_worker.runners.images.building import BuildOutput
 from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.runner import StartFailed
@@ -133,10 +131,10 @@ def test_docker_context_is_followed_by_every_part(
     docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run").mkdir()
-    assert address.address() == f"unix://{tmp_path}/run/docker.sock"
-    assert address.socket_path() == tmp_path / "run" / "docker.sock"
+    assert engines.address() == f"unix://{tmp_path}/run/docker.sock"
+    assert engines.socket_path() == tmp_path / "run" / "docker.sock"
     with pytest.raises(FileNotFoundError):
-        address.knock()
+        engines.knock()
     assert not engine_answers()
     _, fault, _ = doctor.engine_found()
     assert f"unix://{tmp_path}/run/docker.sock" in fault
@@ -145,15 +143,15 @@ def test_docker_context_is_followed_by_every_part(
     assert join._has_context()
     # A switch moves no worker that runs: its jobs are where it began.
     (docker_config / "config.json").write_text("{}")
-    assert address.address() == f"unix://{tmp_path}/run/docker.sock"
+    assert engines.address() == f"unix://{tmp_path}/run/docker.sock"
     monkeypatch.setenv("DOCKER_CONTEXT", "default")
-    assert address.address() == address.DEFAULT_HOST
+    assert engines.address() == engines.DEFAULT_HOST
     monkeypatch.setenv("DOCKER_HOST", "unix:///of/the/environment")
-    assert address.socket_path() == Path("/of/the/environment")
+    assert engines.socket_path() == Path("/of/the/environment")
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
-    assert address.socket_path() is None
+    assert engines.socket_path() is None
     monkeypatch.setenv("DOCKER_HOST", "")
-    assert address.address() == address.DEFAULT_HOST
+    assert engines.address() == engines.DEFAULT_HOST
 
 
 class Docker29(BaseHTTPRequestHandler):

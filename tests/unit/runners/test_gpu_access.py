@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_worker.machine.slots import Slot
+from forge_worker.runners import engines
 from forge_worker.runners.docker import hardening
 from forge_worker.runners.docker.hardening import DockerPolicy, settings
-from forge_worker.runners.engines import kind
 from forge_worker.runners.runner import RunSpec, StartFailed, visible
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ def test_gpus_come_to_podman_by_cdi_or_not_at_all(
 ) -> None:
     """Podman 5.4.2 accepts a request by capability, and starts the container without a GPU."""
     info = {"BuildahVersion": "1.39.3", "ServerVersion": "5.4.2", "CDISpecDirs": None}
-    monkeypatch.setattr(kind, "CDI_FOLDERS", (str(tmp_path),))
-    podman = kind.kind_of(info)
+    monkeypatch.setattr(engines, "CDI_FOLDERS", (str(tmp_path),))
+    podman = engines.kind_of(info)
     asked = ("GPU-5a1e",)
     with pytest.raises(StartFailed, match="no CDI spec that names the GPU GPU-5a1e") as refused:
         hardening.gpu_requests(asked, "nvidia", hardening.cdi_devices(info), podman)
@@ -176,14 +176,14 @@ def test_gpus_come_to_podman_by_cdi_or_not_at_all(
     (request,) = hardening.gpu_requests(asked, "nvidia", hardening.cdi_devices(info), podman)
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-5a1e"])
     # Before version 5.4 it heeds no request for devices at all.
-    old = kind.kind_of({**info, "ServerVersion": "5.1.2"})
+    old = engines.kind_of({**info, "ServerVersion": "5.1.2"})
     with pytest.raises(StartFailed, match=r"Podman 5\.1\.2 gives containers no GPUs"):
         hardening.gpu_requests(asked, "nvidia", hardening.cdi_devices(info), old)
     assert hardening.gpu_requests((), "nvidia", frozenset(), old) == []
 
 
 def test_variable_of_podman_does_not_reach_the_job(tmp_path: Path) -> None:
-    def script(run: RunSpec, engine: kind.Kind, **image: Any) -> str:  # noqa: ANN401  as in an image
+    def script(run: RunSpec, engine: engines.Kind, **image: Any) -> str:  # noqa: ANN401  as in an image
         made = settings(
             run, DockerPolicy(), user="1:1", pipe=run.log_path, image=image, host_cpus=2,
             kind=engine,
@@ -191,13 +191,13 @@ def test_variable_of_podman_does_not_reach_the_job(tmp_path: Path) -> None:
         return str(made["entrypoint"][2])
 
     own = replace(spec(tmp_path), env={"container": "mine"})
-    podman = kind.Kind(kind.PODMAN)
+    podman = engines.Kind(engines.PODMAN)
     assert script(spec(tmp_path), podman).startswith("unset container; ")
     secret = replace(spec(tmp_path), secrets={"container": "mine"})
     for kept in (
         script(own, podman),
         script(secret, podman),
         script(spec(tmp_path), podman, Env=["container=oci"]),
-        script(spec(tmp_path), kind.Kind()),
+        script(spec(tmp_path), engines.Kind()),
     ):
         assert "unset container" not in kept

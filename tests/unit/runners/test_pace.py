@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_worker.runners.process.pace import ALERT_S, CALM_S, QUIET_S, Pace
+from forge_worker.runners.process.shim import ALERT_S, CALM_S, QUIET_S, Pace
 
 LIMIT = 1000
 

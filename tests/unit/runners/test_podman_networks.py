@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from docker.errors import APIError
 from forge_worker.runners.docker import network
 from forge_worker.runners.docker.container import Containers
 from forge_worker.runners.docker.sandboxes import SANDBOX_LABEL, Sandboxes
-from forge_worker.runners.engines.kind import PODMAN, Kind
+from forge_worker.runners.engines import PODMAN, Kind
 from forge_worker.runners.runner import FOLDER_LABEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LONGEST_INTERFACE = 15
 

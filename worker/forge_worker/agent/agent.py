@@ -11,13 +11,12 @@ from forge_worker.agent.claim_loop import ClaimLoop, Claims
 from forge_worker.agent.jobs import Jobs
 from forge_worker.agent.lease_renewal import LeaseRenewal
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
-from forge_worker.agent.leaving import Leaving
+from forge_worker.agent.leaving import Leaving, Shutdown
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.queue_wait import NotWaited, end_leftovers, until_answered
 from forge_worker.agent.reaper import Reaper
 from forge_worker.agent.registration import Identity, Registration
 from forge_worker.agent.running import Running
-from forge_worker.agent.shutdown import Shutdown
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper
 from forge_worker.attempt.attempt import Attempt
@@ -35,7 +34,7 @@ from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.refusals import Refusals
 from forge_worker.runners.choice import Runners
-from forge_worker.runners.docker.sandbox_pool import SandboxPool
+from forge_worker.runners.docker.sandboxes import SandboxPool
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.spot.watch import SpotWatch, clouds_of
 

@@ -25,8 +25,8 @@ from forge_worker.job_runs.leftovers import Adopted
 from forge_worker.job_runs.services import JobServices
 from forge_worker.machine.slots import Slot
 from forge_worker.machine.watched import WatchedMachine
+from forge_worker.rounds import SpareThreads
 from forge_worker.runners.choice import Runners
-from forge_worker.spare_threads import SpareThreads
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from forge_worker.agent.registration import Registration
 from forge_worker.agent.running import Running
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
-from forge_worker.machine.condition import Condition
+from forge_worker.machine.watched import Condition
 from forge_worker.queue.gateway import Gateway
 
 log = structlog.get_logger(__name__)

@@ -1,10 +1,12 @@
 """One attempt, shared by its loops: the lease, the folders, and the first reason to stop."""
 
+import os
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from time import time
 
 import structlog
@@ -19,7 +21,6 @@ from forge_schema.storage import keys
 from forge_worker.attempt.cursors import Cursors
 from forge_worker.attempt.folders import Folders
 from forge_worker.attempt.redact import Redactor
-from forge_worker.attempt.stopping import Stopping
 from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds
 from forge_worker.files.locks import held
@@ -30,6 +31,41 @@ from forge_worker.loop import Alarm
 NOT_OURS = "the queue says that it is over or another worker's"
 
 log = structlog.get_logger(__name__)
+
+
+class Stopping(Event):
+    """An event that also ends a wait for a descriptor, such as that of a job's process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = Lock()
+        self._ends: list[int] = []
+        weakref.finalize(self, _close, self._ends)
+
+    def set(self) -> None:
+        super().set()
+        with self._lock:
+            self._ring()
+
+    def descriptor(self) -> int:
+        """Return a descriptor that can be read from once the event is set."""
+        with self._lock:
+            if not self._ends:
+                self._ends += os.pipe()
+                os.set_blocking(self._ends[1], False)
+                if self.is_set():
+                    self._ring()
+            return self._ends[0]
+
+    def _ring(self) -> None:
+        if self._ends:
+            with suppress(BlockingIOError):
+                os.write(self._ends[1], b"!")
+
+
+def _close(ends: list[int]) -> None:
+    for end in ends:
+        os.close(end)
 
 
 @dataclass(frozen=True, slots=True)

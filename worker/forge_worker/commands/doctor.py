@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from forge_worker.runners.docker.container import FAILED
 from forge_worker.runners.docker.engine import Engine, engine_answers
 from forge_worker.runners.docker.network import EXPOSED_HINT, not_blockable
-from forge_worker.runners.engines.address import ContextUnusable, address, knock, socket_path
+from forge_worker.runners.engines import ContextUnusable, address, knock, socket_path
 from forge_worker.runners.process.confinement import WANTED, parents
 from forge_worker.runners.process.shims import base_environment
 from forge_worker.settings.settings import WorkerSettings

@@ -6,7 +6,9 @@ The caller must hold the folder's lock. Every step may be interrupted and repeat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from time import time_ns
 
+import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End
 from forge_schema.model.quantities import size_text
@@ -27,6 +29,7 @@ from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import Runner
 from forge_worker.settings.settings import WorkerSettings
 from forge_worker.startup import crashes
+from forge_worker.worker_folder import ID_FILE, QUEUE_FILE
 
 # What a worker keeps besides its jobs, and what is lost with it.
 STATE = {
@@ -41,6 +44,12 @@ STATE = {
 }
 # The queue may still identify the worker by its id.
 KEPT = {"lock", worker_folder.ID_FILE, worker_folder.QUEUE_FILE}
+
+FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
+OWN_FILES = (quarantine.FILE, speed.FILE, crashes.FILE, spool.FILE)
+FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *OWN_FILES)
+
+log = structlog.get_logger(__name__)
 
 
 def recover(settings: WorkerSettings) -> Iterator[str]:
@@ -181,3 +190,20 @@ def _cleared(folders: Folders, gateway: Gateway | None) -> str:
                 said = f"the lease of job {fence.job_id} had expired"
     folders.remove()
     return f"removed {folders.root}: {said}"
+
+
+def put_aside(folder: Path) -> None:
+    """Rename files where folders should be, and folders where files should be.
+
+    The caller must hold the folder's lock. Damaged content is handled by its readers.
+    """
+    wrong = [folder / name for name in FOLDERS if _there(folder / name, is_dir=False)]
+    wrong += [folder / name for name in FILES if _there(folder / name, is_dir=True)]
+    for path in wrong:
+        aside = path.with_name(f"{path.name}.broken-{time_ns()}")
+        path.rename(aside)
+        log.warning("foreign_file_moved_aside", path=str(aside))
+
+
+def _there(path: Path, *, is_dir: bool) -> bool:
+    return path.is_dir() if is_dir else path.exists() and not path.is_dir()

@@ -5,8 +5,7 @@ import platform
 from contextlib import suppress
 from typing import ClassVar
 
-from forge_worker.devices.gpu import Gpu, Use
-from forge_worker.devices.program import asked
+from forge_worker.devices.gpu import Gpu, Use, asked
 
 
 class Apple:

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from forge_worker.devices.gpu import Gpu, Use
-from forge_worker.devices.program import asked
+from forge_worker.devices.gpu import Gpu, Use, asked
 
 FIELDS = (
     "index",

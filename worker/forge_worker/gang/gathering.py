@@ -4,22 +4,23 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Gathering, Member
 from forge_schema.model.quantities import duration_text
-from pydantic import JsonValue
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.clock import seconds
-from forge_worker.gang.address import LOOPBACK
-from forge_worker.gang.members import Gang, Peer, peer_of
+from forge_worker.gang.address import LOOPBACK, ProgramPort, listening
+from forge_worker.gang.members import Gang, Pace, Peer, peer_of
 from forge_worker.gang.policy import GangPolicy
-from forge_worker.gang.ports import ProgramPort, listening
 from forge_worker.gang.preflight import Answers, PreflightFailed, check
-from forge_worker.gang.shares import Pace
 from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import Gateway
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 PREPARED, REACHABLE = 1, 2
 # The pauses between two looks at the others: the first, and the longest.

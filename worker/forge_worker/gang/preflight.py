@@ -20,9 +20,8 @@ from threading import Thread
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 
-from forge_worker.gang.address import is_for_containers
+from forge_worker.gang.address import is_for_containers, to_open
 from forge_worker.gang.members import Gang, Peer
-from forge_worker.gang.ports import to_open
 
 TRANSFER = 1 << 20
 CONNECT_S, TRANSFER_S = 10.0, 20.0

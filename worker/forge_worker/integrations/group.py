@@ -1,10 +1,18 @@
-"""The processes that train together: what they agree on, and which of them this one is."""
+"""The processes that train together: what they agree on, and the request to stop."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import Any
+import threading
+from typing import Any, NoReturn
+
+from forge_worker import job
+
+# What a program killed by SIGTERM exits with. After 0, the job would have succeeded.
+STOPPED = 143
+_heard = threading.Event()
 
 
 def agreed(*, asked: bool = False) -> bool:
@@ -48,3 +56,19 @@ def _group() -> Any:  # noqa: ANN401 - the module, if it is in use
     distributed = sys.modules.get("torch.distributed")
     usable = distributed and distributed.is_available() and distributed.is_initialized()
     return distributed if usable else None
+
+
+def listen() -> None:
+    """Survive SIGTERM from now on, so that the current step can be saved; main thread only."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: _heard.set())
+
+
+def asked() -> bool:
+    """Return whether this process is asked to stop."""
+    return _heard.is_set() or job.should_stop()
+
+
+def leave() -> NoReturn:
+    """Exit as a program that was stopped."""
+    sys.exit(STOPPED)

@@ -11,7 +11,7 @@ from transformers.trainer_utils import (  # type: ignore[import-not-found,unused
 )
 
 from forge_worker import job
-from forge_worker.integrations import group, leaving
+from forge_worker.integrations import group
 
 
 def train(trainer: Any, **given: Any) -> Any:  # noqa: ANN401 - Trainer's own
@@ -60,11 +60,11 @@ class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - Trainer's own
         """Survive SIGTERM."""
-        leaving.listen()
+        group.listen()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Save and stop, on all ranks in the same step."""
-        if group.agreed(asked=leaving.asked()) and state.global_step < state.max_steps:
+        if group.agreed(asked=group.asked()) and state.global_step < state.max_steps:
             self._leaves = control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
@@ -83,4 +83,4 @@ class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
     def on_train_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - as above
         """Leave: what the program does after the training would be done too early."""
         if self._leaves:
-            leaving.leave()
+            group.leave()

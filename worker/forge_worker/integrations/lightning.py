@@ -9,7 +9,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]
 
 from forge_worker import job
-from forge_worker.integrations import group, leaving
+from forge_worker.integrations import group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,11 +47,11 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - Lightning's own
         """Survive SIGTERM; Lightning would end at the next batch, without saving."""
-        leaving.listen()
+        group.listen()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:  # noqa: ANN401 - as above
         """Save and stop, on all ranks after the same batch."""
-        if trainer.strategy.reduce_boolean_decision(leaving.asked(), all=False):
+        if trainer.strategy.reduce_boolean_decision(group.asked(), all=False):
             self._leaves = trainer.should_stop = True
             self._save(trainer)
 
@@ -68,7 +68,7 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Leave: what the program does after the training would be done too early."""
         if self._leaves:
-            leaving.leave()
+            group.leave()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each rank's random numbers, which Lightning does not save."""

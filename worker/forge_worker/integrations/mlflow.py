@@ -8,7 +8,7 @@ from typing import Any
 
 from forge_worker import job
 from forge_worker.integrations import group, tracked
-from forge_worker.integrations.outage import Outage
+from forge_worker.integrations.tracked import Outage
 
 TAG = "forge.run"
 # MLflow's own 7 retries take four minutes, in which nothing is said. To print the run's address at

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from forge_worker import job
-from forge_worker.integrations import group, leaving
+from forge_worker.integrations import group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def steps(saver: Saver, total: int, save_every: int) -> Iterator[int]:
     Every `save_every` steps, and after the last one, the state is saved and committed. If the job
     is asked to stop, it is saved at once and the process exits with 143.
     """
-    leaving.listen()
+    group.listen()
     folder = job.checkpoint_dir()
     for leftover in folder.glob("unfinished-*"):
         shutil.rmtree(str(leftover), ignore_errors=True)
@@ -45,14 +45,14 @@ def steps(saver: Saver, total: int, save_every: int) -> Iterator[int]:
         saver.load(folder / f"step-{done}")
     for step in range(done + 1, total + 1):
         yield step
-        stops = group.agreed(asked=leaving.asked())
+        stops = group.agreed(asked=group.asked())
         if stops or step % save_every == 0 or step == total:
             _commit(saver, folder, step)
         # The progress of each machine is watched for stalls.
         if group.first_here():
             job.report(step=step, total=total)
         if stops and step < total:
-            leaving.leave()
+            group.leave()
 
 
 def newest(folder: Path) -> int:

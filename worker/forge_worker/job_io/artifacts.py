@@ -22,8 +22,7 @@ from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.sending import Sender, Source
-from forge_worker.transfers.stored_chunks import StoredChunks
+from forge_worker.transfers.sending import Sender, Source, StoredChunks
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -3,17 +3,22 @@
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import product
+from pathlib import PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import Attempt, with_advice
-from forge_worker.files.formats.advice import advice
 
 # Failures in a row before a message: a single one that a retry repairs is not reported.
 FAILURES = 2
 NAMED = 3
 # Paths that are named because they cannot be stored; a program may make any number of these.
 LEFT_OUT = 20
+
+DATABASES = frozenset([".db", ".db3", ".sqlite", ".sqlite3", ".duckdb", ".mdb", ".lmdb", ".wal"])
+LOGS = ("-wal", "-journal")
+ARRAYS = frozenset([".npy", ".dat", ".mmap", ".memmap", ".raw"])
+HDF5 = frozenset([".h5", ".hdf5", ".nc"])
 
 
 class CheckpointNotes:
@@ -97,3 +102,25 @@ class CheckpointNotes:
 def _names(paths: list[str]) -> str:
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
     return ", ".join(repr(path) for path in paths[:NAMED]) + more
+
+
+def advice(path: str) -> str:
+    """Return how to have a file stored that is being written whenever a checkpoint is due."""
+    suffix = PurePosixPath(path).suffix
+    if suffix in DATABASES or path.endswith(LOGS):
+        return (
+            "SQLite can be stored in use with `PRAGMA journal_mode=WAL`; or copy the database now"
+            " and then, as with `VACUUM INTO`, or use a storage that appends, as Optuna's"
+            " JournalStorage"
+        )
+    if suffix in ARRAYS:
+        return "save a copy of the array now and then, to another file that is then renamed"
+    if suffix in HDF5:
+        return (
+            "close it after each save, or write to another file and rename it when it is complete"
+        )
+    if ".zarr/" in path:
+        return (
+            "pause between two saves, or write to another folder and rename it when it is complete"
+        )
+    return "write to another file and rename it when it is complete"

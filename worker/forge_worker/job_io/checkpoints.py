@@ -24,7 +24,7 @@ from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import Copies, DiskFull, FileChanged, check_size
 from forge_worker.files.formats.folders import YOUNG_NS, whole
-from forge_worker.files.groups.together import fleeting
+from forge_worker.files.groups import fleeting
 from forge_worker.files.kills import Kill
 from forge_worker.files.links import kept as links_with
 from forge_worker.files.placing import give_times, place_checkpoint
@@ -39,8 +39,7 @@ from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.sending import Sender, Source
-from forge_worker.transfers.stored_chunks import StoredChunks
+from forge_worker.transfers.sending import Sender, Source, StoredChunks
 
 TRIES = 3
 PAUSE_S = 0.5

@@ -1,16 +1,17 @@
 """The log shipper: upload a job's output in numbered, checksummed chunks."""
 
+import ctypes
 import hashlib
 import os
 from contextlib import suppress
 from io import BufferedRandom
 from threading import Lock
+from typing import BinaryIO
 
 import zstandard
 from forge_schema.model.attempt_records import LogChunk
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.holes import punch
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -18,6 +19,12 @@ from forge_worker.queue.objects import Objects
 CHUNK_BYTES = 4 << 20
 # Stored output that stays on disk as well: the end of a job quotes its last lines.
 KEPT_BYTES = 1 << 20
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+# Where there is none, as on macOS, nothing is given back.
+_fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+if _fallocate is not None:
+    _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 class LogShipper(Loop):
@@ -95,3 +102,16 @@ class LogShipper(Loop):
             self._punched = stored
             with suppress(OSError):
                 punch(log, stored)
+
+
+def punch(file: BinaryIO, length: int) -> None:
+    """Free the first `length` bytes of a file open for writing; from then on they read as zeros.
+
+    Raises:
+        OSError: its file system cannot do this.
+    """
+    if _fallocate is None:
+        return
+    if _fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, 0, length):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -14,7 +14,7 @@ from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.files.formats.unfinished import unfinished
+from forge_worker.files.formats.folders import unfinished
 from forge_worker.files.safe_files import Listing, entered, remove_tree
 from forge_worker.files.saved_files import Look, Targets
 from forge_worker.queue.gateway import Gateway

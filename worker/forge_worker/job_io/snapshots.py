@@ -11,8 +11,7 @@ from forge_schema.storage.manifest import Entry
 
 from forge_worker.files.copies import UNSEEN, Copies, Copy, Part, Shape, held_open, steady_copy
 from forge_worker.files.databases.in_use import DatabasesInUse, Means
-from forge_worker.files.groups.together import Together
-from forge_worker.files.groups.wholes import Folders, uneven, young
+from forge_worker.files.groups import Folders, Together, uneven, young
 from forge_worker.files.kills import Doubt, Kill, Openings
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles

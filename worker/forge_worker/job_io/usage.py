@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock, Thread
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import structlog
 from forge_schema.model.attempt_records import Sample
@@ -18,8 +19,10 @@ from forge_worker.job_io.usage_meter import UsageMeter
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
 from forge_worker.queue.gateway import Gateway
-from forge_worker.runners.runner import Handle
-from forge_worker.runners.use import JobUse
+from forge_worker.runners.process.descendants import JobUse
+
+if TYPE_CHECKING:
+    from forge_worker.runners.runner import Handle
 
 # Most samples that wait for the queue. No number may be skipped, so further ones are dropped.
 UNSENT = 4000

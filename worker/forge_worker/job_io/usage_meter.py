@@ -7,7 +7,7 @@ from typing import Any
 from forge_schema.model.lease import Usage
 
 from forge_worker.machine.gpu_meter import GpuLook
-from forge_worker.runners.use import JobUse
+from forge_worker.runners.process.descendants import JobUse
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ from forge_schema.model.states import Phase, Reason
 from forge_schema.storage.store import StoreError
 
 from forge_worker.attempt.attempt import Stop
-from forge_worker.job_runs.lacking import lacks
-from forge_worker.job_runs.last_words import last_words
+from forge_worker.job_runs.last_words import lacks, last_words
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.supervision import succeeded
 from forge_worker.runners.runner import Exit

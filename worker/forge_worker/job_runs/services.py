@@ -14,9 +14,13 @@ from forge_worker.job_runs.job_environment import Host
 from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.health import Health
 from forge_worker.machine.watched import WatchedMachine
+from forge_worker.prepare.cache import CacheProvision, LruFolders
+from forge_worker.prepare.handlers import KindProvision
 from forge_worker.prepare.images import Images
-from forge_worker.prepare.order import provisions_in_order
+from forge_worker.prepare.job_module import JobModuleProvision
 from forge_worker.prepare.provisions import Provision
+from forge_worker.prepare.python_env import EnvironmentProvision
+from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.prepare.warm import WarmParts
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -91,4 +95,25 @@ def job_services(
         speed=machine.speed,
         ended=ended,
         provisions=provisions_in_order(settings, images),
+    )
+
+
+def provisions_in_order(settings: WorkerSettings, images: Provision) -> tuple[Provision, ...]:
+    """Return the provisions that the settings allow, each after those it depends on.
+
+    An installation runs in the job's image, and may need secrets to download packages.
+    """
+    folder, most = settings.worker_dir, settings.cache_mb << 20
+    jobs = folder / "jobs"
+    environments = LruFolders(folder / "envs", jobs, most)
+    caches = LruFolders(folder / "caches", jobs, most)
+    return (
+        images,
+        SecretProvision(SecretStore(settings.secrets_dir, settings.name())),
+        *((CacheProvision(caches),) if settings.keep_caches else ()),
+        EnvironmentProvision(
+            environments, allowed=settings.allow_install, host_packages=settings.host_packages
+        ),
+        JobModuleProvision(folder / "python"),
+        KindProvision(),
     )

@@ -10,7 +10,7 @@ from forge_schema.model.quantities import counted, duration_text
 from forge_worker.loop import Loop
 from forge_worker.runners.docker.engine import engine_answers
 from forge_worker.runners.docker.runner import DockerRunner
-from forge_worker.runners.engines.address import knock
+from forge_worker.runners.engines import knock
 
 PERIOD_S = 10.0
 # This many failed starts in a row are the machine's fault, not the jobs'.

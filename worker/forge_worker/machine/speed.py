@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import structlog
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.quantities import duration_text
-from forge_schema.model.worker import Speed
+from forge_schema.model.quantities import counted, duration_text, flops_text
+from forge_schema.model.worker import DEVICES, Speed
 from pydantic import TypeAdapter, ValidationError
 
 from forge_worker.devices.inventory import Inventory
@@ -29,6 +29,8 @@ LAST_WORDS = 300
 SPEED = TypeAdapter(Speed)
 
 log = structlog.get_logger(__name__)
+
+METHODS = {"torch": "PyTorch", "numpy": "NumPy", "python": "Python alone"}
 
 
 class NotMeasured(ForgeError):
@@ -126,3 +128,28 @@ def _run(settings: WorkerSettings, devices: Inventory) -> str:
 def _visible(devices: Inventory) -> dict[str, str]:
     vendor = devices.gpus[0].vendor if devices.gpus else ""
     return visible([gpu.uuid for gpu in devices.gpus], vendor)
+
+
+def profile(settings: WorkerSettings) -> Speed:
+    """Measure the machine anew. The caller holds the lock of the worker's folder.
+
+    Raises:
+        GpuMissing: the settings name a GPU that does not exist.
+        NotMeasured: the program that measures failed, or took too long.
+        OSError: the disk is full or faulty.
+    """
+    return measured(settings, Inventory(settings.gpus))
+
+
+def words(speed: Speed) -> str:
+    """Return the lines to print."""
+    told = [f"matrix multiplication, with {METHODS.get(speed.method, speed.method)}:"]
+    for device in DEVICES:
+        name = counted(speed.cpus, "CPU") if device == "cpu" else f"one GPU ({device})"
+        rates = getattr(speed, device).items()
+        told += [f"  {name}, {kind}: {flops_text(rate)}" for kind, rate in rates]
+    if speed.memory_gb_s is not None:
+        told.append(f"memory, copied by one CPU: {speed.memory_gb_s:g} GB/s")
+    if speed.disk_mb_s is not None:
+        told.append(f"disk of the worker's folder, written: {speed.disk_mb_s:g} MB/s")
+    return "\n".join(told)

@@ -1,6 +1,7 @@
-"""The machine that a worker offers: its devices, what jobs have of it, and the watches over it."""
+"""The machine that a worker offers: devices, what jobs have of it, watches and condition."""
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from forge_schema.model.worker import Capacity
 
@@ -9,7 +10,6 @@ from forge_worker.devices import Inventory
 from forge_worker.loop import Bell
 from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of
-from forge_worker.machine.condition import Condition
 from forge_worker.machine.gpu_health import Faults, FaultWatch
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
@@ -19,6 +19,42 @@ from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.settings.settings import WorkerSettings
+
+UNSAFE = "the cloud recommends leaving this machine"
+
+
+@dataclass
+class Condition:
+    """What the watches say; `unsafe` is set by a cloud notice, `leaving` by the worker.
+
+    `blind` is why notices of the cloud cannot be seen, or "".
+    """
+
+    admission: Admission
+    faults: Faults
+    health: Health
+    # How many jobs are not started yet.
+    preparing: Callable[[], int]
+    unsafe: bool = False
+    leaving: bool = False
+    blind: str = ""
+
+    def room(self) -> int | None:
+        """Return how many jobs the machine is fit for now; None: any number."""
+        if self.unsafe or not self.admission.open:
+            return 0
+        return self.health.room(self.preparing())
+
+    def reported(self) -> dict[str, object]:
+        """Return it as JSON-compatible values."""
+        reported = {**self.admission.condition(), **self.faults.condition()}
+        why = (reported.get("constrained"), self.health.reason, UNSAFE if self.unsafe else "")
+        reported["constrained"] = "; ".join(str(one) for one in why if one)
+        if self.blind:
+            reported["no_notices"] = self.blind
+        if self.leaving:
+            reported["draining"] = True
+        return reported
 
 
 class WatchedMachine:

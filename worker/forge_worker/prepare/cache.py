@@ -5,6 +5,10 @@ that folder exists, even if the container outlives the agent.
 
 Jobs can write to the folders and replace anything by a link, so their content is accessed name by
 name, without following links.
+
+Killed programs leave locks that are held for as long as their file exists: PyTorch locks the build
+of an extension so, git its index, Matplotlib its list of fonts. Others lock a file that stays
+(flock), which may as well go while nobody uses the cache.
 """
 
 import hashlib
@@ -19,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import BufferedWriter
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from time import monotonic
@@ -36,7 +41,6 @@ from forge_worker.files.safe_files import (
     walk,
     weight,
 )
-from forge_worker.prepare.stale_locks import remove_stale_locks
 from forge_worker.runners.process.door import EXIT
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
@@ -58,6 +62,17 @@ VARIABLES = {
     "PIP_CACHE_DIR": "pip",
     "UV_CACHE_DIR": "uv",
 }
+
+NAME = re.compile(r"(.*[._-])?(lock|lck|lockfile)|\.matplotlib-lock-.*", re.IGNORECASE)
+# Holders write who they are, if anything. Longer files with such names are data, as `uv.lock` is.
+LARGEST = 256
+DATA = re.compile(r"(uv|poetry|cargo|yarn|flake|pdm|pipfile|pixi|gemfile)\.lock", re.IGNORECASE)
+# What git has written so far is in its lock.
+GITS = {"index.lock", "packed-refs.lock", "config.lock", "HEAD.lock", "shallow.lock"}
+# Those of uv and pip have many files, and flocks alone.
+PASSED_OVER = {("uv",), ("pip",)}
+# A cache of more entries is not searched to its end, since each job would wait for it.
+MOST = 200_000
 
 
 class KeyedLock:
@@ -248,3 +263,32 @@ def _aged(root: Path, parts: Parts) -> tuple[int, int]:
     files = [each for each in found if not stat.S_ISDIR(each.st_mode)]
     used = max((max(each.st_mtime_ns, each.st_atime_ns) for each in files), default=0)
     return used, sum(each.st_blocks for each in files) * BLOCK
+
+
+def remove_stale_locks(root: Path, key: str) -> None:
+    """Remove all locks from a cache that nobody uses.
+
+    Args:
+        root: the folder of all caches.
+        key: the cache's name in it.
+    """
+    found = islice(walk(root, (key,), lambda parts: parts[1:] not in PASSED_OVER), MOST)
+    for parts, status in [one for one in found if _is_lock(one[0][-1], one[1])]:
+        _remove_lock(root, parts, status)
+
+
+def _is_lock(name: str, status: os.stat_result) -> bool:
+    if stat.S_ISREG(status.st_mode):
+        if name in GITS:
+            return True
+        return bool(NAME.fullmatch(name)) and not DATA.fullmatch(name) and status.st_size <= LARGEST
+    return bool(NAME.fullmatch(name))
+
+
+def _remove_lock(root: Path, parts: Parts, status: os.stat_result) -> None:
+    with suppress(OSError), entered(root, parts[:-1]) as place:
+        if stat.S_ISDIR(status.st_mode):
+            # Some locks are folders; one with something in it is left.
+            os.rmdir(parts[-1], dir_fd=place)
+        else:
+            os.unlink(parts[-1], dir_fd=place)

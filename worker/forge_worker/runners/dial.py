@@ -10,21 +10,24 @@ import ctypes
 import os
 import socket
 import subprocess
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import psutil
 from docker.errors import DockerException
 
 from forge_worker.runners.docker.engine import UNREACHABLE
 from forge_worker.runners.docker.usage import names_container
-from forge_worker.runners.engines.address import connected
+from forge_worker.runners.engines import connected
 from forge_worker.runners.entry import SESSION, Container, Entry, NotEntered, Process
 from forge_worker.runners.process.descendants import descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CONNECT_S = 10.0
 INSPECT_S = 30

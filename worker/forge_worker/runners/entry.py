@@ -13,7 +13,7 @@ from docker.errors import DockerException
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.runners.docker.engine import UNREACHABLE
-from forge_worker.runners.engines.address import address, connected, knock, socket_path
+from forge_worker.runners.engines import address, connected, knock, socket_path
 from forge_worker.runners.process.shims import MARK
 
 LIST_S = 30

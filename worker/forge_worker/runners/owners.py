@@ -10,7 +10,7 @@ from pathlib import Path
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.files import safe_files
-from forge_worker.files.times import give_in_order
+from forge_worker.files.placing import give_in_order
 from forge_worker.runners.runner import Mount, RunSpec
 
 UNNAMED = "forge"

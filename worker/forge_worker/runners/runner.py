@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path, PurePath, PurePosixPath
 
-    from forge_worker.runners.use import JobUse
+    from forge_worker.runners.process.descendants import JobUse
 
 # AMD's runtime filters by UUID first; the layers above it number the rest from 0.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}

@@ -12,8 +12,7 @@ from forge_schema.storage import ObjectMissing, StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Extent
 
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.batches import batches
-from forge_worker.transfers.threads import TRANSFERS
+from forge_worker.transfers.threads import TRANSFERS, batches
 
 TRIES = 2
 NO_FOLDER = (FileExistsError, IsADirectoryError, NotADirectoryError)

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_ident
 from typing import TypeVar
 
+from forge_schema.protocol.messages import OBJECTS
 from forge_schema.storage.chunks import CHUNK_BYTES
 
 T = TypeVar("T")
@@ -106,5 +107,21 @@ def _threads() -> int:
 
 
 TRANSFERS = Transfers(_threads())
+
+
 # A small object takes little more than the time that the store needs to answer.
 REQUESTS = Transfers(REQUESTS_AT_ONCE)
+
+
+def batches(sized: Iterable[tuple[T, int]], most: int = CHUNK_BYTES) -> Iterator[list[T]]:
+    """Split into lists of at most `OBJECTS` items and `most` bytes, or of one larger item."""
+    batch: list[T] = []
+    room = most
+    for item, size in sized:
+        if batch and (size > room or len(batch) == OBJECTS):
+            yield batch
+            batch, room = [], most
+        batch.append(item)
+        room -= size
+    if batch:
+        yield batch

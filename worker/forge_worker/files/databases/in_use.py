@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forge_worker.files.copies import UNSEEN, Copies, Copy, Shape
 from forge_worker.files.databases.moments import Database, in_folder, of_folder, recognised, taken
-from forge_worker.files.groups.together import FOLDER, Together
+from forge_worker.files.groups import FOLDER, Together
 from forge_worker.files.rest import open_for_writing
 from forge_worker.files.safe_files import Listing, Where, opened
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from forge_worker.files.databases import lmdb
-from forge_worker.files.groups.together import ROOT
+from forge_worker.files.groups import ROOT
 from forge_worker.files.pieces import copy
 from forge_worker.files.rest import TICK_NS, outside_its_tick
 from forge_worker.files.safe_files import Status, Where, entries, opened, status_in

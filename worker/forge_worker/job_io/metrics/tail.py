@@ -10,10 +10,9 @@ import structlog
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.files.safe_files import odd_kind
-from forge_worker.job_io.metrics.complaints import Complaints
 from forge_worker.job_io.metrics.metrics_file import Block, Line, MetricsFile, Position
-from forge_worker.job_io.metrics.sender import Sender
-from forge_worker.job_io.tensorboard.event_files import BATCH, EventFiles
+from forge_worker.job_io.metrics.sender import Complaints, Sender
+from forge_worker.job_io.tensorboard import BATCH, EventFiles
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 

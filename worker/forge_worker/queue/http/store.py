@@ -13,6 +13,7 @@ from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol.answers import Nothing, SignedUrls
 from forge_schema.protocol.messages import (
     OBJECTS,
+    InputsWanted,
     ObjectsWanted,
     ObjectWanted,
     SmallObject,
@@ -213,3 +214,19 @@ def _read(file: BinaryIO, progress: Progress | None) -> Iterator[bytes]:
         yield piece
         if progress:
             progress(len(piece))
+
+
+class WaitingObjects(HttpObjects):
+    """The bundle and the saved image of a waiting job."""
+
+    def _urls(self, wanted: list[Transfer]) -> list[SignedUrl]:
+        path = f"/next/{self._attempt.fence.job_id}/objects"
+        body = InputsWanted(keys=[one.key for one in wanted])
+        return self._store.session.post(path, body, SignedUrls).urls
+
+    def _url(self, wanted: Transfer) -> SignedUrl:
+        try:
+            return self._urls([wanted])[0]
+        except ServerRefused as error:
+            # Another worker has taken the job.
+            raise KeyInvalid(f"{wanted.key}: {error.message}", hint=error.hint) from error

@@ -30,7 +30,7 @@ from forge_worker.runners.docker.engine import (
 from forge_worker.runners.docker.first_shell import STOP, TO_GROUP, Inside, Telling
 from forge_worker.runners.docker.network import remove_network
 from forge_worker.runners.docker.usage import Gauge, names_container
-from forge_worker.runners.engines.address import knock
+from forge_worker.runners.engines import knock
 from forge_worker.runners.process.notice import catches, said_of
 from forge_worker.runners.runner import EngineUnreachable, Exit, unwatched
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forge_worker.runners.docker.pipe import Pipe
+    from forge_worker.runners.process.descendants import JobUse
     from forge_worker.runners.process.notice import Process
-    from forge_worker.runners.use import JobUse
 
 MILLISECONDS = 1000
 # A kill takes a moment, because the kernel reclaims the memory first.

@@ -18,13 +18,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, NotFound
 
-from forge_worker.runners.engines.address import (
-    address,
-    connected,
-    knock,
-    listener,
-)
-from forge_worker.runners.engines.kind import Kind, kind_of
+from forge_worker.runners.engines import Kind, address, connected, kind_of, knock, listener
 from forge_worker.runners.runner import EngineUnreachable
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ four folders and /tmp, and has no engine socket. The engine's default seccomp pr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,11 @@ from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from forge_worker.runners.docker.first_shell import GROUP, PIPE, SCRIPT
 from forge_worker.runners.docker.mounts import TAKE
 from forge_worker.runners.docker.network import NETWORK
-from forge_worker.runners.engines.kind import Kind, kind_of
+from forge_worker.runners.engines import Kind, kind_of
 from forge_worker.runners.runner import HIDDEN, StartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from forge_worker.runners.runner import Mount as Bind
     from forge_worker.runners.runner import RunSpec

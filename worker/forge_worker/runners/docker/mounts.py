@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.runners.engines.address import socket_path
+from forge_worker.runners.engines import socket_path
 from forge_worker.runners.runner import Mount, RunSpec
 
 if TYPE_CHECKING:

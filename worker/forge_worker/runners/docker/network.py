@@ -25,7 +25,7 @@ from docker.errors import APIError
 from forge_worker.privacy import without_credentials
 from forge_worker.runners.docker.engine import UNREACHABLE
 from forge_worker.runners.docker.pause import PROGRAM, loaded
-from forge_worker.runners.engines.kind import Kind, kind_of
+from forge_worker.runners.engines import Kind, kind_of
 from forge_worker.runners.runner import FOLDER_LABEL, EngineUnreachable
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from forge_worker.runners.docker.sandboxes import (
     Sandbox,
     Sandboxes,
 )
-from forge_worker.runners.engines.fitness import check_fit
+from forge_worker.runners.engines import check_fit
 from forge_worker.runners.images.image import ensure_image, removed
 from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.owners import give_job, give_mounted

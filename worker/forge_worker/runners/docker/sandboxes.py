@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from docker.types import LogConfig
 
+from forge_worker.loop import Loop
 from forge_worker.runners.docker.container import (
     FAILED,
     Containers,
@@ -25,13 +26,14 @@ from forge_worker.runners.docker.container import (
 )
 from forge_worker.runners.docker.hardening import remapping
 from forge_worker.runners.docker.network import network_of, networks_of, remove_network
-from forge_worker.runners.docker.pause import PROGRAM, loaded
+from forge_worker.runners.docker.pause import PROGRAM, loaded, pause_image
 from forge_worker.runners.runner import EngineUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from forge_worker.runners.docker.engine import Engine
+    from forge_worker.runners.docker.runner import DockerRunner
 
 # On a sandbox: the id of its worker's folder. On a job's container: the name of its sandbox.
 FOLDER_OF_SANDBOX = "forge.sandbox.folder"
@@ -39,6 +41,8 @@ SANDBOX_LABEL = "forge.sandbox"
 NOBODY = "65532:65532"
 
 log = structlog.get_logger(__name__)
+
+PERIOD_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -209,3 +213,48 @@ class Sandboxes:
             **remapping(self._engine.kind),
         }
         return str(Created(client=self._engine.client).create(image, **arguments))
+
+
+class SandboxPool(Loop):
+    """Makes sandboxes, one at a time, until as many wait as are `wanted`; removes unused ones.
+
+    `folder` is the id of the worker's folder. Those that an earlier agent left are removed too,
+    except for those of jobs that continue. When the loop ends, none is left without a job.
+    """
+
+    name = "sandboxes"
+
+    def __init__(self, docker: DockerRunner, folder: str, wanted: Callable[[], int]) -> None:
+        super().__init__(PERIOD_S, woken=docker.sandboxes.changed)
+        self._docker = docker
+        self._sandboxes = docker.sandboxes
+        self._folder = folder
+        self._wanted = wanted
+
+    def step(self) -> None:
+        """Remove and make what is due, unless a job starts now: it comes first."""
+        if self._sandboxes.disturbs:
+            return
+        try:
+            self._sandboxes.tidy(self._folder)
+        except EngineUnreachable as error:
+            log.debug("sandboxes_not_tidied", error=error.message)
+            return
+        try:
+            for _ in range(self._wanted()):
+                if self._lacks_one() and not self._docker.obstacle():
+                    self._sandboxes.make(self._folder)
+        except EngineUnreachable as error:
+            log.warning("sandbox_not_made", note="jobs start more slowly", error=error.message)
+
+    def _run(self) -> None:
+        super()._run()
+        try:
+            self._sandboxes.end(self._folder)
+        except EngineUnreachable as error:
+            log.warning("sandboxes_left", error=error.message)
+
+    def _lacks_one(self) -> bool:
+        if self.ending or self._sandboxes.disturbs or pause_image() is None:
+            return False
+        return self._sandboxes.ready < self._wanted()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import APIError
 
 from forge_worker.runners.docker.engine import UNREACHABLE
+from forge_worker.runners.process.descendants import MIB, JobUse
 from forge_worker.runners.runner import EngineUnreachable
-from forge_worker.runners.use import MIB, JobUse
 
 if TYPE_CHECKING:
     from forge_worker.runners.docker.engine import Engine

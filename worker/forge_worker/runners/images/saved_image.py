@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import APIError
 
-from forge_worker.runners.engines.kind import kind_of
+from forge_worker.runners.engines import kind_of
 from forge_worker.runners.images.image import find
 from forge_worker.runners.images.reference import parse
 from forge_worker.runners.runner import ImageMissing, StartFailed

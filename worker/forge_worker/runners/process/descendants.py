@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # The place of `utime` in /proc/<pid>/stat after the program's name; three more times follow.
@@ -16,6 +17,9 @@ RESIDENT = (b"RssAnon", b"RssShmem", b"VmSwap")
 SHARES = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")
 KILL_PATIENCE_S = 20.0
 RETRY_S = 0.005
+
+MIB = 1 << 20
+NO_LIMIT = 1 << 62
 
 
 def descendants(root: int) -> list[int]:
@@ -112,3 +116,29 @@ def _total(pid: int, table: str, fields: tuple[bytes, ...]) -> int:
 def _read(path: str) -> bytes:
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123  as above
         return file.read()
+
+
+@dataclass(frozen=True)
+class JobUse:
+    """CPU-seconds and peak memory since the job's start, and its memory now, in MiB.
+
+    Memory is what the kernel cannot reclaim: the page cache is not counted.
+    """
+
+    cpu_seconds: float
+    memory_mb: float
+    peak_memory_mb: float
+
+
+def use_below(shim: int) -> JobUse | None:
+    """Return what the processes below a job's shim use, or None if the shim is gone.
+
+    Processes that have ended are included in the counts of the process that reaped them.
+    """
+    if (times := cpu_seconds(shim)) is None:
+        return None
+    below = descendants(shim)
+    # The shim itself is the worker's.
+    seconds = times[1] + sum(sum(cpu_seconds(pid) or ()) for pid in below)
+    now_mb = memory_bytes(below, NO_LIMIT) / MIB
+    return JobUse(seconds, now_mb, now_mb)

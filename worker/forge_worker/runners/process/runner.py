@@ -23,7 +23,7 @@ from forge_worker.files.short_paths import short_path
 from forge_worker.runners.owners import user_name
 from forge_worker.runners.process.child import Order
 from forge_worker.runners.process.confinement import CpuTable, confinement_of, parents
-from forge_worker.runners.process.descendants import descendants
+from forge_worker.runners.process.descendants import MIB, JobUse, descendants, use_below
 from forge_worker.runners.process.door import entered
 from forge_worker.runners.process.notice import catches
 from forge_worker.runners.process.private_ray import private_ray
@@ -42,7 +42,6 @@ from forge_worker.runners.runner import (
     nobodys,
     visible,
 )
-from forge_worker.runners.use import MIB, JobUse, use_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -45,10 +45,15 @@ from forge_worker.runners.process.notice import (
     send,
 )
 from forge_worker.runners.process.output import Output
-from forge_worker.runners.process.pace import Pace
 
 if TYPE_CHECKING:
     import socket
+
+# Usually, and above half of the limit or when something has happened.
+CALM_S, ALERT_S = 0.5, 0.1
+# If the kernel holds the job to its limit, pauses double up to this while the memory stays the
+# same: while it changes by less than this share of the limit.
+QUIET_S, SHARE = 5.0, 1 / 64
 
 LENGTH = struct.Struct("!Q")
 # The end of the command line of the fork server, which the job's takes the place of in its shim.
@@ -59,6 +64,30 @@ NEVER = float("inf")
 # The field `arg_start` of /proc/self/stat, after the program's name: the address of the arguments.
 ARG_START = 45
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Pace:
+    """The pauses between two looks; `held` says that the kernel holds the job to its limit."""
+
+    def __init__(self, limit: int, *, held: bool) -> None:
+        self._limit = limit
+        self._held = held
+        self._used = 0
+        self._pause_s = ALERT_S
+
+    def hasten(self) -> float:
+        """Return the seconds until the next look when something has happened."""
+        self._pause_s = ALERT_S
+        return ALERT_S
+
+    def next(self, used: int) -> float:
+        """Return the seconds until the next look after one that found this many bytes in use."""
+        before, self._used = self._used, used
+        if not self._held:
+            return ALERT_S if used > self._limit / 2 else CALM_S
+        same = abs(used - before) < SHARE * self._limit
+        self._pause_s = min(QUIET_S, 2 * self._pause_s) if same else CALM_S
+        return self._pause_s
 
 
 class Shim:

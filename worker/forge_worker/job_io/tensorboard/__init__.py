@@ -1,1 +1,0 @@
-"""TensorBoard's event files: the scalars in them, as lines of metrics."""

@@ -1,1 +1,0 @@
-"""What engines there are: where this machine has its own, and what it is."""
