@@ -26,6 +26,13 @@ mount --rbind /dev "$tree/dev"
 mount -t tmpfs tmpfs "$tree/run"
 chmod 1777 "$scratch"
 mount --bind "$scratch" "$tree/tmp"
+# Folders with packages that pip knows: some tests build projects or images.
+known=$(cat /etc/pip.conf /root/.config/pip/pip.conf /root/.pip/pip.conf 2>/dev/null || true)
+for folder in $(printf '%s\n' "$known" | grep -oE '(file://| )/[^ ]+' | sed 's#^ *\(file://\)\?##; s#/simple$##'); do
+    [ -d "$folder" ] || continue
+    mkdir -p "$tree$folder"
+    mount --bind -o ro "$folder" "$tree$folder"
+done
 cd "$tree"
 mkdir -p old
 pivot_root . old

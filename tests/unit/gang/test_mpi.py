@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -169,3 +170,24 @@ def test_only_a_warning_of_mpirun_about_itself_is_left_out(
         said = mpi.Complaints(process).read()
     assert capfd.readouterr().err == "one\nhalf 10%\r"
     assert said.endswith(b"half 10%\r")
+
+
+def gang_at(*addresses: str) -> str:
+    members = [{"rank": rank, "address": address} for rank, address in enumerate(addresses)]
+    return json.dumps({"rank": 0, "members": members})
+
+
+@pytest.mark.parametrize(
+    ("version", "addresses", "warned"),
+    [
+        ("mpirun (Open MPI) 5.0.7", ("192.0.2.1", "192.0.2.2", "192.0.2.1"), True),
+        ("mpirun (Open MPI) 5.0.7", ("192.0.2.1", "192.0.2.2"), False),
+        ("mpirun (Open MPI) 4.1.4", ("192.0.2.1", "192.0.2.1"), False),
+        ("HYDRA build details:\n    Version: 5.0.2", ("192.0.2.1", "192.0.2.1"), False),
+    ],
+)
+def test_members_whom_open_mpi_will_not_connect_are_named(
+    version: str, addresses: tuple[str, ...], *, warned: bool
+) -> None:
+    warning = mpi.strangers(version.encode(), gang_at(*addresses))
+    assert ("ranks 0 and 2 have one address" in warning) is warned

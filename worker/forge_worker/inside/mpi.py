@@ -61,6 +61,9 @@ EXITED = re.compile(rb"Process name: *\[\S*,(\d+)\]\s+Exit code: *(\d+)")
 SIGNALLED = re.compile(rb"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
 # Open MPI's complaint that its child was faster than itself.
 FASTER = re.compile(rb"[^\n]*plm:\w+: Warning: setpgid\([^\n]*\n")
+OPEN_MPI = re.compile(rb"\(Open MPI\) (\d+)")
+# Since it takes an address of its own among those of another host for a container's, and drops it.
+ONE_ADDRESS_EACH = 5
 TAIL_BYTES, PIECE_BYTES, DRAIN_S = 1 << 15, 1 << 16, 5.0
 
 
@@ -256,8 +259,32 @@ def mpirun(hosts: str, agent: str) -> tuple[list[str], dict[str, str]]:
     """Return the options and variables with which this machine's mpirun starts its daemons."""
     env = {**os.environ, **as_root()}
     asked = ["mpirun", "--version"]
-    said = subprocess.run(asked, env=env, stdout=subprocess.PIPE, check=False)  # noqa: S603  fixed
-    return (hydra if b"HYDRA" in said.stdout else open_mpi)(hosts, agent, interface())
+    version = subprocess.run(asked, env=env, stdout=subprocess.PIPE, check=False).stdout  # noqa: S603  fixed
+    sys.stderr.write(strangers(version, os.environ.get("FORGE_GANG", "")))
+    return (hydra if b"HYDRA" in version else open_mpi)(hosts, agent, interface())
+
+
+def strangers(version: bytes, gang: str) -> str:
+    """Return a warning if Open MPI will not connect two of these members; else an empty text.
+
+    Args:
+        version: what `mpirun --version` prints.
+        gang: the value of `FORGE_GANG`.
+    """
+    number = OPEN_MPI.search(version)
+    if not gang or number is None or int(number[1]) < ONE_ADDRESS_EACH:
+        return ""
+    ranks: dict[str, list[int]] = {}
+    for peer in json.loads(gang)["members"]:
+        ranks.setdefault(peer["address"], []).append(peer["rank"])
+    together = next((same for same in ranks.values() if len(same) > 1), None)
+    if together is None:
+        return ""
+    return (
+        f"ranks {' and '.join(map(str, together))} have one address, and Open MPI"
+        f" {number[1].decode()} connects no two hosts with one address over TCP: messages between"
+        " them may wait for ever; run them on separate machines, or use MPICH or Open MPI 4\n"
+    )
 
 
 def hydra(hosts: str, agent: str, own: str) -> tuple[list[str], dict[str, str]]:
