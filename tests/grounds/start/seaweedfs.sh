@@ -5,7 +5,7 @@ cat >/tmp/weed/keys.json <<'JSON'
                  "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}
 JSON
 # It would take what memory there is: 13 GB in a quarter of an hour of faults.
-GOMEMLIMIT=1GiB /home/tester/kept/weed/bin/weed server -dir=/tmp/weed -ip=127.0.0.1 -s3 -s3.port=8333 \
+GOMEMLIMIT=4GiB /home/tester/kept/weed/bin/weed server -dir=/tmp/weed -ip=127.0.0.1 -s3 -s3.port=8333 \
     -s3.config=/tmp/weed/keys.json -volume.max=3000 -master.volumeSizeLimitMB=256 \
     -master.telemetry=false >/tmp/weed.log 2>&1 &
 export FORGE_TEST_S3=http://test:testtest@127.0.0.1:8333
