@@ -19,10 +19,11 @@ import pages
 import settings
 import tables
 import views
-from forge_client.project import SCHEMA
+from forge_client.project import schema
 
 DOCS = Path(__file__).parents[1]
 BUILD = DOCS.parent / "build" / "docs"
+SCHEMA = "forge-toml.schema.json"
 # English first: the others are folders of its site.
 LANGUAGES = ("en", "hi")
 GENERATED: Mapping[str, Callable[[], str]] = {
@@ -44,7 +45,7 @@ def assemble(build: Path) -> None:
     for name, page in GENERATED.items():
         (reference / name).write_text(page(), encoding="utf-8")
     # Editors name it: its place on the site stays.
-    shutil.copy(SCHEMA, build / "pages" / "en" / SCHEMA.name)
+    (build / "pages" / "en" / SCHEMA).write_text(schema.text(), encoding="utf-8")
     for language in LANGUAGES:
         (build / f"{language}.toml").write_text(_config(language), encoding="utf-8")
 

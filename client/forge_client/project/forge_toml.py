@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from forge_schema.model.errors import plainly
 from forge_schema.model.quantities import Size
+from forge_schema.model.spec import CODE, Option
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.errors import ClientError
@@ -23,20 +24,36 @@ class ProjectConnection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str | None = None
-    database_url: str | None = None
-    store_url: str | None = None
+    url: Annotated[str | None, Option("A server; the API key is never in this file.")] = None
+    database_url: Annotated[
+        str | None, Option("Without a server: the database, postgresql://….")
+    ] = None
+    store_url: Annotated[
+        str | None, Option("Without a server: the store, such as s3://bucket/prefix.")
+    ] = None
 
 
 class Project(Request):
     """A forge.toml: a job, `limit` and `include` of its bundle, `[matrix]`, `[connection]`."""
 
-    limit: Size | None = None
-    include: list[str] = Field(default_factory=list)
-    matrix: dict[str, list[Any]] = Field(default_factory=dict)
-    repeat: PositiveInt = 1
+    limit: Annotated[Size | None, Option("Largest folder to pack, e.g. 2GiB.", CODE)] = None
+    include: Annotated[
+        list[str],
+        Option("Pack files that are left out by default, e.g. .env; .gitignore patterns.", CODE),
+    ] = Field(default_factory=list)
+    matrix: Annotated[
+        dict[str, list[Any]],
+        Option("For `forge benchmark`: each combination is a job.", typed=False),
+    ] = Field(default_factory=dict)
+    repeat: Annotated[
+        PositiveInt,
+        Option("For `forge benchmark`: jobs for each point of the matrix.", typed=False),
+    ] = 1
     parallel: PositiveInt | None = None
-    connection: ProjectConnection = ProjectConnection()
+    connection: Annotated[
+        ProjectConnection,
+        Option("Where the queue is; FORGE_* variables and options come before it.", typed=False),
+    ] = ProjectConnection()
 
     @classmethod
     def read(cls, folder: Path) -> Self:

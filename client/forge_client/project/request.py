@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from forge_schema.model.errors import plainly, shorter
 from forge_schema.model.quantities import MIB, Capacity, Duration
+from forge_schema.model.spec import CODE, KEYS, Key, Option
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -17,59 +18,11 @@ from pydantic import (
     Field,
     PlainValidator,
     ValidationError,
+    create_model,
 )
 
 from forge_client.errors import ClientError
-
-OWN_NAME = re.compile(r"[0-9]+\.[0-9]+")
-NAME = re.compile(r"(?P<job_id>[0-9]+)(:(?P<attempt>[0-9]+)\.(?P<number>[0-9]+))?")
-
-# The largest numbers that the queue can store.
-MOST = {"job_id": 2**63 - 1, "attempt": 32_767, "number": 2_000_000_000}
-
-
-def parsed(name: object) -> dict[str, int]:
-    """Return a checkpoint's name in the queue's form.
-
-    Raises:
-        ValueError: it is not the name of a checkpoint.
-    """
-    found = NAME.fullmatch(str(name).strip())
-    if found is None:
-        raise ValueError(
-            "write a job's id for its newest checkpoint, or JOB:ATTEMPT.NUMBER as"
-            " `forge checkpoints JOB` shows them"
-        )
-    asked = {part: int(said) for part, said in found.groupdict().items() if said is not None}
-    if any(number > MOST[part] for part, number in asked.items()):
-        raise ValueError(f"there is no checkpoint {name}; `forge checkpoints JOB` lists a job's")
-    return asked
-
-
-def own_checkpoint(job_id: int, name: str) -> tuple[int, int]:
-    """Return the attempt and the number of a checkpoint of this job: `1.31`, or `12:1.31`.
-
-    Raises:
-        ClientError: it is not the name of a checkpoint, or that of another job's.
-    """
-    try:
-        found = parsed(of_job(job_id, name))
-    except ValueError:
-        found = {}
-    if found.get("job_id") != job_id or "attempt" not in found:
-        raise ClientError(
-            f"{name!r} is not a checkpoint of job {job_id}",
-            hint=f"write ATTEMPT.NUMBER as `forge checkpoints {job_id}` shows them; only a new job"
-            " can start from another job's: forge rerun",
-            code="option_invalid",
-        )
-    return found["attempt"], found["number"]
-
-
-def of_job(job_id: int, name: str) -> str:
-    """Return the name of a checkpoint with its job, by default this one."""
-    return f"{job_id}:{name.strip()}" if OWN_NAME.fullmatch(name.strip()) else name
-
+from forge_client.project.checkpoint_names import parsed
 
 _Name = Annotated[str, Field(pattern=r"^\s*[0-9]+(:[0-9]+\.[0-9]+)?\s*$")]
 CheckpointName = Annotated[
@@ -183,120 +136,100 @@ _Path = Annotated[str, Field(min_length=1)]
 IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
 
 
-class Resources(BaseModel):
-    """Resources that a job needs; sizes such as `512MiB`, `cpus` may be fractional."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    cpus: float | None = None
-    memory: Capacity | None = None
-    disk: Capacity | None = None
-    gpus: int | None = None
-    gpu_model: str | None = None
-    vram: Capacity | None = None
-    accelerator: str | None = None
-
-    def spec(self) -> dict[str, Any]:
-        """Return the resources in the queue's form, with sizes in MiB, rounded up."""
-        sizes = {"memory_mb": self.memory, "disk_mb": self.disk, "vram_mb": self.vram}
-        return {
-            **self.model_dump(
-                include={"cpus", "gpus", "gpu_model", "accelerator"}, exclude_none=True
-            ),
-            **{name: math.ceil(size / MIB) for name, size in sizes.items() if size is not None},
-        }
+def _as_written(key: Key) -> Any:  # noqa: ANN401 - any type
+    """Return the type of a key's value as people write it; the queue checks its bounds."""
+    if key.unit:
+        return Duration if key.unit == "_s" else Capacity
+    written: dict[type, Any] = {list: list[str], dict: dict[str, Any]}
+    return written.get(key.kind, key.kind)
 
 
-class Tuning(BaseModel):
-    """Variables that tell a job how to use its GPU."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    precision: str | None = None
-    streams: int | None = None
-    objective: str | None = None
-
-
-class Stall(BaseModel):
-    """How long a job may show no sign of life before it counts as stalled."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    no_progress: Duration | None = None
-    silent_log: Duration | None = None
-    idle_gpu: Duration | None = None
-    idle_gpu_percent: float | None = None
-
-    def spec(self) -> dict[str, float]:
-        """Return it in the queue's form, with times in seconds."""
-        given = self.model_dump(exclude_none=True)
-        return {f"{name}_s" if name in TIMES else name: value for name, value in given.items()}
+def _made(name: str, table: str, tables: Mapping[str, type[BaseModel]]) -> Any:  # noqa: ANN401 - mypy cannot read what is made
+    """Return a model of the keys of a job, or of one of its tables, as people write them."""
+    fields: dict[str, Any] = {
+        key.name: (tables[key.name], tables[key.name]())
+        if key.name in tables
+        else (Annotated[_as_written(key) | None, key.option], None)
+        for key in KEYS.values()
+        if key.table == table
+    }
+    config = ConfigDict(extra="forbid", frozen=True)
+    return create_model(name, __config__=config, __module__=__name__, **fields)
 
 
-TIMES = {"no_progress", "silent_log", "idle_gpu"}
-TABLES: dict[str, type[BaseModel]] = {"resources": Resources, "tuning": Tuning, "stall": Stall}
+TABLES: dict[str, type[BaseModel]] = {
+    table: _made(table.capitalize(), table, {})
+    for table in dict.fromkeys(key.table for key in KEYS.values() if key.table)
+}
+if TYPE_CHECKING:
+
+    class _Plain(BaseModel):
+        def __getattr__(self, name: str) -> Any: ...  # noqa: ANN401 - as above
+
+else:
+    _Plain = _made("_Plain", "", TABLES)
 
 
-class Request(BaseModel):
-    """A requested job; fields that are None take the queue's defaults."""
+def _in_queues_form(given: BaseModel, table: str = "") -> dict[str, Any]:
+    """Return those keys of a model that are given: times in seconds, sizes in MiB, rounded up."""
+    return {
+        KEYS[name].field: _in_unit(KEYS[name], value)
+        for name in type(given).model_fields
+        if name in KEYS and KEYS[name].table == table
+        if (value := getattr(given, name)) is not None
+    }
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str | None = None
+def _in_unit(key: Key, value: Any) -> Any:  # noqa: ANN401 - any type
+    if isinstance(value, BaseModel):
+        return _in_queues_form(value, key.name)
+    if key.unit == "_mb":
+        return math.ceil(value / MIB)
+    return math.ceil(value) if key.unit and key.kind is int else value
+
+
+class Request(_Plain):
+    """A requested job; fields that are None take the queue's defaults.
+
+    Below are only the keys of forge.toml that have a form of their own, and those that the queue
+    does not know; all others are made from the fields of a job.
+    """
+
     command: Annotated[
         list[str] | None, BeforeValidator(_words, json_schema_input_type=_Line | _Words)
     ] = None
-    image: str | None = None
-    image_tar: str | None = None
-    dockerfile: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    target: str | None = None
     nodes: Nodes = None
-    launcher: str | None = None
-    same: str | None = None
-    mixed: bool | None = None
-    labels: dict[str, str] = {}
-    env: dict[str, str] = {}
-    timeout: Duration | None = None
-    delay: Duration | None = None
-    backoff: Duration | None = None
-    checkpoint_interval: Duration | None = None
-    grace: Duration | None = None
-    preempt_signal: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict)
     checkpoint_dir: Annotated[
         str | None, BeforeValidator(_folder, json_schema_input_type=_Below)
     ] = None
     checkpoint: Annotated[
         list[str] | None, BeforeValidator(_patterns, json_schema_input_type=_Below | list[_Below])
     ] = None
-    keep_checkpoints: int | None = None
     from_checkpoint: CheckpointName | None = None
     after: Jobs = None
     after_ok: Jobs = None
     after_any: Jobs = None
-    max_failures: int | None = None
-    max_losses: int | None = None
-    max_preemptions: int | None = None
-    idempotency_key: str | None = None
-    kind: str | None = None
-    junit: str | None = None
-    handler: str | None = None
-    arguments: dict[str, Any] | None = None
-    parameters: dict[str, Any] | None = None
-    experiment: str | None = None
-    sweep: str | None = None
-    parallel: int | None = None
     requirements: Annotated[
         str | Literal[False] | None,
         PlainValidator(_file_or_not, json_schema_input_type=_Path | Literal[False]),
+        Option("File that lists what to install, found by itself; false installs nothing."),
     ] = None
-    extras: Names = None
-    groups: Names = None
-    secrets: list[str] | None = None
-    resources: Resources = Resources()
-    tuning: Tuning = Tuning()
-    stall: Stall = Stall()
+    extras: Annotated[
+        Names,
+        Option(
+            "Optional dependencies of the project to install too, such as train.",
+            CODE,
+            names="--extra",
+        ),
+    ] = None
+    groups: Annotated[
+        Names,
+        Option(
+            "Dependency groups of the project to install too, such as gpu.", CODE, names="--group"
+        ),
+    ] = None
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return the request with some fields changed.
@@ -354,36 +287,16 @@ class Request(BaseModel):
 
     def fields(self) -> dict[str, Any]:
         """Return the given fields in the queue's form."""
-        seconds = {"timeout_s": self.timeout, "backoff_s": self.backoff}
-        exact = {
-            "delay_s": self.delay,
-            "checkpoint_interval_s": self.checkpoint_interval,
-            "grace_s": self.grace,
-        }
-        same = {"name", "command", "image", "queue", "priority", "target", "idempotency_key"}
-        same |= {"image_tar", "dockerfile"}
-        same |= {"labels", "env", "max_failures", "max_losses", "max_preemptions"}
-        same |= {"kind", "junit", "handler", "arguments", "parameters", "sweep", "secrets"}
-        same |= {"experiment"}
-        same |= {"preempt_signal", "checkpoint_dir", "checkpoint", "keep_checkpoints"}
-        same |= {"after", "after_ok", "after_any"}
-        same |= {"parallel", "launcher", "same", "mixed"}
-        nodes = zip(("nodes", "max_nodes"), self.nodes or (), strict=False)
-        tuning, stall = self.tuning.model_dump(exclude_none=True), self.stall.spec()
+        found = _in_queues_form(self)
+        nodes = zip(("nodes", "max_nodes"), found.pop("nodes", ()), strict=False)
+        unneeded = {name for name in ("requirements", "tuning", "stall") if not found.get(name)}
         return {
-            **self.model_dump(include=same, exclude_none=True),
-            **{field: value for field, value in nodes if value is not None},
-            **{field: math.ceil(value) for field, value in seconds.items() if value is not None},
-            **{field: value for field, value in exact.items() if value is not None},
-            **({"requirements": self.requirements} if self.requirements else {}),
-            **({"tuning": tuning} if tuning else {}),
-            **({"stall": stall} if stall else {}),
-            **({"from_checkpoint": self.from_checkpoint} if self.from_checkpoint else {}),
-            "resources": self.resources.spec(),
+            **{name: value for name, value in found.items() if name not in unneeded},
+            **{name: value for name, value in nodes if value is not None},
         }
 
 
-KEYS = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
+KNOWN = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
 # The queue's names of times and sizes end with the unit, and it has two for a range of machines.
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 
@@ -413,10 +326,10 @@ def refused(first: Mapping[str, Any]) -> ClientError:
 
 
 def _unknown(field: str) -> ClientError:
-    near = get_close_matches(field, KEYS, n=1)
+    near = get_close_matches(field, KNOWN, n=1)
     return ClientError(
         f"a job has no field {field!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KEYS))}",
+        hint=f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KNOWN))}",
         code="spec_invalid",
     )
 
@@ -424,4 +337,4 @@ def _unknown(field: str) -> ClientError:
 def in_own_words(said: str) -> str:
     """Return a message from the queue with keys as people write them, in shorter words."""
     said = shorter(said).replace("max_nodes:", "nodes:")
-    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KEYS else name[0], said)
+    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KNOWN else name[0], said)

@@ -1,23 +1,16 @@
-"""The JSON Schema of forge.toml, by which editors complete and check it.
-
-`python -m forge_client.project.schema` writes it anew after a change of the models.
-"""
+"""The JSON Schema of forge.toml, by which editors complete and check it."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from forge_schema.model.spec import MOST_NODES, JobSpec
-from forge_schema.model.spec import Resources as QueuesResources
-from forge_schema.model.spec import Stall as QueuesStall
-from forge_schema.model.spec import Tuning as QueuesTuning
+from forge_schema.model.spec import KEYS, MOST_NODES, JobSpec, option_of
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from forge_client.project import SCHEMA
-from forge_client.project.descriptions import DESCRIPTIONS
-from forge_client.project.forge_toml import Project
+from forge_client.project.forge_toml import Project, ProjectConnection
+from forge_client.project.request import TABLES
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 # In forge.toml they are written otherwise than the queue stores them.
@@ -32,11 +25,6 @@ OWN_FORM = {
     "groups",
     "parameters",
     "arguments",
-}
-TABLES: dict[str, type[BaseModel]] = {
-    "Resources": QueuesResources,
-    "Tuning": QueuesTuning,
-    "Stall": QueuesStall,
 }
 BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 # Known only from the models; a title would only repeat the key.
@@ -66,17 +54,20 @@ def schema() -> Schema:
     whole = JobSpec.model_json_schema(schema_generator=_Toml)
     _bound(made, whole, whole["$defs"])
     _default(made["properties"], JobSpec)
-    for name, model in TABLES.items():
-        _bound(made["$defs"][name], whole["$defs"][name], whole["$defs"])
-        _default(made["$defs"][name]["properties"], model)
+    for table, model in TABLES.items():
+        ours = made["$defs"][model.__name__]
+        _bound(ours, whole["$defs"][model.__name__], whole["$defs"])
+        _default(ours["properties"], KEYS[table].kind)
+        _describe(ours["properties"], model)
     made["properties"]["nodes"]["anyOf"][0]["maximum"] = MOST_NODES
-    _describe(made)
+    _describe(made["$defs"]["ProjectConnection"]["properties"], ProjectConnection)
+    _describe(made["properties"], Project)
     told = {"title": "forge.toml", "description": "A project's defaults for `forge submit`."}
     return {"$schema": DIALECT, **_untitled(made), **told}
 
 
 def text() -> str:
-    """Return the schema as it is shipped."""
+    """Return the schema as text."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -110,15 +101,14 @@ def _default(ours: Schema, model: type[BaseModel]) -> None:
             said["default"] = getattr(default, "value", default)
 
 
-def _describe(ours: Schema) -> None:
-    # Those in tables first, while a table is a reference.
-    for path in sorted(DESCRIPTIONS, key=lambda path: "." not in path):
-        told, (table, _, key) = DESCRIPTIONS[path], path.rpartition(".")
-        name = ours["properties"][table]["$ref"].rpartition("/")[2] if table else ""
-        place = (ours["$defs"][name] if table else ours)["properties"]
+def _describe(ours: Schema, model: type[BaseModel]) -> None:
+    """Add what each key is for to a model's properties."""
+    for key, field in model.model_fields.items():
+        option = option_of(field) or KEYS[key].option
+        said = ours[key]
         # Beside a reference, a draft-07 reader takes no notice of anything else.
-        own = {"allOf": [place[key]]} if "$ref" in place[key] else place[key]
-        place[key] = {"description": told, **own}
+        own = {"allOf": [said]} if "$ref" in said else said
+        ours[key] = {"description": option.help, **own}
 
 
 def _resolved(said: Schema, defs: Mapping[str, Schema]) -> Schema:
@@ -133,7 +123,3 @@ def _untitled(said: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type
         return said
     titled = isinstance(said.get("title"), str)
     return {key: _untitled(one) for key, one in said.items() if not (key == "title" and titled)}
-
-
-if __name__ == "__main__":
-    SCHEMA.write_text(text(), encoding="utf-8")

@@ -24,7 +24,8 @@ from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
-from forge_client.project.request import own_checkpoint, several, words
+from forge_client.project.checkpoint_names import own_checkpoint
+from forge_client.project.request import several, words
 from forge_client.project.submission import repeated
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html

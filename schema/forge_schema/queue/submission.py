@@ -29,7 +29,9 @@ PAUSE_S = 0.05
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
 # What the jobs of a group may differ in, as those of a sweep do.
-OWN = {"name", "command", "env", *VARIED}
+OWN = {"name", *VARIED}
+# Here, and not in the first of the requests, which may be many at once.
+JobSpec.model_rebuild()
 
 
 class IdempotencyConflict(ForgeError):

@@ -34,7 +34,7 @@ def test_every_command_in_a_document_exists() -> None:
 def test_a_command_or_an_option_that_does_not_exist_is_found() -> None:
     assert _fault(["forge", "--url", "x", "keys", "create"]) == "keys"
     assert _fault(["forge", "key", "make", "--owner", "ann"]) == "make"
-    assert _fault(["forge", "benchmark", ".", "--delay", "1h"]) == "--delay"
+    assert _fault(["forge", "benchmark", ".", "--delays", "1h"]) == "--delays"
     assert _fault(["forge", "submit", ".", "--", "python", "--delays"]) is None
 
 

@@ -27,7 +27,7 @@ APART = {
     # An end may say anything; it is cut to the message's bounds as it is sent.
     "schema.model.lease.End = schema.protocol.messages.Ending",
     # A job may leave a size to the queue, and asks for something; what is free may be nothing.
-    "schema.model.spec.Resources = schema.model.worker.Capacity",
+    "schema.model.spec.parts.Resources = schema.model.worker.Capacity",
 }
 
 

@@ -22,6 +22,7 @@ from forge_client.project import request
 from forge_client.project.request import TABLES, Request
 from forge_client.sdk import spec as typed
 from forge_schema.model.quantities import Capacity, Duration
+from forge_schema.model.spec import Option
 
 if TYPE_CHECKING:
     from forge_client import Client, Job
@@ -39,7 +40,16 @@ WRITTEN: dict[Any, Any] = {
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: _without_option(hint) for name, hint in hints.items()}
+
+
+def _without_option(hint: Any) -> Any:  # noqa: ANN401  any type
+    if get_origin(hint) is not Annotated:
+        return hint
+    kind, *metadata = get_args(hint)
+    left = [one for one in metadata if not isinstance(one, Option)]
+    return Annotated[(kind, *left)] if left else kind
 
 
 def _members(hint: Any) -> set[Any]:  # noqa: ANN401  any type

@@ -8,7 +8,6 @@ from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.completion import experiments, queues
 from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
@@ -17,7 +16,7 @@ from forge_client.cli.show.output import Format, FormatOption
 from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted
-from forge_client.project.request import of_job
+from forge_client.project.checkpoint_names import of_job
 from forge_client.project.submission import repeated
 
 
@@ -78,21 +77,11 @@ def _told(second: JobDetail | Path) -> str:
     return f"the folder {second}" if isinstance(second, Path) else f"that of job {second.job_id}"
 
 
+# Not by variables: what is not given stays as it was.
+@o.with_job_options(without={*o.PACKING, *o.INSTALLING}, variables=False)
 def rerun(
     context: typer.Context,
     job: JobId,
-    name: Annotated[str | None, typer.Option(help="Name of the new job.")] = None,
-    gpu: o.GpuOption = None,
-    cpus: o.CpusOption = None,
-    memory: o.MemoryOption = None,
-    # Not by variables: what is not given stays as it was.
-    experiment: Annotated[
-        str | None, typer.Option(help="Experiment that it belongs to.", autocompletion=experiments)
-    ] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue name.", autocompletion=queues)] = None,
-    priority: o.PriorityOption = None,
-    timeout: o.TimeoutOption = None,
-    env: o.EnvOption = None,
     from_checkpoint: Annotated[
         str | None,
         typer.Option(

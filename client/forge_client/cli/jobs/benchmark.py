@@ -12,7 +12,7 @@ from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import sweeps
-from forge_client.cli.options.job_command import JobCommand, command_of
+from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.sweep_names import SHOWN, whole_name
 from forge_client.cli.options.verbs import Verbs
@@ -23,9 +23,7 @@ from forge_client.cli.show.output import Column, Format, FormatOption, ago, brie
 from forge_client.cli.show.submitted import send
 from forge_client.connection import connect
 from forge_client.findings import all_points
-from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
-from forge_client.project.submission import called
 
 app = typer.Typer(
     cls=Verbs, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
@@ -45,6 +43,7 @@ ParallelOption = Annotated[
 OwnerOption = Annotated[str | None, typer.Option(help="Owner of the sweep; default: you.")]
 
 
+@o.with_job_options()
 def benchmark(
     context: typer.Context,
     folder: Annotated[
@@ -58,27 +57,6 @@ def benchmark(
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
-    name: o.NameOption = None,
-    experiment: o.ExperimentOption = None,
-    gpu: o.GpuOption = None,
-    cpus: o.CpusOption = None,
-    memory: o.MemoryOption = None,
-    image: o.ImageOption = None,
-    label: o.LabelOption = None,
-    env: o.EnvOption = None,
-    timeout: o.TimeoutOption = None,
-    queue: o.QueueOption = None,
-    priority: o.PriorityOption = None,
-    include: o.IncludeOption = None,
-    requirements: o.RequirementsOption = None,
-    extra: o.ExtraOption = None,
-    group: o.GroupOption = None,
-    no_install: o.NoInstallOption = False,
-    secret: o.SecretOption = None,
-    idempotency_key: o.KeyOption = None,
-    after: o.AfterOption = None,
-    after_ok: o.AfterOkOption = None,
-    after_any: o.AfterAnyOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit one job per combination of parameters, all or none.
@@ -87,14 +65,9 @@ def benchmark(
     of the same point, and {{ for a brace. The sweep's name is printed on stdout; `forge sweep`
     shows its progress. A job writes its results as one JSON object to $FORGE_RESULT_FILE.
     """
-    project = Project.read(folder).including(include)
-    base = project.request().changed({
-        **o.changes(context.params),
-        "name": name or project.name or called(folder),
-        "command": command_of(context),
-        "parallel": parallel or project.parallel,
-    })  # fmt: skip
-    key = idempotency_key or project.idempotency_key
+    project = o.project_of(context)
+    base = o.named_request(context, project).changed({"parallel": parallel or project.parallel})
+    key = base.idempotency_key
     made = sweep_name(sweep or base.name or "job", key)
     requests = expanded(
         base,

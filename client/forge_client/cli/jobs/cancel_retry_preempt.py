@@ -27,7 +27,7 @@ from forge_client.cli.show import narration
 from forge_client.cli.show.endings import it_is, waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.project.request import own_checkpoint
+from forge_client.project.checkpoint_names import own_checkpoint
 
 ANSWERS = {
     "cancelled": "job {} is cancelled",

@@ -16,10 +16,11 @@ from forge_client.cli.show.output import Format, FormatOption, inline
 from forge_client.cli.show.submitted import show_submitted, uploaded
 from forge_client.connection import connect
 from forge_client.errors import ClientError
-from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
 
 
+# It runs in the worker's environment.
+@o.with_job_options(without={*o.IMAGES, *o.INSTALLING})
 def run_handler(
     context: typer.Context,
     handler: Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")],
@@ -29,22 +30,6 @@ def run_handler(
     folder: Annotated[
         Path | None, typer.Option(help="Project to put in the work folder; default: none.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the job; default: the handler's name.")
-    ] = None,
-    experiment: o.ExperimentOption = None,
-    gpu: o.GpuOption = None,
-    cpus: o.CpusOption = None,
-    memory: o.MemoryOption = None,
-    label: o.LabelOption = None,
-    env: o.EnvOption = None,
-    timeout: o.TimeoutOption = None,
-    queue: o.QueueOption = None,
-    priority: o.PriorityOption = None,
-    idempotency_key: o.KeyOption = None,
-    after: o.AfterOption = None,
-    after_ok: o.AfterOkOption = None,
-    after_any: o.AfterAnyOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
@@ -55,11 +40,11 @@ def run_handler(
     The job waits for a worker that has the handler. `forge worker list -o json` shows each worker's
     handlers in the label forge.handlers.
     """
-    project = Project.read(folder) if folder else Project()
+    project = o.project_of(context)
     request = Request().changed({
+        "name": handler,
+        "experiment": handler,
         **o.changes(context.params),
-        "name": name or handler,
-        "experiment": experiment or handler,
         "kind": "custom",
         "handler": handler,
         "arguments": arguments(arg or []),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from forge_schema.model.quantities import counted, size, size_text
+from forge_schema.model.quantities import counted, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
@@ -26,7 +26,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing, scan
-from forge_client.project.forge_toml import Project, naming_the_file
+from forge_client.project.forge_toml import naming_the_file
 from forge_client.project.image_tar import ImageTar
 from forge_client.project.listing import Entry
 from forge_client.project.notices import missing
@@ -42,85 +42,22 @@ from forge_client.project.submission import (
 )
 from forge_client.settings import Settings
 
+FolderArgument = Annotated[
+    Path, typer.Argument(help="Project folder, with an optional forge.toml.")
+]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Saved job config; replaces the job in forge.toml.", autocompletion=templates
+    ),
+]
 
+
+@o.with_job_options()
 def submit(
     context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(help="Project folder, with an optional forge.toml.")
-    ] = Path(),
-    name: o.NameOption = None,
-    gpu: o.GpuOption = None,
-    gpu_model: Annotated[str | None, typer.Option(help="GPU model, e.g. 'a100*'.")] = None,
-    vram: Annotated[str | None, typer.Option(help="Memory per GPU, e.g. 40GiB.")] = None,
-    accelerator: Annotated[
-        str | None, typer.Option(help="Accelerator: any, cpu, cuda, rocm or mps.")
-    ] = None,
-    cpus: o.CpusOption = None,
-    memory: o.MemoryOption = None,
-    disk: Annotated[str | None, typer.Option(help="Disk limit, e.g. 10GiB.")] = None,
-    image: o.ImageOption = None,
-    image_tar: Annotated[
-        str | None, typer.Option(help="Image file written by docker save.")
-    ] = None,
-    dockerfile: Annotated[
-        str | None, typer.Option(help="Dockerfile in the project, built where the job runs.")
-    ] = None,
-    label: o.LabelOption = None,
-    experiment: o.ExperimentOption = None,
-    priority: o.PriorityOption = None,
-    queue: o.QueueOption = None,
-    max_failures: Annotated[
-        int | None, typer.Option(help="Number of retries after the program fails.")
-    ] = None,
-    timeout: o.TimeoutOption = None,
-    env: o.EnvOption = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Submitting again with the same key returns the same job.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Where it runs: auto, worker or local.")
-    ] = None,
-    nodes: o.NodesOption = None,
-    launcher: o.LauncherOption = None,
-    same: o.SameOption = None,
-    mixed: o.MixedOption = None,
-    checkpoint_interval: Annotated[
-        str | None, typer.Option(help="Time between checkpoints, e.g. 5m.")
-    ] = None,
-    grace: Annotated[
-        str | None, typer.Option(help="Time between SIGTERM and SIGKILL, except for preemption.")
-    ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            help="Saved job config; replaces the job in forge.toml.", autocompletion=templates
-        ),
-    ] = None,
-    delay: Annotated[
-        str | None, typer.Option(help="Start no sooner than this from now, e.g. 1h.")
-    ] = None,
-    limit: Annotated[str | None, typer.Option(help="Largest folder to pack, e.g. 2GiB.")] = None,
-    include: o.IncludeOption = None,
-    requirements: o.RequirementsOption = None,
-    extra: o.ExtraOption = None,
-    group: o.GroupOption = None,
-    no_install: o.NoInstallOption = False,
-    secret: o.SecretOption = None,
-    precision: o.PrecisionOption = None,
-    streams: o.StreamsOption = None,
-    objective: o.ObjectiveOption = None,
-    preempt_signal: o.PreemptSignalOption = None,
-    checkpoint_dir: o.CheckpointDirOption = None,
-    checkpoint: o.CheckpointOption = None,
-    keep_checkpoints: o.KeepOption = None,
-    from_checkpoint: o.FromCheckpointOption = None,
-    after: o.AfterOption = None,
-    after_ok: o.AfterOkOption = None,
-    after_any: o.AfterAnyOption = None,
-    backoff: o.BackoffOption = None,
-    stall_no_progress: o.NoProgressOption = None,
-    stall_silent_log: o.SilentLogOption = None,
-    stall_idle_gpu: o.IdleGpuOption = None,
+    folder: FolderArgument = Path(),
+    config: ConfigOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log and exit with the job's exit code.")
     ] = False,
@@ -135,7 +72,7 @@ def submit(
     Options override forge.toml (or the config named with --config), which overrides the queue's
     defaults. The job's id is printed on stdout.
     """
-    ready = prepared(context)
+    ready = prepared(context, folder, config)
     if dry_run:
         with naming_the_file(ready.folder, ready.request):
             _check(ready.settings, ready.spec)
@@ -165,19 +102,17 @@ class Prepared:
     shown: dict[str, Any]
 
 
-def prepared(context: typer.Context) -> Prepared:
+def prepared(context: typer.Context, folder: Path, config: str | None) -> Prepared:
     """Read the folder and the options of a command that has those of `forge submit`."""
-    given = context.params
-    folder, config = given["folder"], given["config"]
-    project = Project.read(folder).including(given["include"])
+    project = o.project_of(context)
     listing = scan(folder, include=project.include)
     base = Request() if config else project.request()
-    request = base.changed({**o.changes(given), "command": command_of(context)})
+    request = base.changed({**o.changes(context.params), "command": command_of(context)})
     tell_left_out(listing, [request])
     (request,), images = with_images([request], bar=narration.transfer)
     tell_command(request, listing)
     settings = settings_of(context, project)
-    most = _limit(given["limit"]) or project.limit or LIMIT
+    most = project.limit or LIMIT
     if config:
         spec, shown = _unsent(config, request), {}
     else:
@@ -211,17 +146,6 @@ def uploaded(backend: Backend, ready: Prepared) -> dict[str, Any]:
 def _unsent(config: str, request: Request) -> dict[str, Any]:
     # Only the queue knows the content of a saved config.
     return {"config_name": config, **request.fields()}
-
-
-def _limit(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return size(text)
-    except ValueError as error:
-        raise ClientError(
-            f"--limit: {error}", hint="write 500MiB or 2GiB", code="option_invalid"
-        ) from error
 
 
 def _check(settings: Settings, spec: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ from forge_client.cli.show.submitted import send
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.findings import all_tests
-from forge_client.project.forge_toml import Project
 from forge_client.project.submission import PYTEST
 
 WORSE = ("failed", "error")
@@ -31,6 +30,7 @@ COLUMNS: list[Column] = [
 ]
 
 
+@o.with_job_options()
 def run_tests(
     context: typer.Context,
     folder: Annotated[
@@ -43,27 +43,6 @@ def run_tests(
         str | None,
         typer.Option(help="Path of the JUnit report, if the runner has no option for it."),
     ] = None,
-    name: o.NameOption = None,
-    experiment: o.ExperimentOption = None,
-    gpu: o.GpuOption = None,
-    cpus: o.CpusOption = None,
-    memory: o.MemoryOption = None,
-    image: o.ImageOption = None,
-    label: o.LabelOption = None,
-    env: o.EnvOption = None,
-    timeout: o.TimeoutOption = None,
-    queue: o.QueueOption = None,
-    priority: o.PriorityOption = None,
-    include: o.IncludeOption = None,
-    requirements: o.RequirementsOption = None,
-    extra: o.ExtraOption = None,
-    group: o.GroupOption = None,
-    no_install: o.NoInstallOption = False,
-    secret: o.SecretOption = None,
-    idempotency_key: o.KeyOption = None,
-    after: o.AfterOption = None,
-    after_ok: o.AfterOkOption = None,
-    after_any: o.AfterAnyOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Run a project's tests as a job, follow its log, and exit with its exit code.
@@ -71,11 +50,12 @@ def run_tests(
     What follows `--` goes to pytest. `forge tests JOB` lists how each test ended. Failed tests are
     not retried, unless forge.toml says so.
     """
-    project = Project.read(folder).including(include)
+    project = o.project_of(context)
     request = project.request().changed({
-        **o.changes(context.params),
-        "kind": "test",
         "max_failures": 0 if project.max_failures is None else None,
+        **o.changes(context.params),
+        "junit": junit,
+        "kind": "test",
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
     })  # fmt: skip
     settings = settings_of(context, project)

@@ -5,45 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand
 
 from forge_client.errors import ClientError
 
 COMMAND = "forge.command"
-# The boxes of the help; options that are in none of them come first.
-PANELS = {
-    "Resources": (
-        *("gpu", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "label", "target"),
-        *("nodes", "launcher", "same", "mixed"),
-    ),
-    "Code and environment": (
-        *("image", "image_tar", "dockerfile", "env", "secret", "requirements", "extra", "group"),
-        *("no_install", "include", "limit", "precision", "streams", "objective"),
-    ),
-    "When it starts": ("queue", "priority", "delay", "after", "after_ok", "after_any"),
-    "Failures and time limits": (
-        *("max_failures", "backoff", "timeout", "grace", "preempt_signal"),
-        *("stall_no_progress", "stall_silent_log", "stall_idle_gpu"),
-    ),
-    "Checkpoints": (
-        *("from_checkpoint", "checkpoint_interval", "checkpoint_dir", "checkpoint"),
-        "keep_checkpoints",
-    ),
-}
-PLACE = {panel: place for place, panel in enumerate(PANELS, 1)}
-PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
 class JobCommand(TyperCommand):
     """Takes everything after `--` as the job's command, even if it looks like an option."""
-
-    def __init__(self, *args: Any, **given: Any) -> None:  # noqa: ANN401 - typer's own
-        super().__init__(*args, **given)
-        for one in self.params:
-            if one.name in PANEL_OF and isinstance(one, TyperOption):
-                one.rich_help_panel = PANEL_OF[one.name]
-        # The help has the boxes in the order in which it meets them.
-        self.params.sort(key=lambda one: PLACE.get(PANEL_OF.get(one.name or "", ""), 0))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
         """Set the job's command aside, and parse the rest as usual."""

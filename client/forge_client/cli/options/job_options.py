@@ -1,15 +1,24 @@
-"""The options of all commands that submit jobs, and how they change a request."""
+"""The options of all commands that submit jobs, made from the fields of a job."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, get_annotations, signature
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
+from forge_schema.model.quantities import names_text, size
+from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of
 
 from forge_client.cli.options.completion import experiments, queues
-from forge_client.cli.options.job_command import environment
+from forge_client.cli.options.job_command import command_of, environment
 from forge_client.cli.options.job_names import checkpoint, needed
 from forge_client.cli.options.values import labels
 from forge_client.errors import ClientError
+from forge_client.project.forge_toml import Project
+from forge_client.project.request import TABLES, Request
+from forge_client.project.submission import called
+
+Submits = TypeVar("Submits", bound=Callable[..., None])
 
 
 def secret_names(texts: list[str] | None) -> list[str] | None:
@@ -29,227 +38,125 @@ def secret_names(texts: list[str] | None) -> list[str] | None:
     return texts
 
 
-NameOption = Annotated[
-    str | None, typer.Option("--name", help="Name of the job; default: the folder's name.")
-]
-ExperimentOption = Annotated[
-    str | None,
-    typer.Option(
-        "--experiment",
-        envvar="FORGE_EXPERIMENT",
-        help="Experiment that the job belongs to; default: the folder's name.",
-        autocompletion=experiments,
-    ),
-]
-GpuOption = Annotated[int | None, typer.Option("--gpu", "--gpus", help="Number of GPUs.", min=0)]
-CpusOption = Annotated[
-    float | None, typer.Option("--cpus", help="Number of CPUs; fractions are allowed.")
-]
-MemoryOption = Annotated[str | None, typer.Option("--memory", help="Memory limit, e.g. 2GiB.")]
-ImageOption = Annotated[
-    str | None, typer.Option("--image", envvar="FORGE_IMAGE", help="Container image.")
-]
-LabelOption = Annotated[
-    list[str] | None,
-    typer.Option("--label", help="Required worker label, NAME=VALUE; globs are allowed."),
-]
-EnvOption = Annotated[
-    list[str] | None,
-    typer.Option("--env", help="NAME=VALUE, or NAME to copy it from your environment."),
-]
-TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Time limit, e.g. 90s or 2h.")]
-BackoffOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backoff", help="Pause before the first retry, e.g. 30s; it grows from then on."
-    ),
-]
-QueueOption = Annotated[
-    str | None,
-    typer.Option("--queue", envvar="FORGE_QUEUE", help="Queue name.", autocompletion=queues),
-]
-PriorityOption = Annotated[
-    int | None, typer.Option("--priority", help="Priority; higher goes first.")
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--idempotency-key", help="Submitting again with the same key returns the same jobs."
-    ),
-]
-RequirementsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--requirements",
-        help="File that lists what to install; default: the project's lock, or else its list.",
-    ),
-]
-ExtraOption = Annotated[
-    list[str] | None,
-    typer.Option("--extra", help="Install these optional dependencies of the project too."),
-]
-GroupOption = Annotated[
-    list[str] | None,
-    typer.Option("--group", help="Install this dependency group of the project too."),
-]
-NoInstallOption = Annotated[bool, typer.Option("--no-install", help="Install nothing.")]
-SecretOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret",
-        help="Name of a secret to pass to the job; its value is a file on the workers.",
-        callback=secret_names,
-    ),
-]
-IncludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--include", help="Pack files that are left out by default, e.g. .env; .gitignore patterns."
-    ),
-]
-PrecisionOption = Annotated[
-    str | None,
-    typer.Option("--precision", help="fp32, tf32, fp16, bf16, fp8 or int8; passed to the job."),
-]
-StreamsOption = Annotated[
-    int | None, typer.Option("--streams", help="Number of GPU streams; passed to the job.", min=1)
-]
-ObjectiveOption = Annotated[
-    str | None, typer.Option("--objective", help="throughput or latency; passed to the job.")
-]
-
-PreemptSignalOption = Annotated[
-    str | None,
-    typer.Option(
-        "--preempt-signal",
-        help="Signal for preemption: SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2.",
-    ),
-]
-CheckpointDirOption = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint-dir",
-        metavar="FOLDER",
-        help="The project's folder that is stored as the checkpoint, e.g. trainer_output.",
-    ),
-]
-CheckpointOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--checkpoint",
-        metavar="PATTERN",
-        help="Files in the project's folder that checkpoints hold too, e.g. '*.pt'; repeatable.",
-    ),
-]
-KeepOption = Annotated[
-    int | None,
-    typer.Option(
-        "--keep-checkpoints",
-        help="Number of newest checkpoints to keep; older ones are thinned out.",
-    ),
-]
-FromCheckpointOption = Annotated[
-    str | None,
-    typer.Option(
-        "--from-checkpoint",
-        metavar="JOB[:ATTEMPT.NUMBER]",
-        callback=checkpoint,
-        help="Start from another job's checkpoint; default: its newest.",
-    ),
-]
-AfterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--after", metavar="JOB,…", callback=needed, help="Start once these jobs have begun."
-    ),
-]
-AfterOkOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--after-ok", metavar="JOB,…", callback=needed, help="Start once these jobs have succeeded."
-    ),
-]
-AfterAnyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--after-any", metavar="JOB,…", callback=needed, help="Start once these jobs have ended."
-    ),
-]
-NodesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--nodes",
-        metavar="N|MIN..MAX",
-        help="Number of machines that run it together, or a range such as 2..8.",
-    ),
-]
-LauncherOption = Annotated[
-    str | None,
-    typer.Option(
-        "--launcher",
-        help="Launcher for several machines: torchrun, accelerate, deepspeed, mpirun, ray or none.",
-    ),
-]
-SameOption = Annotated[
-    str | None,
-    typer.Option(
-        "--same",
-        metavar="LABEL",
-        help="Run only on machines with the same value of this label.",
-    ),
-]
-MixedOption = Annotated[
-    bool | None,
-    typer.Option("--mixed", help="Allow machines with different GPU models."),
-]
-NoProgressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--stall-no-progress", help="Stop the job after this long without progress, e.g. 30m."
-    ),
-]
-SilentLogOption = Annotated[
-    str | None,
-    typer.Option("--stall-silent-log", help="Stop the job after this long without output."),
-]
-IdleGpuOption = Annotated[
-    str | None,
-    typer.Option("--stall-idle-gpu", help="Stop the job after this long with idle GPUs."),
-]
+COMPLETIONS: Mapping[str, Any] = {"experiment": experiments, "queue": queues}
+CALLBACKS: Mapping[str, Any] = {
+    "secrets": secret_names,
+    "from_checkpoint": checkpoint,
+    **dict.fromkeys(("after", "after_ok", "after_any"), needed),
+}
+PARSERS: Mapping[str, Callable[[Sequence[str]], Any]] = {"labels": labels, "env": environment}
+NO_INSTALL = "no_install"
+# What a job that runs in an environment that is there already does not have.
+IMAGES = {"image", "image_tar", "dockerfile"}
+INSTALLING = {"requirements", "extras", "groups", NO_INSTALL}
+PACKING = {"include", "limit"}
 
 
-# Options that are named as the fields of a request.
-SAME = (
-    *("name", "gpu_model", "vram", "accelerator", "cpus", "memory", "disk", "image", "image_tar"),
-    *(
-        "dockerfile",
-        "priority",
-        "queue",
-        "max_failures",
-        "backoff",
-        "timeout",
-        "target",
-        "idempotency_key",
-    ),
-    *("checkpoint_interval", "grace", "delay", "precision", "streams", "objective"),
-    *("preempt_signal", "checkpoint_dir", "keep_checkpoints", "from_checkpoint", "after"),
-    *("after_ok", "after_any", "nodes", "launcher", "same", "mixed", "experiment", "junit"),
-)
+def _options() -> dict[str, Option]:
+    """Return the options by the keys of forge.toml, in the order of the help."""
+    keys = {name: KEYS[name].option for name in KEYS if name not in TABLES}
+    others = {n: option_of(field) for n, field in Project.model_fields.items() if n not in KEYS}
+    nothing = {NO_INSTALL: Option("Install nothing.", CODE)}
+    options = [(n, o) for n, o in {**keys, **others, **nothing}.items() if o and o.typed]
+    return dict(sorted(options, key=lambda option: PANELS.index(option[1].panel)))
+
+
+OPTIONS = _options()
+
+
+def _kind(name: str) -> Any:  # noqa: ANN401 - any type
+    """Return the type that an option's value has on the command line."""
+    if name == NO_INSTALL:
+        return bool
+    if name not in KEYS:
+        hint = Project.model_fields[name].annotation
+        return list[str] if "list" in str(hint) else str
+    key = KEYS[name]
+    if key.kind in {list, dict}:
+        return list[str]
+    # Some have a form of their own: a time, a range of machines, the name of a checkpoint.
+    own_form = key.unit or name in get_annotations(Request)
+    return key.kind if key.kind in {int, float, bool} and not own_form else str
+
+
+def _parameter(name: str, *, variables: bool) -> Parameter:
+    option, key, kind = OPTIONS[name], KEYS.get(name), _kind(name)
+    words = names_text(key.words, len(key.words), last="or") if key and key.words else ""
+    info = typer.Option(
+        *option.names.split() or [f"--{name.replace('_', '-')}"],
+        help=f"{option.help} {option.more}".strip().rstrip(".") + f" ({words})" * bool(words) + ".",
+        metavar=option.metavar,
+        envvar=option.variable if variables else None,
+        rich_help_panel=option.panel or None,
+        autocompletion=COMPLETIONS.get(name),
+        callback=CALLBACKS.get(name),
+    )
+    hint: Any = Annotated[kind | None, info]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+
+
+def with_job_options(
+    *, without: Collection[str] = (), variables: bool = True
+) -> Callable[[Submits], Submits]:
+    """Give a command the options of a job, which it reads from its context by `changes`.
+
+    Args:
+        without: the keys that have no option here. A parameter of the command's own comes in the
+            place of the option of its name.
+        variables: whether environment variables stand for options.
+    """
+
+    def decorated(command: Submits) -> Submits:
+        own = signature(command).parameters
+        theirs = [
+            _parameter(name, variables=variables)
+            for name in OPTIONS
+            if name not in {*without, *own}
+        ]
+
+        @wraps(command)
+        def submitting(**given: Any) -> None:  # noqa: ANN401 - options of all types
+            command(**{name: given[name] for name in own})
+
+        # The help has the boxes in the order in which it meets them.
+        at = sum(not OPTIONS[one.name].panel for one in theirs)
+        named = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own.values()]
+        ordered = [*theirs[:at], *named, *theirs[at:]]
+        submitting.__signature__ = Signature(ordered)  # type: ignore[attr-defined] # functions may have one
+        return cast("Submits", submitting)
+
+    return decorated
+
+
+def project_of(context: typer.Context) -> Project:
+    """Read the forge.toml of a command's folder, with what the options say of its packing.
+
+    Raises:
+        ClientError: it is malformed, or an option is.
+    """
+    folder, limit = context.params["folder"], context.params["limit"]
+    project = Project.read(folder) if folder else Project()
+    try:
+        most = {} if limit is None else {"limit": size(limit)}
+    except ValueError as error:
+        raise ClientError(
+            f"--limit: {error}", hint="write 500MiB or 2GiB", code="option_invalid"
+        ) from error
+    return project.including(context.params["include"]).model_copy(update=most)
+
+
+def named_request(context: typer.Context, project: Project) -> Request:
+    """Return the job that a command describes; without a name, it has that of its folder."""
+    given = {**changes(context.params), "command": command_of(context)}
+    request = project.request().changed(given)
+    return request.changed({"name": request.name or called(context.params["folder"])})
 
 
 def changes(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a command's parameters that are options of a job as fields of a request."""
-    return {
-        **{name: given.get(name) for name in SAME},
-        "gpus": given.get("gpu"),
-        "labels": labels(given.get("label") or []),
-        "env": environment(given.get("env") or []),
-        "secrets": given.get("secret"),
-        "extras": given.get("extra"),
-        "groups": given.get("group"),
-        "checkpoint": given.get("checkpoint") or None,
-        "requirements": False if given.get("no_install") else given.get("requirements"),
-        "no_progress": given.get("stall_no_progress"),
-        "silent_log": given.get("stall_silent_log"),
-        "idle_gpu": given.get("stall_idle_gpu"),
+    found = {
+        name: PARSERS[name](value) if name in PARSERS else value
+        for name in OPTIONS.keys() - PACKING - {NO_INSTALL}
+        if (value := given.get(name)) not in (None, (), [])
     }
+    return found | ({"requirements": False} if given.get(NO_INSTALL) else {})

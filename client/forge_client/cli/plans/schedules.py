@@ -1,14 +1,15 @@
 """`forge schedule`: jobs that are submitted at the times of a cron expression."""
 
-import inspect
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from forge_schema.model.job import Schedule
 
-from forge_client.cli.jobs.submit import prepared, submit, uploaded
+from forge_client.cli.jobs.submit import ConfigOption, FolderArgument, prepared, uploaded
+from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import schedules
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of
@@ -21,9 +22,8 @@ app = typer.Typer(
     cls=Verbs, no_args_is_help=True, help="Jobs submitted at the times of a cron expression."
 )
 Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=schedules)]
-# Options of `forge submit` that make no sense here, or mean something else.
-NOT_HERE = {"name", "idempotency_key", "wait", "dry_run", "after", "after_ok", "after_any"}
-
+# Each time submits a job of its own.
+OF_ONE_JOB = {"idempotency_key", "after", "after_ok", "after_any"}
 FIELD = re.compile(r"[\d*/,-]+")
 
 
@@ -48,19 +48,6 @@ def schedule() -> None:
     """Manage jobs that are submitted at the times of a cron expression."""
 
 
-def _with_options_of_submit(command: Any) -> Any:  # noqa: ANN401 - what typer calls
-    """Give a command the options of `forge submit`, which it takes as `**options`."""
-    own = dict(inspect.signature(command).parameters)
-    del own["options"]
-    theirs = inspect.signature(submit).parameters
-    both = {name: given for name, given in theirs.items() if name not in NOT_HERE} | own
-    ordered = [given.replace(kind=given.KEYWORD_ONLY) for given in both.values()]
-    first = {"context": 0, "cron": 1}
-    ordered.sort(key=lambda given: first.get(given.name, len(first)))
-    command.__signature__ = inspect.Signature(ordered)
-    return command
-
-
 class Adding(JobCommand):
     """Knows an expression without quotes, which the shell takes apart."""
 
@@ -72,13 +59,15 @@ class Adding(JobCommand):
 
 
 @app.command(cls=Adding)
-@_with_options_of_submit
+@o.with_job_options(without=OF_ONE_JOB)
 def add(
     context: typer.Context,
     cron: Annotated[
         str, typer.Argument(help="Minute, hour, day of month, month, day of week: '0 3 * * 1-5'.")
     ],
     name: Annotated[str, typer.Option(help="Name of the schedule and of its jobs.")],
+    folder: FolderArgument = Path(),
+    config: ConfigOption = None,
     timezone: Annotated[
         str, typer.Option(help="Time zone of the expression, e.g. Europe/Berlin.")
     ] = "UTC",
@@ -89,14 +78,13 @@ def add(
         ),
     ] = True,
     form: FormatOption = Format.TABLE,
-    **options: Any,  # noqa: ANN401 - options of all types
 ) -> None:
     """Submit a folder and a command at each time of a cron expression.
 
     The folder is packed and uploaded now: the jobs run what is in it now, until the schedule is
     added again. A schedule of the same name is replaced.
     """
-    ready = prepared(context)
+    ready = prepared(context, folder, config)
     with connect(ready.settings) as backend:
         backend.check_schedule(name, cron, timezone=timezone)
         spec = uploaded(backend, ready)

@@ -8,7 +8,6 @@ from forge_schema.model.spec import MOST_PARALLEL
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.show import narration, output
@@ -18,9 +17,7 @@ from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import from_options, from_toml, sweep_name
-from forge_client.project.submission import called
 from forge_client.search.plan import LIMITS, Plan, choices, ranges
 from forge_client.settings import Settings
 
@@ -50,6 +47,7 @@ CostOption = Annotated[
 ]
 
 
+@o.with_job_options()
 def run(
     context: typer.Context,
     metric: Annotated[
@@ -83,24 +81,6 @@ def run(
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
-    name: o.NameOption = None,
-    experiment: o.ExperimentOption = None,
-    gpu: o.GpuOption = None,
-    cpus: o.CpusOption = None,
-    memory: o.MemoryOption = None,
-    image: o.ImageOption = None,
-    label: o.LabelOption = None,
-    env: o.EnvOption = None,
-    timeout: o.TimeoutOption = None,
-    queue: o.QueueOption = None,
-    priority: o.PriorityOption = None,
-    include: o.IncludeOption = None,
-    requirements: o.RequirementsOption = None,
-    extra: o.ExtraOption = None,
-    group: o.GroupOption = None,
-    no_install: o.NoInstallOption = False,
-    secret: o.SecretOption = None,
-    idempotency_key: o.KeyOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Search for the best parameters: Optuna chooses each trial's, and a job runs it.
@@ -110,13 +90,9 @@ def run(
     that run continue, and `forge sweep resume` resumes the search.
     """
     require_extra("optuna", "search", "search")
-    project = Project.read(folder).including(include)
-    base = project.request().changed({
-        **o.changes(context.params),
-        "name": name or project.name or called(folder),
-        "command": command_of(context),
-    })  # fmt: skip
-    key = idempotency_key or project.idempotency_key
+    project = o.project_of(context)
+    base = o.named_request(context, project)
+    key = base.idempotency_key
     settings = settings_of(context, project)
     with connect(settings) as backend:
         plan = Plan(
