@@ -15,6 +15,7 @@ from pathlib import Path
 import actions
 import commands
 import http_api
+import invariants
 import pages
 import settings
 import tables
@@ -33,6 +34,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "events.md": actions.page,
     "tables.md": tables.page,
     "views.md": views.page,
+    "invariants.md": invariants.page,
 }
 
 
