@@ -54,6 +54,6 @@ def all_metrics(
     """Yield the lines that a job wrote to its metrics file, page by page, in order."""
     after = (0, -1)
     # As above.
-    while page := findings.metrics(job_id, after=after, rank=rank, attempt=attempt):
+    while page := findings.metrics(job_id, *after, rank=rank, attempt=attempt):
         yield from page
         after = (page[-1].token, page[-1].number)

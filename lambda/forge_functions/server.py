@@ -25,28 +25,13 @@ from forge_functions.monitor.site import metered
 from forge_functions.presence import keep_noting
 from forge_functions.routes import (
     bundles,
-    cancel_retry_preempt,
-    explain,
-    fleet,
     health,
-    job,
-    jobs,
+    job_code,
     objects,
-    overview,
-    reports,
     shells,
-    submission,
-    sweeps,
     token,
+    verbs,
 )
-from forge_functions.routes.admin import approvals as admin_approvals
-from forge_functions.routes.admin import events as admin_events
-from forge_functions.routes.admin import invitations as admin_invitations
-from forge_functions.routes.admin import keys as admin_keys
-from forge_functions.routes.admin import notifier as admin_notifier
-from forge_functions.routes.admin import queues as admin_queues
-from forge_functions.routes.admin import workers as admin_workers
-from forge_functions.routes.plans import notifications, schedules, templates
 from forge_functions.routes.workers import enrol, join, upcoming
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
@@ -59,32 +44,18 @@ ROUTERS = (
     objects.router,
     health.router,
     token.router,
-    submission.router,
-    jobs.router,
-    job.router,
-    cancel_retry_preempt.router,
+    verbs.users,
+    job_code.router,
     shells.router,
-    explain.router,
-    sweeps.router,
-    templates.router,
-    schedules.router,
-    notifications.router,
     bundles.router,
-    reports.router,
-    overview.router,
-    admin_workers.router,
-    admin_invitations.router,
-    admin_keys.router,
-    admin_queues.router,
-    admin_approvals.router,
-    admin_events.router,
-    admin_notifier.router,
+    verbs.admins,
     enrol.router,
     join.router,
     workers.router,
     worker_records.router,
     upcoming.router,
-    fleet.router,
+    # Last, since a worker's name would take the place of the words in other paths.
+    verbs.fleet,
 )
 # Seconds for requests in progress to finish when the server stops.
 GRACE_S = 10

@@ -24,13 +24,15 @@ class DirectAdmin(Admin):
         ephemeral: bool = False,
         labels: Mapping[str, str] | None = None,
         lasts: timedelta | None = None,
+        server: str = "",
+        digest: str = "",
     ) -> Invitation:
         """Make a worker that waits for its machine, and the line to paste there.
 
         Raises:
             ClientError: no server is named, or it does not answer.
         """
-        url = url or self.server_url
+        url = url or server or self.server_url
         if url is None:
             raise ClientError(
                 "a machine joins through a server, but only a database is configured",
@@ -40,7 +42,7 @@ class DirectAdmin(Admin):
         # What speaks HTTP takes a while to import.
         from forge_client.direct.package import package_digest  # noqa: PLC0415
 
-        digest = package_digest(url)
-        return self.invitation(
+        digest = digest or package_digest(url)
+        return super().invite_worker(
             name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
         )

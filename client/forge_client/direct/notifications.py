@@ -20,8 +20,8 @@ class DirectNotifications(Notifying):
         name: str,
         wanted: Mapping[str, Any],
         *,
-        server: str | None = None,
+        server: str = "",
         owner: str | None = None,
     ) -> KeptNotification:
         """Store a notification, with links to the dashboard of a `forge up`."""
-        return super().keep(name, wanted, server=server or self.server_url, owner=owner)
+        return super().keep(name, wanted, server=server or self.server_url or "", owner=owner)

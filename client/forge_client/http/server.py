@@ -1,10 +1,16 @@
 """A server: its URL, the API key, and the certificates to trust."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forge_client.errors import ClientError
+if TYPE_CHECKING:
+    from forge_schema.signing import Signing
+
+from forge_client.errors import ClientError, as_client_error
 
 WORKER_PREFIX = "fgw_"
 # What an HTTP header can carry, so that a broken key is named here and not shown anywhere.
@@ -79,6 +85,18 @@ def read_key(path: Path) -> str:
         raise _wrong(
             f"the API key cannot be read from {path}: {why}", "check --api-key-file"
         ) from error
+
+
+def open_signing(path: Path | None) -> Signing | None:
+    """Return what signs with the private key in a file; None without a file.
+
+    Raises:
+        ClientError: the file has no usable Ed25519 key, or a library is not installed.
+    """
+    from forge_schema.signing import Signing, read_signing_key  # noqa: PLC0415 - httpx is slow
+
+    with as_client_error():
+        return None if path is None else Signing(read_signing_key(path))
 
 
 def _wrong(message: str, hint: str) -> ClientError:

@@ -1,22 +1,25 @@
 """Requests to a server, retried as long as that is useful and safe."""
 
+from __future__ import annotations
+
 import random
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 from forge_schema.http_client import open_client, tls_context
 from forge_schema.made_once import made_once
-from forge_schema.signing import Signing
 from pydantic import BaseModel, ValidationError
 
 from forge_client.errors import ClientError, as_client_error
 from forge_client.http.errors import Retryable, logged_out, loss, not_forge, refusal
-from forge_client.http.server import Server
-from forge_client.http.signing import open_signing
+from forge_client.http.server import Server, open_signing
+
+if TYPE_CHECKING:
+    from forge_schema.signing import Signing
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -109,7 +112,7 @@ class Transport:
     def get(self, path: str, **params: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
         """Send a GET request; parameters that are None are left out."""
         given = {name: value for name, value in params.items() if value is not None}
-        return self._ask("GET", path, again=True, params=given)
+        return self.ask("GET", path, again=True, params=given)
 
     def send(
         self,
@@ -130,7 +133,7 @@ class Transport:
         Raises:
             ClientError: it was refused, or nothing answers; `answer_lost` if its effect is unknown.
         """
-        return self._ask(method, path, again=again, json=body)
+        return self.ask(method, path, again=again, json=body)
 
     def record(self, kind: type[R], answer: object) -> R:
         """Parse an answer as one record.
@@ -180,7 +183,8 @@ class Transport:
             code="not_forge",
         )
 
-    def _ask(self, method: str, path: str, *, again: bool, **given: Any) -> Any:  # noqa: ANN401 - as above
+    def ask(self, method: str, path: str, *, again: bool, **given: Any) -> Any:  # noqa: ANN401 - as above
+        """Send a request with httpx's options, and return the answer's JSON."""
         return retried(
             lambda: self._once(method, path, **given), patience_s=self.patience_s, again=again
         )

@@ -142,7 +142,7 @@ class Driver:
         more = True
         while more:
             after = self._read.get(job_id, (0, -1))
-            lines = self._backend.findings.metrics(job_id, after=after)
+            lines = self._backend.findings.metrics(job_id, *after)
             more = bool(lines)
             for line in lines:
                 self._read[job_id] = (line.token, line.number)

@@ -1,10 +1,9 @@
-"""The caller's identity, and short-lived tokens from API keys."""
+"""Short-lived tokens from API keys."""
 
 from datetime import timedelta
 from http import HTTPStatus
 
 from forge_schema.access.api_keys import Keys
-from forge_schema.model.admin import Myself
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
@@ -22,12 +21,6 @@ class Token(BaseModel):
 
     token: str
     expires_in_s: int
-
-
-@router.get("/me")
-def me(service: AsViewer) -> Myself:
-    """Return the caller's identity."""
-    return service.me()
 
 
 @router.post("/token")

@@ -1,11 +1,11 @@
 """Models of queues, owners' limits, API keys and callers."""
 
 from datetime import datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import BaseModel, Field
 
-from forge_schema.model.fields import Count, KnownFields, Number, Open, Record
+from forge_schema.model.fields import Answer, Count, Flag, KnownFields, Number, Open, Record
 from forge_schema.model.job import Approval
 from forge_schema.model.states import Role, StateWord
 
@@ -26,6 +26,20 @@ class QueueInfo(Record):
     waiting: int
     running: int
     gpus: int
+
+
+class QueueSettings(KnownFields):
+    """All settings of a queue. By default it is not paused and has no limits."""
+
+    paused: Flag = False
+    max_jobs: Count | None = None
+    max_gpus: Count | None = None
+
+
+class QueueChanges(QueueSettings):
+    """Some settings of a queue. Those left out stay; a null limit means none."""
+
+    paused: Annotated[Flag, Field(json_schema_extra=lambda said: said.pop("default", None))] = False
 
 
 class _OfOwner(BaseModel):
@@ -105,6 +119,44 @@ class Secret(NamedTuple):
 
     id: str
     text: str
+
+
+class _OfSecret(Answer):
+    @classmethod
+    def of(cls, value: Secret) -> Self:
+        """Make the answer."""
+        return cls.model_validate({"id": value.id, "token": value.text})
+
+    def value(self) -> Secret:
+        """Return the secret."""
+        made = dict(self)
+        return Secret(str(made["id"]), made["token"])
+
+
+class SecretOfKey(_OfSecret):
+    """A key and its text, which cannot be read again."""
+
+    id: str
+    token: str
+
+
+class SecretOfWorker(_OfSecret):
+    """A worker and its token, which cannot be read again."""
+
+    id: int
+    token: str
+
+
+class NewToken(Answer):
+    """The new text, which cannot be read again. The old one is invalid."""
+
+    token: str
+
+
+class WorkerNamed(Answer):
+    """The newest worker with a name."""
+
+    id: int
 
 
 class Invitation(Record):

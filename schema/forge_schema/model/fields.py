@@ -7,7 +7,7 @@ from datetime import MAXYEAR, MINYEAR, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -161,6 +161,21 @@ class Record(BaseModel):
         # A command reads a few kinds of them, and building one takes milliseconds.
         defer_build=True,
     )
+
+
+class Answer(Record):
+    """An answer whose fields have what a verb returns: one value, or several by name."""
+
+    @classmethod
+    def of(cls, value: Any) -> Self:  # noqa: ANN401 - whatever the verb returns
+        """Make the answer."""
+        names = list(cls.model_fields)
+        return cls.model_validate(value if len(names) > 1 else {names[0]: value})
+
+    def value(self) -> Any:  # noqa: ANN401 - as above
+        """Return what the verb returned."""
+        fields = dict(self)
+        return fields if len(fields) > 1 else next(iter(fields.values()))
 
 
 class _OrNewer:

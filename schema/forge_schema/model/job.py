@@ -11,6 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
     LARGEST,
     NUMERIC,
+    Answer,
     Flag,
     KnownFields,
     NotFinite,
@@ -35,6 +36,10 @@ KEY_TIME = "%Y-%m-%dT%H:%M:%SZ"
 SHOWN = frozenset({"git", "environment", "experiment"})
 # How many workers an explanation of a job describes, unless told otherwise, and at most.
 EXPLAINED, MOST_EXPLAINED = 20, 500
+# How many running jobs and workers an overview lists at most.
+MOST_SHOWN = 200
+# Fields that belong to one job, so no config can have them.
+OWN = ("owner", "idempotency_key")
 # Parts of a request are built with it: those who only read jobs need none.
 IN_A_REQUEST = ConfigDict(defer_build=True)
 # `7`, `@last`, `@2`: how people name jobs without a name.
@@ -319,6 +324,70 @@ class Schedule(Record):
     last_state: Open[State] | None = None
     error: str | None = None
     spec: dict[str, Any]
+
+
+class Submitted(Answer):
+    """The jobs' ids, in order."""
+
+    job_ids: list[int]
+
+
+class JobNamed(Answer):
+    """The job's id."""
+
+    job_id: int
+
+
+class Statuses(Answer):
+    """The status of each job."""
+
+    items: list[JobStatus]
+    next: str | None = None
+
+    @classmethod
+    def of(cls, value: Mapping[int, JobStatus]) -> Self:
+        """Make the answer."""
+        return cls(items=list(value.values()))
+
+    def value(self) -> dict[int, JobStatus]:
+        """Return the jobs by id."""
+        return {job.job_id: job for job in self.items}
+
+
+class SweepStates(Answer):
+    """The number of a sweep's jobs in each state."""
+
+    states: dict[State, int]
+
+
+class Cancelled(Answer):
+    """The job's state; `running` until its worker has stopped it."""
+
+    state: Open[State]
+
+
+class CancelledMany(Answer):
+    """How many jobs are cancelled, run until their workers stop them, had ended, do not exist."""
+
+    cancelled: int
+    running: int
+    over: int
+    absent: int
+
+
+class RetriedMany(Answer):
+    """How many jobs are retried, have not ended, ended otherwise, do not exist."""
+
+    retried: int
+    unfinished: int
+    over: int
+    absent: int
+
+
+class Preempted(Answer):
+    """Whether the job was running and so was asked for."""
+
+    asked: bool
 
 
 class JobUnknown(ForgeError):

@@ -1,12 +1,15 @@
-"""The overview: jobs, workers and sweeper."""
+"""The overview of jobs, workers and sweeper, and the rows of reports."""
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import date, datetime
 from typing import Any
 
 from pydantic import Field
 
-from forge_schema.model.fields import Open, Record
+from forge_schema.model.fields import Answer, Open, Record
 from forge_schema.model.states import Asked, Command, Phase, Reason, State, WorkerKind, WorkerStatus
+
+TIME_COLUMNS = ("at", "since")
 
 
 class Oldest(Record):
@@ -116,3 +119,36 @@ class Overview(Record):
     sweeper: Sweeper
     jobs: list[RunningJob]
     workers: list[WorkerUse]
+
+
+class ReportRows(Answer):
+    """The rows of a report."""
+
+    items: list[dict[str, Any]]
+    next: str | None = None
+
+    @classmethod
+    def of(cls, value: list[dict[str, Any]]) -> "ReportRows":
+        """Make the answer."""
+        return cls(items=value)
+
+    def value(self) -> list[dict[str, Any]]:
+        """Return the rows, with times parsed: `day`, `at`, `since` and names ending in `_at`."""
+        return [_typed_row(row) for row in self.items]
+
+
+def _typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _typed(name, value) for name, value in row.items()}
+
+
+def _typed(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        if name == "day":
+            return date.fromisoformat(value)
+        if name in TIME_COLUMNS or name.endswith("_at"):
+            return datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return value

@@ -57,6 +57,7 @@ LOWER = re.compile(r"(loss|err|error|perplexity|ppl|mae|mse|rmse|wer|cer|latency
 NAMED = 8
 # How many runs are sorted or grouped: the newest that match.
 MOST_RUNS = 10_000
+NEXT = "path and query of the next page of runs that are not sorted"
 GroupedBy = Literal["experiment", "sweep", "owner"]
 
 
@@ -263,6 +264,7 @@ class Runs(Record):
     items: list[Run]
     found: int
     more: bool
+    next: str | None = Field(default=None, repr=False, description=NEXT)
 
 
 class RunGroup(Record):

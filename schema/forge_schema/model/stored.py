@@ -20,6 +20,12 @@ THE_END: Place = (LARGEST, SMALLINT, INTEGER)
 WORK = ".forge-work"
 # Of artifacts, in one answer: with their URLs, they may have some thousand bytes each.
 FILES = 250
+# The most items of any list, and of chunks, in one answer.
+PAGE, CHUNKS = 1000, 100
+# Of a series: the points of each curve, at most so many, and the most curves of each source.
+POINTS, MOST_POINTS, MOST_KEYS = 500, 2000, 64
+# Of what workers and users wrote, in one answer: no server holds more of it.
+BYTES = 1 << 20
 MOST_TARGET_BYTES = 4095
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.stored import PAGE
 from forge_schema.queue.cancel_retry import JobActs
-from forge_schema.read.jobs import PAGE
 
 
 class SweepUnknown(ForgeError):

@@ -9,14 +9,10 @@ from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.results import most_telling
 from forge_schema.model.states import Verdict
-from forge_schema.model.stored import Place
+from forge_schema.model.stored import BYTES, CHUNKS, PAGE, Place
 from forge_schema.read import job_pages
 
-PAGE = 1000
-# Of what workers and users wrote, in one answer: no server holds more of it.
-BYTES = 1 << 20
 ANY = Filter()
-CHUNKS = 100
 # How many of its metrics a listed job has.
 MOST_METRICS = 4
 

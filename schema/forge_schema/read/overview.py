@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 
 from forge_schema.database.pool import Connection, Database, Row, run
+from forge_schema.model.job import MOST_SHOWN
 from forge_schema.model.states import TERMINAL_STATES, UNFINISHED_STATES, State, WorkerStatus
 
 MINUTES = 60
 LAST_DAY = timedelta(days=1)
-MOST = 200
 ABSENT = (WorkerStatus.OFFLINE, WorkerStatus.CONNECTING)
 ENDS = [state.value for state in State if state in TERMINAL_STATES]
 
@@ -88,4 +88,4 @@ def _cost(there: list[Row]) -> float | None:
 
 
 def _listed(connection: Connection, name: str, count: int, **params: object) -> list[Row]:
-    return run(connection, name, {**params, "count": min(count, MOST)}) if count else []
+    return run(connection, name, {**params, "count": min(count, MOST_SHOWN)}) if count else []

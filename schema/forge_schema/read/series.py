@@ -4,17 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.fields import SMALLINT, Note, Word
+from forge_schema.model.stored import MOST_KEYS, MOST_POINTS, POINTS
 
-POINTS = 500
-MOST_POINTS = 2000
-# Maximum number of curves of each source.
-MOST_KEYS = 64
 # Maximum number of attempts that a curve goes over: the newest.
 MOST_ATTEMPTS = 200
 # Maximum that one call reads of each source: lines, and bytes of JSON.
@@ -33,14 +27,14 @@ class Wanted:
     range of steps leaves them whole. `contains` is a part of a key, in capitals or not.
     """
 
-    attempt: Annotated[int, Field(ge=1, le=SMALLINT)] | None = None
-    rank: Annotated[int, Field(ge=0, le=SMALLINT)] = 0
-    keys: Annotated[Sequence[Word], Field(max_length=MOST_KEYS)] | None = None
-    points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = POINTS
+    attempt: int | None = None
+    rank: int = 0
+    keys: Sequence[str] | None = None
+    points: int = POINTS
     x: Literal["step", "time"] = "step"
-    since: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    until: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    contains: Note | None = None
+    since: float | None = None
+    until: float | None = None
+    contains: str | None = None
 
 
 class Series:

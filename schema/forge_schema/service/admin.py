@@ -1,31 +1,133 @@
 """The verbs of admins: keys, workers' tokens, limits, approvals, the audit trail."""
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from __future__ import annotations
 
-from forge_schema.access.api_keys import Keys
-from forge_schema.access.join_line import join_line
-from forge_schema.access.worker_tokens import WorkerTokens
-from forge_schema.database.pool import Database
+import base64
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from forge_schema.access.join_line import PLAIN, join_line
 from forge_schema.model.admin import (
     ApiKey,
     Approved,
     AwaitingApproval,
     Invitation,
+    NewToken,
     OwnerLimits,
     OwnerSettings,
+    QueueChanges,
     QueueInfo,
+    QueueSettings,
     Secret,
+    SecretOfKey,
+    SecretOfWorker,
+    WorkerNamed,
 )
+from forge_schema.model.fields import NUMERIC, Moment, Text, Word
 from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
-from forge_schema.queue.cancel_retry import MOST as APPROVALS
-from forge_schema.queue.cancel_retry import JobActs
-from forge_schema.queue.limits import Limits
-from forge_schema.queue.registry import Registry
-from forge_schema.read.audit import LAST_DAY, PAGE, Audit
+from forge_schema.model.stored import PAGE
 from forge_schema.service.caller import Caller, Verbs
+from forge_schema.service.parameters import AfterId, Count, IdInQuery, SomeJobIds
+from forge_schema.service.verb import ADMIN, FilledIn, Pages, Sent, verb
 
+if TYPE_CHECKING:
+    from forge_schema.access.api_keys import Keys
+    from forge_schema.access.worker_tokens import WorkerTokens
+    from forge_schema.database.pool import Database
+    from forge_schema.model.worker import WorkerInfo
+    from forge_schema.queue.limits import Limits
+    from forge_schema.queue.registry import Registry
+
+LAST_DAY = timedelta(days=1)
+DECADE_S = 315_360_000
+KEYS, KEY = "/admin/keys", "/admin/keys/{key_id}"
+WORKERS, WORKER = "/admin/workers", "/admin/workers/{worker_id}"
+# 32 bytes: the last letter before the equals sign has four bits.
+ED25519 = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
+
+
+def _seconds(duration: timedelta | None, _owner: str | None = None) -> int | None:
+    return None if duration is None else math.ceil(duration.total_seconds())
+
+
+def _duration(seconds: int | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+_LastsS = Annotated[
+    int, Field(ge=1, le=DECADE_S, description="seconds; null means no expiry"), NUMERIC
+]
+Lasts = Annotated[
+    timedelta | None, Sent("lasts_s", kind=_LastsS | None, write=_seconds, read=_duration)
+]
+Since = Annotated[
+    timedelta,
+    Sent(
+        "since_s",
+        kind=Annotated[int, Field(ge=1, le=DECADE_S, description="maximum age")],
+        write=_seconds,
+        read=_duration,
+    ),
+]
+_PublicKey = Annotated[
+    str,
+    Field(
+        pattern=ED25519,
+        description="an Ed25519 key in base64; every request must be signed with it",
+    ),
+]
+PublicKey = Annotated[
+    bytes | None,
+    Sent(
+        kind=_PublicKey | None,
+        write=lambda key, _owner: None if key is None else base64.b64encode(key).decode(),
+        read=lambda text: None if text is None else base64.b64decode(text),
+    ),
+]
+Ephemeral = Annotated[
+    bool,
+    Sent(
+        "kind",
+        kind=WorkerKind,
+        write=lambda one_job, _owner: WorkerKind.EPHEMERAL if one_job else WorkerKind.PERSISTENT,
+        read=lambda kind: kind is WorkerKind.EPHEMERAL,
+    ),
+]
+Labels = Annotated[
+    Mapping[str, str] | None,
+    Sent(
+        kind=Annotated[dict[Word, Word], Field(max_length=100)],
+        write=lambda labels, _owner: dict(labels or {}),
+    ),
+]
+QUEUE = "/admin/queues/{name:path}"
+QueueName = Annotated[Word, Sent("name")]
+_Settings = Mapping[str, bool | int | None]
+SomeOfQueue = Annotated[
+    _Settings,
+    Sent(
+        kind=QueueChanges,
+        where="whole",
+        read=lambda changes: changes.model_dump(exclude_unset=True),
+    ),
+]
+AllOfQueue = Annotated[
+    _Settings,
+    Sent(kind=QueueSettings, where="whole", read=lambda settings: settings.model_dump()),
+]
+# What was left out stays.
+AllOfOwner = Annotated[
+    OwnerSettings,
+    Sent(where="whole", write=lambda settings, _owner: settings.model_dump(exclude_unset=True)),
+]
+# The line's maker checks it, with words for people.
+PlainUrl = Annotated[Word, Field(json_schema_extra={"pattern": f"^{PLAIN.pattern}$"})]
+WorkerName = Annotated[Word, Field(examples=["gpu-1"])]
 # Booting a machine, or finding the person who can log in there, takes its time.
 LINE_LASTS = timedelta(days=1)
 
@@ -41,20 +143,22 @@ class Admin(Verbs):
         caller.require(Role.ADMIN)
         super().__init__(caller, database)
 
+    @verb("GET", KEYS, ADMIN, tag="admin")
     def api_keys(self) -> list[ApiKey]:
-        """Return every API key, the newest first."""
+        """Return all keys, the newest first."""
         return [ApiKey.model_validate(row) for row in self._keys.listed()]
 
+    @verb("POST", KEYS, ADMIN, again=False, answer=SecretOfKey, status=201, tag="admin")
     def create_key(
         self,
-        owner: str,
-        role: str,
+        owner: Annotated[Word, Field(examples=["ann"])],
+        role: Annotated[str, Sent(kind=Annotated[Role, Field(examples=["submitter"])])],
         *,
-        name: str = "",
-        lasts: timedelta | None = None,
-        public_key: bytes | None = None,
+        name: Annotated[Text, Field(max_length=200)] = "",
+        lasts: Lasts = None,
+        public_key: PublicKey = None,
     ) -> Secret:
-        """Make an API key, as `Keys.create`.
+        """Create a key. If the answer was lost, revoke the key and create another.
 
         Raises:
             TooManyKept: the owner has as many valid keys as anybody may.
@@ -64,84 +168,119 @@ class Admin(Verbs):
             *self._keys.create(owner, Role(role), name=name, lasts=lasts, public_key=public_key)
         )
 
-    def rotate_key(self, key_id: str) -> str:
-        """Give an API key a new text; the old one becomes invalid at once."""
+    @verb("POST", f"{KEY}/token", ADMIN, again=False, answer=NewToken, errors=(404,), tag="admin")
+    def rotate_key(self, key_id: Word) -> str:
+        """Replace a key's text. The old one and every token made from it are invalid at once."""
         return self._keys.rotate(key_id)
 
-    def revoke_key(self, key_id: str) -> None:
-        """Revoke an API key permanently."""
+    @verb("DELETE", KEY, ADMIN, errors=(404,), tag="admin")
+    def revoke_key(self, key_id: Word) -> None:
+        """Revoke a key for good, with every token made from it. Idempotent."""
         self._keys.revoke(key_id)
 
+    @verb("GET", WORKERS, ADMIN, tag="admin")
+    def workers(self) -> list[WorkerInfo]:
+        """Return all workers, by name."""
+        from forge_schema.model.worker import WorkerInfo
+
+        return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
+
+    @verb(
+        "POST", WORKERS, ADMIN, again=False, answer=SecretOfWorker, errors=(409,), status=201,
+        tag="admin",
+    )  # fmt: skip
     def create_worker(
         self,
-        name: str,
+        name: WorkerName,
         *,
-        ephemeral: bool = False,
-        labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
-        public_key: bytes | None = None,
+        ephemeral: Ephemeral = False,
+        labels: Labels = None,
+        lasts: Lasts = None,
+        public_key: PublicKey = None,
     ) -> Secret:
-        """Make a worker and its token, as `WorkerTokens.create`; an ephemeral one runs one job."""
+        """Create a worker that may connect. If the answer was lost, rotate its token.
+
+        An ephemeral one runs one job. It cannot change the `labels`.
+        """
         kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
         worker_id, text = self._workers.create(
             name, kind=kind, labels=labels, lasts=lasts, public_key=public_key
         )
         return Secret(str(worker_id), text)
 
-    def invitation(
+    # A repeat only replaces a line that nobody has seen.
+    @verb("POST", "/admin/invitations", ADMIN, errors=(409,), status=201, tag="admin")
+    def invite_worker(
         self,
-        name: str,
+        name: WorkerName,
         *,
-        url: str,
-        digest: str,
-        ephemeral: bool = False,
-        labels: Mapping[str, str] | None = None,
-        lasts: timedelta | None = None,
+        url: PlainUrl | None = None,
+        ephemeral: Ephemeral = False,
+        labels: Labels = None,
+        lasts: Lasts = None,
+        server: FilledIn = "",
+        digest: FilledIn = "",
     ) -> Invitation:
-        """Make a worker that waits for its machine, as `WorkerTokens.invite`, and the line for it.
+        """Create a worker that waits for its machine, and the line to paste there.
+
+        A repeat, before the worker has connected, makes a new line; the old one is invalid then.
 
         Args:
             name: the worker's name.
-            url: where the machine reaches the server.
-            digest: the SHA-256 of the server's package.
+            url: where the machine reaches the server, if not as the caller does.
             ephemeral: whether it exits after one job.
             labels: labels that override those the worker reports.
             lasts: time until the line expires; a day, if it is not given.
+            server: where the caller reaches the server.
+            digest: the SHA-256 of the server's package.
         """
         kind = WorkerKind.EPHEMERAL if ephemeral else WorkerKind.PERSISTENT
         lasts = LINE_LASTS if lasts is None else lasts
+        url = url or server
         join_line(url, "", digest)  # A URL that cannot be used must not change anything.
         worker_id, token = self._workers.invite(name, kind=kind, labels=labels, lasts=lasts)
         line = join_line(url, token, digest)
         lasts_s = int(lasts.total_seconds())
         return Invitation(id=worker_id, line=line, url=url, lasts_s=lasts_s)
 
+    @verb("POST", f"{WORKER}/token", ADMIN, answer=NewToken, errors=(404,), tag="admin")
     def rotate_worker(
-        self, worker_id: int, *, lasts: timedelta | None = None, public_key: bytes | None = None
+        self, worker_id: IdInQuery, *, lasts: Lasts = None, public_key: PublicKey = None
     ) -> str:
-        """Give a worker a new token, as `WorkerTokens.rotate`; the old one is invalid at once."""
+        """Replace a worker's token. The old one is invalid at once.
+
+        Without a new public key, the old one stays.
+        """
         return self._workers.rotate(worker_id, lasts=lasts, public_key=public_key)
 
-    def worker_named(self, name: str) -> int:
-        """Return the id of the newest worker of a name, removed ones included."""
-        return Registry(self._database, actor=self.caller.actor).named(name)
+    @verb("GET", f"{WORKERS}/named/newest", ADMIN, answer=WorkerNamed, errors=(404,), tag="admin")
+    def worker_named(self, name: Word) -> int:
+        """Return the id of the newest worker with a name, removed ones included."""
+        return self._registry.named(name)
 
-    def delete_worker(self, worker_id: int) -> None:
-        """Remove an offline worker and its token."""
+    @verb("DELETE", WORKER, ADMIN, again=False, errors=(404, 409), tag="admin")
+    def delete_worker(self, worker_id: IdInQuery) -> None:
+        """Delete a worker that is offline or never connected, and its token."""
         self._workers.delete(worker_id)
 
+    @verb("GET", "/admin/events", ADMIN, pages=Pages({"after": "at"}), tag="admin")
     def events(
         self,
         *,
-        since: timedelta = LAST_DAY,
-        after: datetime | None = None,
-        job_id: int | None = None,
-        worker_id: int | None = None,
-        actor: str | None = None,
-        action: str | None = None,
-        count: int = PAGE,
+        since: Since = LAST_DAY,
+        after: Moment | None = None,
+        job_id: IdInQuery | None = None,
+        worker_id: IdInQuery | None = None,
+        actor: Word | None = None,
+        action: Word | None = None,
+        count: Count = PAGE,
     ) -> list[Event]:
-        """Return a page of the audit trail, oldest first, as `Audit.events`."""
+        """Return events of the audit trail after a time, or else the newest; oldest first.
+
+        Events of one time are never split between pages, so a page may have more than `count`.
+        """
+        from forge_schema.read.audit import Audit
+
         rows = Audit(self._database).events(
             since=since,
             after=after,
@@ -153,8 +292,9 @@ class Admin(Verbs):
         )
         return [Event.model_validate(row) for row in rows]
 
+    @verb("GET", "/admin/queues", ADMIN, tag="admin")
     def queues(self) -> list[QueueInfo]:
-        """Return every queue that was ever used or set up, by name."""
+        """Return all queues ever used or configured, by name."""
         return [QueueInfo.model_validate(row) for row in self._limits.queues()]
 
     def pause(self, queue: str, *, paused: bool = True) -> None:
@@ -165,44 +305,69 @@ class Admin(Verbs):
         """Limit the jobs and GPUs of a queue that run at once; None is no limit."""
         self._limits.limit_queue(queue, max_jobs=max_jobs, max_gpus=max_gpus)
 
-    def set_queue(self, queue: str, settings: Mapping[str, bool | int | None]) -> None:
-        """Set some of a queue's settings in one step, as `Limits.set_queue`."""
+    # 404: a name with a line break matches no path.
+    @verb("PATCH", QUEUE, ADMIN, errors=(404,), tag="admin")
+    def change_queue(self, queue: QueueName, settings: SomeOfQueue) -> None:
+        """Change some settings of a queue. Those left out stay; a null limit means none."""
         self._limits.set_queue(queue, settings)
 
+    @verb("PUT", QUEUE, ADMIN, errors=(404,), tag="admin")
+    def set_queue(self, queue: QueueName, settings: AllOfQueue) -> None:
+        """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
+        self._limits.set_queue(queue, settings)
+
+    @verb("GET", "/admin/quotas", ADMIN, tag="admin")
     def owner_limits(self) -> list[OwnerLimits]:
-        """Return every owner who ever submitted or was limited, by name."""
+        """Return all owners who ever submitted or were configured, by name."""
         return [OwnerLimits.model_validate(row) for row in self._limits.owners()]
 
-    def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
-        """Replace an owner's limits and weight, as `Limits.limit_owner`."""
+    @verb("PUT", "/admin/quotas/{owner:path}", ADMIN, errors=(404,), tag="admin")
+    def limit_owner(self, owner: Word, settings: AllOfOwner) -> None:
+        """Limit what of an owner runs at once and may be spent without approval; set the weight."""
         self._limits.limit_owner(owner, settings)
 
+    @verb("GET", "/admin/approvals", ADMIN, pages=Pages({"after": "job_id"}), tag="admin")
     def approvals(
         self,
         *,
-        owner: str | None = None,
-        sweep: str | None = None,
-        after: int = 0,
-        count: int = APPROVALS,
+        owner: Word | None = None,
+        sweep: Word | None = None,
+        after: AfterId = 0,
+        count: Count = PAGE,
     ) -> list[AwaitingApproval]:
-        """Return jobs with a higher id than `after` that wait for approval, the oldest first."""
+        """Return the jobs after an id that wait for approval, the oldest first."""
         rows = self._database.rows(
             "approvals", again=True, owner=owner, sweep=sweep, after=after, count=count
         )
         return [AwaitingApproval.model_validate(row) for row in rows]
 
-    def approve(self, job_ids: Sequence[int]) -> Approved:
-        """Approve jobs, as `JobActs.approve`."""
+    @verb("POST", "/admin/approvals", ADMIN, tag="admin")
+    def approve(self, job_ids: SomeJobIds) -> Approved:
+        """Approve jobs. Those that wait for nothing else are ready at once. Idempotent."""
+        from forge_schema.queue.cancel_retry import JobActs
+
         return JobActs(self._database, owner=None, actor=self.caller.actor).approve(job_ids)
 
     @property
+    def _registry(self) -> Registry:
+        from forge_schema.queue.registry import Registry
+
+        return Registry(self._database, actor=self.caller.actor)
+
+    @property
     def _keys(self) -> Keys:
+        from forge_schema.access.api_keys import Keys
+
         return Keys(self._database, actor=self.caller.actor)
 
     @property
     def _workers(self) -> WorkerTokens:
+        from forge_schema.access.worker_tokens import WorkerTokens
+
         return WorkerTokens(self._database, actor=self.caller.actor)
 
     @property
     def _limits(self) -> Limits:
+        from forge_schema.queue.limits import Limits
+
         return Limits(self._database, actor=self.caller.actor)

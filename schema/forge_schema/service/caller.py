@@ -1,16 +1,21 @@
 """Callers: who they are, what they may do, and the base of the verbs that they call."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown, possible_job
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Role
-from forge_schema.read.jobs import Jobs
+
+if TYPE_CHECKING:
+    from forge_schema.database.pool import Database, Row
+    from forge_schema.read.jobs import Jobs
+    from forge_schema.service.verb import Remote
 
 RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 
@@ -96,9 +101,19 @@ class Verbs:
         database: opens the database; called by each verb, and not before.
     """
 
+    remote: Remote | None = None
+    """The server that does the verbs, if they are not done here."""
+
     def __init__(self, caller: Caller, database: Callable[[], Database]) -> None:
         self.caller = caller
         self._open_database = database
+
+    @classmethod
+    def of(cls, remote: Remote) -> Self:
+        """Return the verbs as a server does them."""
+        verbs = cls.__new__(cls)
+        verbs.remote = remote
+        return verbs
 
     @property
     def _database(self) -> Database:
@@ -106,6 +121,8 @@ class Verbs:
 
     @property
     def _jobs(self) -> Jobs:
+        from forge_schema.read.jobs import Jobs
+
         return Jobs(self._database)
 
     def _visible(self, job_id: int) -> Row:

@@ -1,10 +1,16 @@
 """The verbs about what jobs found out: results, tests, metrics, runs, and sweeps."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import Note, Word
+from forge_schema.model.job import SweepStates
 from forge_schema.model.results import (
     MOST_RUNS,
     Experiment,
@@ -20,72 +26,104 @@ from forge_schema.model.results import (
     SweepPoint,
 )
 from forge_schema.model.states import Role, Verdict
-from forge_schema.read import series as curves
-from forge_schema.read.benchmarks import Benchmarks
-from forge_schema.read.jobs import PAGE
-from forge_schema.read.runs.table import Sorted
-from forge_schema.read.runs.table import experiments as read_experiments
-from forge_schema.read.runs.table import groups as read_groups
-from forge_schema.read.runs.table import runs as read_runs
+from forge_schema.model.stored import BYTES, MOST_KEYS, MOST_POINTS, PAGE, POINTS
 from forge_schema.service.caller import Verbs
+from forge_schema.service.parameters import (
+    AfterId,
+    AttemptNumber,
+    Count,
+    IdInQuery,
+    JobId,
+    Number,
+    Owner,
+    Query,
+    Rank,
+    Token,
+)
+from forge_schema.service.verb import SUBMITTER, Pages, Sent, verb
+
+if TYPE_CHECKING:
+    from forge_schema.read.benchmarks import Benchmarks
+
+JOB, SWEEP = "/queue/jobs/{job_id}", "/queue/sweeps/{name}"
+METRIC_PAGES = Pages({"token": "token", "number": "number"}, PAGE, BYTES)
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Verdicts = Annotated[Sequence[str] | None, Sent("verdict", kind=list[Verdict] | None)]
 
 
 class Findings(Verbs):
     """Of a sweep, the owner is the caller unless an admin names another."""
 
-    def result(self, job_id: int, *, rank: int = 0) -> Result:
-        """Return the result of a rank; its fields are None if it has reported nothing."""
+    @verb("GET", f"{JOB}/result", errors=(404,))
+    def result(self, job_id: JobId, *, rank: Rank = 0) -> Result:
+        """Return the result of a job's rank; its fields are null if it has reported nothing."""
         self._visible(job_id)
         return Result.model_validate(self._jobs.result(job_id, rank=rank) or {})
 
+    @verb("GET", f"{JOB}/tests", errors=(404,), pages=Pages({"after": "number"}, most_bytes=BYTES))
     def tests(
         self,
-        job_id: int,
+        job_id: JobId,
         *,
-        attempt: int | None = None,
-        verdicts: Sequence[str] | None = None,
-        after: int = -1,
-        count: int = PAGE,
+        attempt: AttemptNumber | None = None,
+        verdicts: Verdicts = None,
+        after: Number = -1,
+        count: Count = PAGE,
     ) -> list[JobTest]:
-        """Return a page of a job's tests after a number."""
-        words = None if verdicts is None else [_verdict(word) for word in verdicts]
+        """Return a job's test results after a number, in the order of its report.
+
+        By default those of the newest attempt that has any; fewer than `count` if they are large.
+        """
+        words = _verdicts(verdicts)
         self._visible(job_id)
         rows = self._jobs.tests(job_id, attempt=attempt, verdicts=words, after=after, count=count)
         return [JobTest.model_validate(row) for row in rows]
 
+    @verb("GET", f"{JOB}/series", errors=(404,))
     def series(
         self,
-        job_id: int,
+        job_id: JobId,
         *,
-        attempt: int | None = None,
-        rank: int = 0,
-        keys: Sequence[str] | None = None,
-        points: int = curves.POINTS,
+        attempt: AttemptNumber | None = None,
+        rank: Rank = 0,
+        keys: Annotated[Sequence[Word], Field(max_length=MOST_KEYS)] | None = None,
+        points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = POINTS,
         x: Literal["step", "time"] = "step",
-        since: float | None = None,
-        until: float | None = None,
-        contains: str | None = None,
+        since: Finite | None = None,
+        until: Finite | None = None,
+        contains: Note | None = None,
     ) -> Series:
-        """Return metrics and samples as curves, as `read.series`."""
+        """Return metrics and samples as the curves of a chart.
+
+        By default all keys, metrics over all attempts, and samples of the newest.
+        """
+        from forge_schema.read import series as curves
+
         wanted = curves.Wanted(attempt, rank, keys, points, x, since, until, contains)
         self._visible(job_id)
         return Series.model_validate(curves.Series(self._database).of(job_id, wanted))
 
+    @verb("GET", f"{JOB}/metrics", errors=(404,), pages=METRIC_PAGES)
     def metrics(
         self,
-        job_id: int,
+        job_id: JobId,
+        token: Token = 0,
+        number: Number = -1,
         *,
-        after: tuple[int, int] = (0, -1),
-        rank: int = 0,
-        attempt: int | None = None,
+        rank: Rank = 0,
+        attempt: AttemptNumber | None = None,
     ) -> list[MetricLine]:
-        """Return a page of a rank's metric lines after a token and a number."""
+        """Return up to a thousand metric lines of a job's rank after a position, in order.
+
+        Fewer if they are large.
+        """
         self._visible(job_id)
-        rows = self._jobs.metrics(job_id, after=after, rank=rank, attempt=attempt)
+        rows = self._jobs.metrics(job_id, after=(token, number), rank=rank, attempt=attempt)
         return [MetricLine.model_validate(row) for row in rows]
 
+    @verb("GET", f"{JOB}/metrics/last", errors=(404,))
     def last_metrics(
-        self, job_id: int, *, rank: int = 0, attempt: int | None = None
+        self, job_id: JobId, *, rank: Rank = 0, attempt: AttemptNumber | None = None
     ) -> list[LastMetric]:
         """Return the last value under each key, in the last thousand lines of an attempt.
 
@@ -95,67 +133,92 @@ class Findings(Verbs):
         rows = self._jobs.last_metrics(job_id, rank=rank, attempt=attempt)
         return [LastMetric.model_validate(row) for row in rows]
 
+    @verb("GET", "/queue/runs", errors=(422,), pages=Pages({"before": "job_id"}))
     def runs(
         self,
-        query: str = "",
+        query: Query = "",
         *,
-        owner: str | None = None,
-        sort: str | None = None,
+        owner: Word | None = None,
+        sort: Word | None = None,
         descending: bool = False,
-        curve: Sequence[str] = (),
-        before: int | None = None,
-        count: int = PAGE,
+        curve: Sequence[Word] = (),
+        before: IdInQuery | None = None,
+        count: Count = PAGE,
     ) -> Runs:
-        """Return jobs that match a filter as runs, as `read.runs`; at most `MOST_RUNS`.
+        """Return jobs as runs: with what they were given, measured and found.
+
+        The newest come first, or those found are sorted: the newest 10,000 that match, or fewer. A
+        column to sort by that none of them has is refused.
 
         Raises:
             FilterInvalid: the query is not a filter.
             ColumnUnknown: no run has the column to sort by.
         """
+        from forge_schema.read.runs import table
+
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return Runs(items=[], found=0, more=False)
         most = min(count, MOST_RUNS)
-        how = Sorted(sort, descending, (*curve,), count=most, before=before)
-        return read_runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
+        how = table.Sorted(sort, descending, (*curve,), count=most, before=before)
+        return table.runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
 
-    def run_groups(self, query: str = "", *, by: GroupedBy, owner: str | None = None) -> RunGroups:
-        """Return the experiments, sweeps or owners of the newest jobs that match a filter.
+    @verb("GET", "/queue/run-groups")
+    def run_groups(
+        self, query: Query = "", *, by: GroupedBy, owner: Word | None = None
+    ) -> RunGroups:
+        """Return the experiments, sweeps or owners of jobs, with how many there are and their sums.
+
+        Grouped are the newest 10,000 jobs that match, or fewer.
 
         Raises:
             FilterInvalid: the query is not a filter.
         """
+        from forge_schema.read.runs import table
+
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return RunGroups(items=[], found=0, more=False)
-        return read_groups(self._database, wanted, by, owner=self.caller.scope or owner)
+        return table.groups(self._database, wanted, by, owner=self.caller.scope or owner)
 
-    def experiments(self, *, owner: str | None = None) -> list[Experiment]:
-        """Return the newest experiments of an owner, of all for an admin who names none."""
+    @verb("GET", "/queue/experiments")
+    def experiments(self, *, owner: Word | None = None) -> list[Experiment]:
+        """Return experiments with their newest job, the newest first."""
+        from forge_schema.read.runs import table
+
         if not self.caller.sees(owner):
             return []
-        return read_experiments(self._database, self.caller.scope or owner)
+        return table.experiments(self._database, self.caller.scope or owner)
 
-    def sweep(self, name: str, *, owner: str | None = None) -> dict[str, int]:
+    @verb("GET", SWEEP, answer=SweepStates, errors=(404,), tag="sweeps")
+    def sweep(self, name: Word, *, owner: Owner = None) -> dict[str, int]:
         """Return the number of a sweep's jobs in each state."""
         return self._sweeps(owner).states(name)
 
+    @verb("GET", f"{SWEEP}/points", errors=(404,), pages=Pages({"after": "job_id"}), tag="sweeps")
     def points(
-        self, name: str, *, owner: str | None = None, after: int = 0, count: int = PAGE
+        self, name: Word, *, owner: Owner = None, after: AfterId = 0, count: Count = PAGE
     ) -> list[SweepPoint]:
-        """Return a page of a sweep's jobs after an id."""
+        """Return the jobs of a sweep after an id, with their parameters and results."""
         rows = self._sweeps(owner).points(name, after=after, count=count)
         return [SweepPoint.model_validate(row) for row in rows]
 
-    def cancel_sweep(self, name: str, *, owner: str | None = None) -> SweepCancelled:
-        """Cancel the unfinished jobs of a sweep."""
+    @verb("POST", f"{SWEEP}/cancel", SUBMITTER, errors=(404,), tag="sweeps")
+    def cancel_sweep(self, name: Word, *, owner: Owner = None) -> SweepCancelled:
+        """Cancel a sweep's unfinished jobs. Idempotent."""
         self.caller.require(Role.SUBMITTER)
         return SweepCancelled.model_validate(self._sweeps(owner).cancel(name))
 
-    def set_parallel(self, name: str, parallel: int, *, owner: str | None = None) -> dict[str, int]:
-        """Change how many jobs of a sweep may run at once, as `Benchmarks.set_parallel`."""
+    @verb("PATCH", SWEEP, SUBMITTER, answer=SweepStates, errors=(404, 409), tag="sweeps")
+    def set_parallel(
+        self, name: Word, parallel: Annotated[int, Sent(kind="Parallel")], *, owner: Owner = None
+    ) -> dict[str, int]:
+        """Change how many jobs of a sweep may run at once; those that may now keep it. Idempotent.
+
+        The answer has the number of its jobs in each state.
+        """
         # It is beside the model of a job, which takes a while to import.
-        from forge_schema.model.spec import MOST_PARALLEL  # noqa: PLC0415
+        from forge_schema.model.spec import MOST_PARALLEL
 
         self.caller.require(Role.SUBMITTER)
         if not 1 <= parallel <= MOST_PARALLEL:
@@ -166,16 +229,18 @@ class Findings(Verbs):
         return self._sweeps(owner).set_parallel(name, parallel)
 
     def _sweeps(self, owner: str | None) -> Benchmarks:
+        from forge_schema.read.benchmarks import Benchmarks
+
         whose = self.caller.acting_for(owner, "read or change the sweeps")
         return Benchmarks(self._database, owner=whose, actor=self.caller.actor)
 
 
-def _verdict(word: str) -> Verdict:
+def _verdicts(words: Sequence[str] | None) -> list[Verdict] | None:
     try:
-        return Verdict(word)
-    except ValueError:
+        return None if words is None else [Verdict(word) for word in words]
+    except ValueError as error:
         raise ForgeError(
-            f"{word!r} is not a verdict",
+            str(error),
             hint=f"choose one of {', '.join(Verdict)}",
             code="option_invalid",
         ) from None

@@ -1,9 +1,12 @@
 """The verbs about notifications; the owner is the caller unless an admin names another."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from forge_schema.model.notifications import (
     Delivery,
@@ -15,12 +18,26 @@ from forge_schema.model.notifications import (
     Notifier,
     NotifierChanges,
     Occasion,
+    Retried,
 )
 from forge_schema.model.states import Role
-from forge_schema.notifications import rules
-from forge_schema.notifications.rules import DeliveryUnknown
+from forge_schema.model.stored import PAGE
 from forge_schema.service.caller import Verbs
+from forge_schema.service.parameters import Count, Owner, OwnerInBody
 from forge_schema.service.submitting import Fields, checked
+from forge_schema.service.verb import ADMIN, SUBMITTER, FilledIn, Pages, Sent, verb
+
+if TYPE_CHECKING:
+    from forge_schema.notifications import rules
+
+NAMED = "/queue/notifications/{name:path}"
+NOTIFIER = "/admin/notifier"
+DeliveryId = Annotated[str | UUID, Sent(kind=UUID, write=lambda number, _owner: str(number))]
+DeliveryIds = Annotated[list[UUID], Field(max_length=PAGE)]
+
+
+def _whole(kind: type[BaseModel]) -> Sent:
+    return Sent(kind=kind, where="whole", read=lambda some: some.model_dump(exclude_unset=True))
 
 
 class Naming(BaseModel):
@@ -38,19 +55,23 @@ class Choosing(BaseModel):
 class Notifying(Verbs):
     """Viewers read, submitters change; admins see and change those of all owners."""
 
-    def listed(self, *, owner: str | None = None) -> list[Notification]:
+    @verb("GET", "/queue/notifications", tag="notifications")
+    def listed(self, *, owner: Owner = None) -> list[Notification]:
         """Return the notifications of an owner, or all that the caller may see, by name."""
         return self._seen(owner).listed()
 
+    @verb("PUT", NAMED, SUBMITTER, errors=(404,), tag="notifications", names_fields=True)
     def keep(
         self,
-        name: str,
-        wanted: Fields,
+        name: NotificationName,
+        wanted: Annotated[Fields, _whole(NotificationRequest)],
         *,
-        server: str | None = None,
-        owner: str | None = None,
+        server: FilledIn = "",
+        owner: Owner = None,
     ) -> KeptNotification:
         """Store a notification under a name; of one that is there, what is left out stays.
+
+        A new secret is shown once.
 
         Args:
             name: its name.
@@ -72,67 +93,88 @@ class Notifying(Verbs):
         if whole.everyone or Occasion.WORKER_OFFLINE in (whole.events or ()):
             self.caller.require(Role.ADMIN)
         self._check_room("notification", name, owner)
-        return own.keep(name, request, server=server)
+        return own.keep(name, request, server=server or None)
 
-    def remove(self, name: str, *, owner: str | None = None) -> None:
+    @verb("DELETE", NAMED, SUBMITTER, again=False, errors=(404,), tag="notifications")
+    def remove(self, name: NotificationName, *, owner: Owner = None) -> None:
         """Remove a notification, and what it has not sent."""
         self.caller.require(Role.SUBMITTER)
         self._of(owner).remove(name)
 
-    def test(self, name: str, *, owner: str | None = None) -> Delivery:
-        """Have a notification send a message at once; the sweeper sends it."""
+    @verb(
+        "POST", "/queue/test-notification/{name:path}", SUBMITTER, again=False, errors=(404,),
+        tag="notifications",
+    )  # fmt: skip
+    def test(self, name: NotificationName, *, owner: Owner = None) -> Delivery:
+        """Have a notification send a message, soon; the delivery tells how it went."""
         self.caller.require(Role.SUBMITTER)
         own = self._of(owner)
         return own.delivery(UUID(own.test(name)))
 
+    @verb("GET", "/queue/deliveries", pages=Pages({"before": "id"}), tag="notifications")
     def deliveries(
         self,
         *,
-        name: str | None = None,
-        state: str | None = None,
-        before: str | UUID | None = None,
-        count: int = rules.PAGE,
+        name: NotificationName | None = None,
+        state: Annotated[str | None, Sent(kind=DeliveryState | None)] = None,
+        before: Annotated[str | UUID | None, Sent(kind=UUID | None)] = None,
+        count: Count = 50,
     ) -> list[Delivery]:
-        """Return deliveries, the newest first, before one of them."""
+        """Return deliveries before one of them, or else the newest; the newest first."""
         chosen = checked(Choosing, {"state": state}, ()).state
         last = None if before is None else _delivery_id(before)
         return self._seen(None).deliveries(name=name, state=chosen, before=last, count=count)
 
-    def delivery(self, delivery_id: str | UUID) -> Delivery:
-        """Return a delivery."""
+    @verb("GET", "/queue/deliveries/{delivery_id}", errors=(404,), tag="notifications")
+    def delivery(self, delivery_id: DeliveryId) -> Delivery:
+        """Return a delivery: its state, its tries and the last error."""
         return self._seen(None).delivery(_delivery_id(delivery_id))
 
+    @verb("POST", "/queue/retry-deliveries", SUBMITTER, answer=Retried, tag="notifications")
     def retry(
         self,
         *,
-        name: str | None = None,
-        ids: Sequence[str | UUID] | None = None,
-        owner: str | None = None,
+        name: NotificationName | None = None,
+        ids: Annotated[Sequence[str | UUID] | None, Sent(kind=DeliveryIds | None)] = None,
+        owner: OwnerInBody = None,
     ) -> int:
-        """Send failed deliveries again: of a notification, some by id, or all; return how many."""
+        """Send failed deliveries again: of a notification, some by id, or all. A repeat finds none.
+
+        The answer is how many.
+        """
         self.caller.require(Role.SUBMITTER)
         some = None if ids is None else [_delivery_id(one) for one in ids]
         return self._seen(owner).retry(name=name, ids=some)
 
+    @verb("GET", NOTIFIER, ADMIN, tag="admin")
     def notifier(self) -> Notifier:
-        """Return how notifications leave, without a password."""
+        """Return the mail server without its password, its sender, and what webhooks reach."""
+        from forge_schema.notifications import rules
+
         self.caller.require(Role.ADMIN)
         return rules.notifier(self._database)
 
-    def set_notifier(self, changes: Fields) -> Notifier:
+    @verb("PATCH", NOTIFIER, ADMIN, tag="admin", names_fields=True)
+    def set_notifier(self, changes: Annotated[Fields, _whole(NotifierChanges)]) -> Notifier:
         """Set the mail server, its sender, and the networks that webhooks may reach."""
+        from forge_schema.notifications import rules
+
         self.caller.require(Role.ADMIN)
         wanted = checked(NotifierChanges, changes, ())
         rules.set_notifier(self._database, wanted, actor=self.caller.actor)
         return rules.notifier(self._database)
 
     def _of(self, owner: str | None) -> rules.Notifications:
+        from forge_schema.notifications import rules
+
         whose = self.caller.acting_for(owner, "read or change the notifications")
         return rules.Notifications(self._database, owner=whose, actor=self.caller.actor)
 
     def _seen(self, owner: str | None) -> rules.Notifications:
         if owner is not None:
             return self._of(owner)
+        from forge_schema.notifications import rules
+
         scope, actor = self.caller.scope, self.caller.actor
         return rules.Notifications(self._database, owner=scope, actor=actor)
 
@@ -141,6 +183,8 @@ def _delivery_id(text: str | UUID) -> UUID:
     try:
         return UUID(str(text))
     except ValueError as error:
+        from forge_schema.notifications.rules import DeliveryUnknown
+
         raise DeliveryUnknown(
             f"{text!r} is not the id of a delivery",
             hint="`forge notification deliveries` lists them",

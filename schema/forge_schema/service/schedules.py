@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_schema.model.errors import JobInvalid
-from forge_schema.model.fields import Word
-from forge_schema.model.job import Schedule
+from forge_schema.model.fields import Flag, Word
+from forge_schema.model.job import OWN, Schedule
 from forge_schema.model.states import Role
-from forge_schema.service.submitting import OWN, Fields, Submitting, checked
+from forge_schema.service.parameters import Owner, Paused
+from forge_schema.service.submitting import Fields, Submitting, checked
+from forge_schema.service.verb import SUBMITTER, Sent, verb
 
 if TYPE_CHECKING:
     from forge_schema.model.spec import JobSpec
     from forge_schema.schedules.schedules import Schedules
+    from forge_schema.service.job_requests import ScheduledJob
 
 # It is part of its jobs' idempotency keys.
 ScheduleName = Annotated[Word, Field(max_length=100)]
+Cron = Annotated[
+    Word,
+    Field(
+        description="minute, hour, day of the month, month and day of the week",
+        examples=["0 3 * * 1-5"],
+    ),
+]
+Timezone = Annotated[Word, Field(description="as in Europe/Berlin", examples=["Europe/Berlin"])]
+SCHEDULE = "/queue/schedules/{name:path}"
 
 
 class Naming(BaseModel):
@@ -33,36 +45,42 @@ class Naming(BaseModel):
 class Scheduling(Submitting):
     """Keeps schedules; the owner is the caller unless an admin names another."""
 
-    def schedules(self, *, owner: str | None = None) -> list[Schedule]:
+    @verb("GET", "/queue/schedules", tag="schedules")
+    def schedules(self, *, owner: Owner = None) -> list[Schedule]:
         """Return the schedules of an owner, or all that the caller may see, by name."""
         from forge_schema.schedules.schedules import listed
 
         whose = self.caller.scope if owner is None else self._whose(owner)
         return listed(self._database, whose)
 
-    def schedule(self, name: str, *, owner: str | None = None) -> Schedule:
-        """Return a schedule."""
+    @verb("GET", SCHEDULE, errors=(404,), tag="schedules")
+    def schedule(self, name: ScheduleName, *, owner: Owner = None) -> Schedule:
+        """Return a schedule: its next three times, its last job and its last error."""
         return self._schedules(owner).get(name)
 
-    def check_schedule(self, name: str, cron: str, *, timezone: str = "UTC") -> None:
-        """Refuse a name and times that `keep_schedule` would refuse; `check` checks the job."""
+    @verb("POST", "/queue/check-schedule", SUBMITTER, tag="schedules", names_fields=True)
+    def check_schedule(self, name: ScheduleName, cron: Cron, *, timezone: Timezone = "UTC") -> None:
+        """Refuse a name and times that no schedule can have. Nothing is stored."""
         from forge_schema.schedules.schedules import first_time
 
         self.caller.require(Role.SUBMITTER)
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
         first_time(self._database, cron, timezone)
 
+    @verb("PUT", SCHEDULE, SUBMITTER, errors=(404,), tag="schedules", names_fields=True)
     def keep_schedule(
         self,
-        name: str,
-        cron: str,
-        spec: Fields,
+        name: ScheduleName,
+        cron: Cron,
+        spec: Annotated[Fields, Sent(kind=ScheduledJob)],
         *,
-        timezone: str = "UTC",
-        overlap: bool = True,
-        owner: str | None = None,
+        timezone: Timezone = "UTC",
+        overlap: Flag = True,
+        owner: Owner = None,
     ) -> Schedule:
         """Have a job submitted at each time of a cron expression, in place of any schedule before.
+
+        The schedule is not paused. Without `overlap`, the job never runs twice at once.
 
         Args:
             name: the schedule's name.
@@ -87,12 +105,16 @@ class Scheduling(Submitting):
         job = self._job(spec, self._whose(owner))
         return schedules.keep(name, cron, _stored(job), timezone=timezone, overlap=overlap)
 
-    def pause_schedule(self, name: str, *, paused: bool = True, owner: str | None = None) -> None:
+    @verb("PATCH", SCHEDULE, SUBMITTER, errors=(404,), tag="schedules")
+    def pause_schedule(
+        self, name: ScheduleName, *, paused: Paused = True, owner: Owner = None
+    ) -> None:
         """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
         self.caller.require(Role.SUBMITTER)
         self._schedules(owner).pause(name, paused=paused)
 
-    def remove_schedule(self, name: str, *, owner: str | None = None) -> None:
+    @verb("DELETE", SCHEDULE, SUBMITTER, again=False, errors=(404,), tag="schedules")
+    def remove_schedule(self, name: ScheduleName, *, owner: Owner = None) -> None:
         """Remove a schedule. The jobs that it has submitted stay."""
         self.caller.require(Role.SUBMITTER)
         self._schedules(owner).remove(name)

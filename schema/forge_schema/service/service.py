@@ -5,30 +5,40 @@ What only some verbs need is imported by them: a command, which calls one or two
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from forge_schema.database.pool import Row
+from pydantic import Field
+
 from forge_schema.job_filter import Filter, parse
-from forge_schema.model.fields import LARGEST
+from forge_schema.model.fields import LARGEST, Flag, Moment, Note, Path, Word
 from forge_schema.model.job import (
     EXPLAINED,
+    MOST_EXPLAINED,
     Attempt,
+    Cancelled,
+    CancelledMany,
     Event,
     Firing,
     JobDetail,
+    JobNamed,
     JobStatus,
     JobUnknown,
     ListedJob,
+    Preempted,
+    RetriedMany,
+    Statuses,
     job_states,
     possible_job,
 )
 from forge_schema.model.states import Command, Role, State
 from forge_schema.model.stored import (
     BEGINNING,
+    CHUNKS,
+    FILES,
+    PAGE,
     THE_END,
     Artifact,
     ArtifactChunk,
@@ -37,11 +47,26 @@ from forge_schema.model.stored import (
     Place,
     in_chunks,
 )
-from forge_schema.read.jobs import CHUNKS
-from forge_schema.read.named_jobs import job_named
 from forge_schema.service.caller import Forbidden
+from forge_schema.service.parameters import (
+    AttemptCheckpoint,
+    AttemptNumber,
+    Columns,
+    Count,
+    FullPage,
+    IdInQuery,
+    JobId,
+    JobIds,
+    Number,
+    Owner,
+    Query,
+    Rank,
+    Shown,
+    States,
+    Token,
+)
 from forge_schema.service.schedules import Scheduling
-from forge_schema.storage import ObjectMissing, keys
+from forge_schema.service.verb import ADMIN, SUBMITTER, Pages, Sent, verb
 
 if TYPE_CHECKING:
     from forge_schema.model.admin import Myself
@@ -56,6 +81,9 @@ if TYPE_CHECKING:
     from forge_schema.service.notifications import Notifying
     from forge_schema.shell import ShellWanted
 
+JOB = "/queue/jobs/{job_id}"
+LOG_PAGES = Pages({"token": "token", "rank": "rank", "number": "number"}, CHUNKS)
+CHUNK_PAGES = Pages({"after": "offset"}, CHUNKS)
 # What ties a job to others.
 ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
@@ -84,39 +112,42 @@ class Service(Scheduling):
 
         return Notifying(self.caller, self._open_database)
 
+    @verb("GET", "/me", tag="token")
     def me(self) -> Myself:
-        """Return who asks."""
+        """Return the caller's identity."""
         from forge_schema.model.admin import Myself
 
         return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
 
-    def job_id(self, handle: str, *, owner: str | None = None) -> int:
-        """Return the id of the job that a handle names: see `job_named`.
+    @verb("GET", "/queue/job-id", answer=JobNamed, errors=(404,))
+    def job_id(self, handle: Word, *, owner: Owner = None) -> int:
+        """Return the id of the job that a handle names; the owner's jobs come first.
 
-        Args:
-            handle: an id, `@last`, a name or the beginning of one.
-            owner: whose jobs come first, by default the caller's.
+        A handle is an id, the beginning of a name, `@last` or `@1` for the owner's newest job, or
+        `@2` for the one before it. A name that could mean several jobs is refused.
         """
+        from forge_schema.read.named_jobs import job_named
+
         whose = self.caller.acting_for(owner, "name jobs")
         return job_named(self._database, handle, owner=whose, everyone=self.caller.admin)
 
-    def job(self, job_id: int) -> JobDetail:
-        """Return one job."""
+    @verb("GET", JOB, errors=(404,))
+    def job(self, job_id: JobId) -> JobDetail:
+        """Return a job's status and request."""
         row = self._visible(job_id)
         return JobDetail.model_validate({**row, "firing": Firing.of(row["idempotency_key"])})
 
+    @verb("GET", "/queue/jobs", pages=Pages({"before": "job_id"}))
     def jobs(
         self,
-        query: str = "",
+        query: Query = "",
         *,
-        owner: str | None = None,
-        states: Sequence[str] | None = None,
-        before: int | None = None,
-        count: int = 50,
+        owner: Word | None = None,
+        states: States = None,
+        before: IdInQuery | None = None,
+        count: Count = 50,
     ) -> list[ListedJob]:
-        """Return the jobs that match a filter, the newest first.
-
-        Other owners have none unless the caller is an admin.
+        """Return the jobs that match a filter, the newest first. Non-admins see only their own.
 
         Raises:
             FilterInvalid: the query is not a filter.
@@ -131,27 +162,37 @@ class Service(Scheduling):
         rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
         return [ListedJob.model_validate(row) for row in rows]
 
-    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
-        """Return many jobs by id; those unknown to the caller are left out."""
+    @verb("POST", "/queue/statuses", answer=Statuses)
+    def statuses(self, job_ids: JobIds) -> dict[int, JobStatus]:
+        """Return the status of some jobs. Those that do not exist are left out."""
         wanted = [possible_job(job_id) for job_id in job_ids]
         rows = self._jobs.statuses(wanted, owner=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
-    def cancel(self, job_id: int, *, reason: str | None = None) -> State:
-        """Cancel a job and return its state: `running` until its worker has stopped it.
+    @verb("POST", f"{JOB}/cancel", SUBMITTER, answer=Cancelled, errors=(404,))
+    def cancel(self, job_id: JobId, *, reason: Note | None = None) -> State:
+        """Cancel a job. One that has ended stays as it is. Idempotent.
 
-        The `reason` is for the audit trail.
+        The answer is its state: `running` until its worker has stopped it. The `reason` is for the
+        audit trail.
         """
         self._change(job_id)
         return self._queue.cancel(job_id, reason=reason)
 
-    def retry(self, job_id: int, *, checkpoint: tuple[int, int] | None = None) -> None:
-        """Give a failed or dead job fresh budgets and make it ready, as `Queue.retry`."""
+    # Repeated, a retry or a preemption would hit the attempt that the first one started.
+
+    @verb("POST", f"{JOB}/retry", SUBMITTER, again=False, errors=(404, 409))
+    def retry(self, job_id: JobId, *, checkpoint: AttemptCheckpoint | None = None) -> None:
+        """Give a failed job fresh budgets and queue it again.
+
+        It begins with its newest checkpoint, or another: of an attempt, with a number.
+        """
         self._change(job_id)
         self._queue.retry(job_id, checkpoint)
 
-    def preempt(self, job_id: int) -> bool:
-        """Ask for a running job back; False if it is not running."""
+    @verb("POST", f"{JOB}/preempt", SUBMITTER, again=False, answer=Preempted, errors=(404,))
+    def preempt(self, job_id: JobId) -> bool:
+        """Preempt a running job, as a spot notice would. Idempotent."""
         self._change(job_id)
         return self._queue.preempt(job_id)
 
@@ -174,31 +215,44 @@ class Service(Scheduling):
             return False
         return True
 
-    def cancel_all(self, job_ids: Sequence[int]) -> dict[str, int]:
-        """Cancel many jobs and count the outcomes, as `JobActs.cancel`."""
+    @verb("POST", "/queue/cancel", SUBMITTER, answer=CancelledMany)
+    def cancel_all(self, job_ids: JobIds) -> dict[str, int]:
+        """Cancel up to a thousand jobs in one transaction, and count the outcomes. Idempotent."""
         return self._acts.cancel(job_ids)
 
-    def retry_all(self, job_ids: Sequence[int]) -> dict[str, int]:
-        """Retry many jobs and count the outcomes, as `JobActs.retry`."""
+    @verb("POST", "/queue/retry", SUBMITTER, again=False, answer=RetriedMany)
+    def retry_all(self, job_ids: JobIds) -> dict[str, int]:
+        """Give up to a thousand failed jobs fresh budgets, queue them again, count the outcomes."""
         return self._acts.retry(job_ids)
 
     def _change(self, job_id: int) -> None:
         self.caller.require(Role.SUBMITTER)
         self._visible(job_id)
 
-    def attempts(self, job_id: int) -> list[Attempt]:
-        """Return the finished attempts of a job, in order."""
+    @verb("GET", f"{JOB}/attempts", errors=(404,))
+    def attempts(self, job_id: JobId) -> list[Attempt]:
+        """Return a job's finished attempts, in order."""
         self._visible(job_id)
         return [Attempt.model_validate(row) for row in self._jobs.attempts(job_id)]
 
-    def explain(self, job_id: int, *, workers: int = EXPLAINED) -> Explanation:
-        """Return why a job is where it is, with so many workers, the nearest first."""
+    @verb("GET", f"{JOB}/explain", errors=(404,))
+    def explain(
+        self,
+        job_id: JobId,
+        *,
+        workers: Annotated[int, Field(ge=0, le=MOST_EXPLAINED)] = EXPLAINED,
+    ) -> Explanation:
+        """Explain why a job waits and what would start it, where it runs, or how it ended.
+
+        With so many workers, the nearest first.
+        """
         from forge_schema.explain.explain import explain
 
         self._visible(job_id)
         return explain(self._database, job_id, workers=workers)
 
-    def events(self, job_id: int) -> list[Event]:
+    @verb("GET", f"{JOB}/events", errors=(404,))
+    def events(self, job_id: JobId) -> list[Event]:
         """Return what happened to a job, oldest first."""
         self._visible(job_id)
         return [Event.model_validate(row) for row in self._jobs.events(job_id)]
@@ -216,9 +270,7 @@ class Service(Scheduling):
 
         With an attempt or a rank, only its own; with a time, those stored since.
         """
-        self._visible(job_id)
-        rows = self._jobs.log_chunks(job_id, after=after, attempt=attempt, rank=rank, since=since)
-        return [LogChunk.model_validate(row) for row in rows]
+        return self.log_page(job_id, *after, attempt=attempt, of_rank=rank, since=since)
 
     def log_chunks_before(
         self,
@@ -230,16 +282,46 @@ class Service(Scheduling):
         since: datetime | None = None,
     ) -> list[LogChunk]:
         """Return some log chunks before a place, the last one first; otherwise as `log_chunks`."""
+        return self.log_page(job_id, *before, attempt=attempt, of_rank=rank, since=since, last=True)
+
+    @verb("GET", f"{JOB}/logs", errors=(404,), pages=LOG_PAGES, signed=True)
+    def log_page(
+        self,
+        job_id: JobId,
+        token: Token = 0,
+        rank: Rank = 0,
+        number: Number = -1,
+        *,
+        attempt: AttemptNumber | None = None,
+        of_rank: Rank | None = None,
+        since: Moment | None = None,
+        last: bool = False,
+    ) -> list[LogChunk]:
+        """Return up to a hundred chunks of a job's output after a position, in reading order.
+
+        With `last`, those before the position, last one first.
+        """
         self._visible(job_id)
-        rows = self._jobs.log_chunks_before(
-            job_id, before=before, attempt=attempt, rank=rank, since=since
-        )
+        place, which = (token, rank, number), {"attempt": attempt, "rank": of_rank}
+        if last:
+            rows = self._jobs.log_chunks_before(job_id, before=place, since=since, **which)
+        else:
+            rows = self._jobs.log_chunks(job_id, after=place, since=since, **which)
         return [LogChunk.model_validate(row) for row in rows]
 
+    @verb(
+        "GET", f"{JOB}/artifacts", errors=(404,), pages=Pages({"after": "path"}, FILES), signed=True
+    )
     def artifacts(
-        self, job_id: int, *, after: str | None = None, count: int | None = None
+        self, job_id: JobId, *, after: Path | None = None, count: FullPage = None
     ) -> list[Artifact]:
-        """Return the artifacts of a job after a path, ordered by path; all without a count."""
+        """Return up to 250 of a job's output files after a path, ordered by path.
+
+        Args:
+            job_id: the job.
+            after: a path.
+            count: how many; all in this process without it.
+        """
         self._visible(job_id)
         rows = self._jobs.artifacts(job_id, after=after, count=count)
         return [Artifact.model_validate(row) for row in rows]
@@ -250,6 +332,7 @@ class Service(Scheduling):
         Raises:
             ObjectMissing: the digest is none of theirs.
         """
+        from forge_schema.storage import ObjectMissing, keys
         from forge_schema.storage.code import is_code
 
         row = self._visible(job_id)
@@ -261,8 +344,9 @@ class Service(Scheduling):
             return key
         raise ObjectMissing(f"job {job_id} has no code {digest}")
 
-    def request(self, job_id: int) -> dict[str, Any]:
-        """Return the fields that submit a job again, alone: without its sweep and dependencies."""
+    @verb("GET", f"{JOB}/request", errors=(404,))
+    def request(self, job_id: JobId) -> dict[str, Any]:
+        """Return the fields that submit the job again, without its sweep and its dependencies."""
         from forge_schema.read.job_story import JobStory
 
         row = self._visible(job_id)
@@ -272,8 +356,17 @@ class Service(Scheduling):
         alone = {name: value for name, value in asked.items() if name not in unsaid}
         return {**alone, "owner": row["owner"]}
 
-    def artifact_chunks(self, job_id: int, path: str, *, after: int = -1) -> list[ArtifactChunk]:
-        """Return up to a hundred chunks of an artifact after an offset; none if it is one object.
+    @verb("GET", f"{JOB}/artifacts/chunks", errors=(404,), pages=CHUNK_PAGES, signed=True)
+    def artifact_chunks(
+        self,
+        job_id: JobId,
+        path: Annotated[Path, Sent("file")],
+        *,
+        after: Annotated[int, Field(ge=-1, le=LARGEST)] = -1,
+    ) -> list[ArtifactChunk]:
+        """Return up to a hundred chunks of an output file after an offset.
+
+        There are none if it is one object.
 
         Raises:
             ObjectMissing: the list of its chunks is gone.
@@ -294,13 +387,15 @@ class Service(Scheduling):
             for one in islice((one for one in extents if one.offset > after), CHUNKS)
         ]
 
-    def checkpoints(self, job_id: int) -> list[Checkpoint]:
-        """Return the complete checkpoints of a job, the newest first."""
+    @verb("GET", f"{JOB}/checkpoints", errors=(404,))
+    def checkpoints(self, job_id: JobId) -> list[Checkpoint]:
+        """Return a job's complete checkpoints, the newest first."""
         self._visible(job_id)
         return [Checkpoint.model_validate(row) for row in self._jobs.checkpoints(job_id)]
 
+    @verb("GET", "/workers", tag="fleet")
     def workers(self) -> list[WorkerInfo]:
-        """Return every worker, by name."""
+        """Return all workers, by name."""
         from forge_schema.model.worker import WorkerInfo
 
         return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
@@ -311,7 +406,8 @@ class Service(Scheduling):
 
         return WorkerInfo.model_validate(self._registry.worker(worker_id))
 
-    def worker_of(self, handle: str) -> WorkerInfo:
+    @verb("GET", "/workers/{worker_id:worker}", errors=(404,), tag="fleet")
+    def worker_of(self, handle: Annotated[Word, Sent("worker_id")]) -> WorkerInfo:
         """Return one worker, by its id or its name."""
         from forge_schema.model.worker import WorkerInfo
 
@@ -319,15 +415,20 @@ class Service(Scheduling):
             return self.worker(int(handle))
         return WorkerInfo.model_validate(self._registry.worker_called(handle))
 
-    def drain(self, worker_id: int, *, undo: bool = False) -> None:
-        """Ask a worker to finish its jobs and take no more, or withdraw the request."""
+    @verb("POST", "/admin/workers/{worker_id}/drain", ADMIN, errors=(404,), tag="admin")
+    def drain(self, worker_id: IdInQuery, *, undo: Flag = False) -> None:
+        """Ask a worker to finish its jobs and take no more. An ephemeral one then exits.
+
+        With `undo`, the request is withdrawn.
+        """
         self.caller.require(Role.ADMIN)
         self._registry.command(worker_id, None if undo else Command.DRAIN)
 
-    def overview(self, *, jobs: int = 0, workers: int = 0) -> Overview:
+    @verb("GET", "/overview", tag="fleet")
+    def overview(self, *, jobs: Shown = 0, workers: Shown = 0) -> Overview:
         """Return the state of the whole system, with so many running jobs and workers at most.
 
-        Only the jobs that the caller sees are counted.
+        Non-admins see only their own jobs in it.
         """
         from forge_schema.model.overview import Overview
         from forge_schema.read import overview
@@ -337,16 +438,26 @@ class Service(Scheduling):
             reads.now(owner=self.caller.scope, jobs=jobs, workers=workers)
         )
 
+    @verb("GET", "/reports", tag="reports")
     def reports(self) -> list[str]:
         """Return the names of the reports that the caller may read."""
         from forge_schema.read.report_definitions import REPORTS
 
         return [name for name, one in REPORTS.items() if self.caller.admin or one.owned]
 
+    @verb("GET", "/reports/{name}", answer="ReportRows", errors=(404, 422), tag="reports")
     def report(
-        self, name: str, *, count: int, since: str | None = None, by: Sequence[str] = ()
-    ) -> list[Row]:
-        """Return the rows of a report since an age or a time, or of its groups."""
+        self,
+        name: Word,
+        *,
+        count: Annotated[int, Field(ge=1, le=10_000)] = PAGE,
+        since: Annotated[Word, Field(examples=["7d", "2026-11-01"])] | None = None,
+        by: Columns = (),
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a report, since an age or a time, or of its groups by columns.
+
+        Non-admins see only their own.
+        """
         from forge_schema.read import reports
 
         if not reports.report(name).owned and not self.caller.admin:

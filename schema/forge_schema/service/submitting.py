@@ -7,32 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from forge_schema.database.pool import Database
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
-from forge_schema.model.job import Template, is_handle
+from forge_schema.model.job import OWN, Submitted, Template, is_handle
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller, Forbidden, Verbs
-from forge_schema.storage import Store, keys
+from forge_schema.service.parameters import Owner
+from forge_schema.service.verb import SUBMITTER, Sent, verb
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from datetime import datetime
 
+    from forge_schema.database.pool import Database
     from forge_schema.model.bundles import Segment, SegmentList
     from forge_schema.model.spec import JobSpec
     from forge_schema.queue.inputs import Uploads
     from forge_schema.queue.submission import LaneIds
     from forge_schema.queue.templates import Templates
+    from forge_schema.service.job_requests import JobConfig
+    from forge_schema.storage import Store
 
 Fields: TypeAlias = Mapping[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
-# Fields that belong to one job, so no config can have them.
-OWN = ("owner", "idempotency_key")
+NewJobs = Annotated[
+    Sequence[Fields],
+    Sent(
+        kind="NewJobs",
+        where="whole",
+        write=lambda specs, _owner: {"jobs": [dict(one) for one in specs]},
+        read=lambda new: new.jobs,
+    ),
+]
+TEMPLATE = "/queue/templates/{name:path}"
 # Each is a request to the store, and a batch rarely names more than two objects.
 MOST_LOOKS = 100
 # How many of a bundle's segments are looked for at once.
@@ -72,8 +83,9 @@ class Submitting(Verbs):
         self._open_store = store
         self._lane_ids = {} if lane_ids is None else lane_ids
 
-    def check(self, specs: Sequence[Fields]) -> None:
-        """Refuse what `submit` would refuse; what jobs name may be uploaded later."""
+    @verb("POST", "/queue/check", SUBMITTER, errors=(404,), names_fields=True)
+    def check(self, specs: NewJobs) -> None:
+        """Refuse what submitting would refuse, and store nothing. Uploads may come later."""
         from forge_schema.queue.inputs import Sources, check_needs
 
         self.caller.require(Role.SUBMITTER)
@@ -83,8 +95,13 @@ class Submitting(Verbs):
             check_needs(self._database, job, any_owner=self.caller.admin)
             sources.check(job, any_owner=self.caller.admin)
 
-    def submit(self, specs: Sequence[Fields]) -> list[int]:
+    @verb(
+        "POST", "/queue/submit", SUBMITTER, answer=Submitted, errors=(404, 409), names_fields=True
+    )
+    def submit(self, specs: NewJobs) -> list[int]:
         """Submit jobs, all of them or none, and return their ids in order.
+
+        A repeat with the same idempotency keys returns the same ids and submits nothing.
 
         Args:
             specs: the fields of each, merged over those of its `config_name`.
@@ -135,6 +152,7 @@ class Submitting(Verbs):
         from concurrent.futures import ThreadPoolExecutor
 
         from forge_schema.model.bundles import list_digest
+        from forge_schema.storage import keys
 
         self.caller.require(Role.SUBMITTER)
         segments = {one.sha256: one for one in bundle.segments}
@@ -157,6 +175,8 @@ class Submitting(Verbs):
 
         If a worker found one damaged, nobody knows which: all that are older are sent again.
         """
+        from forge_schema.storage import keys
+
         store = self._open_store()
 
         def is_whole(one: Segment) -> bool:
@@ -178,6 +198,8 @@ class Submitting(Verbs):
         return there
 
     def _look_for_uploads(self, jobs: Sequence[JobSpec]) -> None:
+        from forge_schema.storage import keys
+
         bundles = {(job.owner, job.bundle_digest, keys.bundle) for job in jobs}
         diffs = {(job.owner, job.git.diff, keys.bundle) for job in jobs if job.git}
         images = {(job.owner, job.image_tar, keys.image) for job in jobs}
@@ -201,23 +223,29 @@ class Submitting(Verbs):
 
         return Uploads(self._database)
 
-    def templates(self, *, owner: str | None = None) -> list[Template]:
+    @verb("GET", "/queue/templates", tag="templates")
+    def templates(self, *, owner: Owner = None) -> list[Template]:
         """Return an owner's job configs, by name."""
         return [Template.model_validate(row) for row in self._templates(owner).listed()]
 
-    def template(self, name: str, *, owner: str | None = None) -> Template:
+    @verb("GET", TEMPLATE, errors=(404,), tag="templates")
+    def template(self, name: Word, *, owner: Owner = None) -> Template:
         """Return a job config."""
         return Template.model_validate(self._templates(owner).get(name))
 
-    def keep_template(self, name: str, spec: Fields, *, owner: str | None = None) -> None:
-        """Keep a job config under a name, in place of the previous one."""
+    @verb("PUT", TEMPLATE, SUBMITTER, errors=(404,), tag="templates", names_fields=True)
+    def keep_template(
+        self, name: Word, spec: Annotated[Fields, Sent(kind=JobConfig)], *, owner: Owner = None
+    ) -> None:
+        """Store a job config under a name, replacing any previous one."""
         self.caller.require(Role.SUBMITTER)
         templates = self._templates(owner)
         _check_config(spec)
         self._check_room("template", name, owner, spec)
         templates.keep(name, spec)
 
-    def remove_template(self, name: str, *, owner: str | None = None) -> None:
+    @verb("DELETE", TEMPLATE, SUBMITTER, again=False, errors=(404,), tag="templates")
+    def remove_template(self, name: Word, *, owner: Owner = None) -> None:
         """Remove a job config."""
         self.caller.require(Role.SUBMITTER)
         self._templates(owner).remove(name)

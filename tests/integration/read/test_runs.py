@@ -190,7 +190,7 @@ def test_runs_are_shown_and_exported(
     asked: list[tuple[str, ...]] = []
 
     def counted(findings: Findings, *args: Any, **how: Any) -> Runs:  # noqa: ANN401  as asked
-        asked.append(how["curve"])
+        asked.append(tuple(how["curve"]))
         return asking(findings, *args, **how)
 
     asking = Findings.runs

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from inspect import get_annotations
+from inspect import get_annotations, getmembers, isroutine
 from itertools import combinations
 from pathlib import Path
 from pkgutil import walk_packages
 
+from forge_schema.service.admin import Admin
+from forge_schema.service.findings import Findings
+from forge_schema.service.notifications import Notifying
+from forge_schema.service.service import Service
+from forge_schema.service.verb import declared_in
 from pydantic import BaseModel
 from sqlmodel import SQLModel
 
@@ -96,3 +102,36 @@ def test_no_folder_holds_more_than_fifteen_modules() -> None:
     counts = {str(room.relative_to(ROOT)): sum(m.parent == room for m in modules) for room in rooms}
     assert counts
     assert {room: count for room, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_a_verb_is_named_in_five_files() -> None:
+    """The statement, the queue, the service, the SDK and the command; and where that is."""
+    named = re.compile(r"def preempt\b|\.preempt\b|[\"/]preempt[\"/]|\bpreempt:|:preempt\b")
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("schema", "lambda", "client")
+        for path in (ROOT / folder).rglob("*.py")
+        # Pages have buttons and endpoints of their own.
+        if "dashboard" not in path.parts and named.search(path.read_text(encoding="utf-8"))
+    }
+    assert files == {
+        "schema/forge_schema/queue/queue.py",
+        "schema/forge_schema/service/service.py",
+        "client/forge_client/sdk/job.py",
+        "client/forge_client/cli/jobs/cancel_retry_preempt.py",
+        "client/forge_client/cli/commands.py",
+    }
+
+
+def test_a_verb_is_declared_or_only_for_the_process_that_has_the_database() -> None:
+    """What a server does not offer by a verb is done by hand, or not at all, through it."""
+    rooms = {
+        Service: {"is_stored", "missing_segments", "whole", "code_key", "shell", "may_enter"}
+        | {"worker", "log_chunks", "log_chunks_before", "of", "admin", "findings", "notifications"},
+        Findings: {"of"},
+        Admin: {"of", "pause", "limit_queue"},
+        Notifying: {"of"},
+    }
+    for room, by_hand in rooms.items():
+        public = {name for name, _ in getmembers(room, isroutine) if not name.startswith("_")}
+        assert public - {verb.name for verb in declared_in(room)} == by_hand, room

@@ -82,7 +82,7 @@ def line_page(  # noqa: PLR0917 - as above
     expiry: Expiry,
 ) -> Response:
     """Show the line to paste on the machine. A line always expires."""
-    made = shared.service(who).admin.invitation(
+    made = shared.service(who).admin.invite_worker(
         name,
         url=shared.url(str(request.base_url)),
         digest=package().digest,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from forge_schema.model.fields import Flag, KnownFields, Note, Open, Record, Text, Word
+from forge_schema.model.fields import Answer, Flag, KnownFields, Note, Open, Record, Text, Word
 
 
 class NotificationKind(StrEnum):
@@ -113,6 +113,12 @@ class Delivery(Record):
     next_at: datetime | None = None
     settled_at: datetime | None = None
     error: str | None = None
+
+
+class Retried(Answer):
+    """How many deliveries are tried again."""
+
+    retried: int
 
 
 class Notifier(Record):

@@ -2,13 +2,9 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
-
-from pydantic import Field
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
-from forge_schema.model.fields import Word
 from forge_schema.model.results import (
     MOST_RUNS,
     Experiment,
@@ -23,7 +19,8 @@ from forge_schema.model.results import (
     keys_of,
     missing_columns,
 )
-from forge_schema.read.jobs import PAGE, Jobs
+from forge_schema.model.stored import PAGE
+from forge_schema.read.jobs import Jobs
 
 # Points of the outline of a curve, of each attempt.
 POINTS = 24
@@ -39,10 +36,10 @@ class Sorted:
     are returned. Outlined is the first metric in `curve` that they have, as `drawn_metric` says.
     """
 
-    sort: Word | None = None
+    sort: str | None = None
     descending: bool = False
-    curve: tuple[Word, ...] = ()
-    count: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+    curve: tuple[str, ...] = ()
+    count: int = PAGE
     before: int | None = None
 
 

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any
 
-from forge_schema.model.spec import JobSpec
-from forge_schema.service.submitting import OWN
-from pydantic import GetJsonSchemaHandler
+from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+from forge_schema.model.fields import KnownFields
+from forge_schema.model.job import OWN
 
 
 class _AsJob:
@@ -40,12 +41,60 @@ class _AsScheduled:
         return {**whole, "title": "ScheduledJob", "required": required}
 
 
+NIGHTLY = {"name": "nightly", "command": ["make", "eval"]}
 JobRequest = Annotated[dict[str, Any], _AsJob()]
-JobConfig = Annotated[dict[str, Any], _AsTemplate()]
-ScheduledJob = Annotated[dict[str, Any], _AsScheduled()]
+JobConfig = Annotated[
+    dict[str, Any], _AsTemplate(), Field(examples=[{**NIGHTLY, "queue": "night"}])
+]
+ScheduledJob = Annotated[dict[str, Any], _AsScheduled(), Field(examples=[NIGHTLY])]
+
+LARGEST_BATCH = 10_000
+EXAMPLE = {
+    "name": "digits",
+    "command": ["python", "train.py", "--epochs", "20"],
+    "bundle_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "resources": {"gpus": 1, "memory_mb": 8192},
+    "labels": {"zone": "eu*"},
+    "idempotency_key": "digits-2026-11-21",
+}
+
+
+class NewJobs(KnownFields):
+    """Jobs, each complete or a config with changes; or one, without the list around it.
+
+    Only an admin may set an owner.
+    """
+
+    jobs: Annotated[
+        list[JobRequest],
+        Field(
+            min_length=1,
+            max_length=LARGEST_BATCH,
+            examples=[[EXAMPLE], [{"config_name": "nightly", "priority": 10}]],
+        ),
+    ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, said: Any) -> Any:  # noqa: ANN401 - any input
+        return {"jobs": [said]} if isinstance(said, dict) and "jobs" not in said else said
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        named = handler(core)
+        schema = handler.resolve_ref_schema(named)
+        listed = dict(schema)
+        schema.clear()
+        schema |= {"anyOf": [listed, *listed["properties"]["jobs"]["items"]["oneOf"]]}
+        return named
 
 
 def _schema_of_job(handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    # Clients name these types, and the model of a job takes a while to import.
+    from forge_schema.model.spec import JobSpec
+
     return handler.resolve_ref_schema(handler(JobSpec.__pydantic_core_schema__))
 
 

@@ -1,1 +1,0 @@
-"""Paths for admins."""

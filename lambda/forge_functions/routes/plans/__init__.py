@@ -1,1 +1,0 @@
-"""Jobs kept for later: job configs and schedules."""
