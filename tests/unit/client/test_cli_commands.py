@@ -71,7 +71,7 @@ def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
     [
         (("ps", "show", "cancel", "retry"), 210, READS_FOLDERS),
         (("logs",), 210, READS_FOLDERS),
-        (("submit",), 286, set()),
+        (("submit",), 289, set()),
     ],
 )
 def test_what_every_day_needs_is_light_to_import(
