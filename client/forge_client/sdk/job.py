@@ -175,7 +175,7 @@ class Job:
         pause, outage = QUICKEST_S, Outage()
         while not ((status := outage.ask(self.status)) and status.terminal):
             if deadline is not None and time.monotonic() >= deadline:
-                word = status.word if status else "out of reach"
+                word = status.state if status else "out of reach"
                 raise TimeoutError(f"job {self.id} is {word} after {duration_text(timeout or 0)}")
             time.sleep(pause)
             pause = min(pause * 1.3, self.backend.slowest_s)

@@ -30,14 +30,14 @@ def line(status: JobStatus) -> str:
         return ending(status)
     done = "" if status.progress is None else f", {status.progress:.0%} done"
     where = f" on {', '.join(status.workers or [status.worker])}" if status.worker else ""
-    return f"job {status.job_id} {status.name!r} is {status.word}{where}{done}"
+    return f"job {status.job_id} {status.name!r} is {status.state}{where}{done}"
 
 
 def jobs_html(statuses: Sequence[JobStatus]) -> str:
     """Return a table of jobs, each with its progress."""
     rows = [
         f"<tr><td>{status.job_id}</td><td>{escape(status.name)}</td>"
-        f"<td>{escape(status.word)}</td><td>{_bar(status)}</td>"
+        f"<td>{escape(status.state)}</td><td>{_bar(status)}</td>"
         f"<td>{escape(line(status))}</td></tr>"
         for status in statuses
     ]

@@ -16,7 +16,7 @@ from forge_schema.model.fields import NOT_FINITE
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint, flat, metric_names, number_of, value_at
-from forge_schema.model.states import State
+from forge_schema.model.states import StateWord
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -168,16 +168,16 @@ class Driver:
         if spent.held_s and spent.cost is None and status.job_id in self._own:
             self._unpriced = status.job_id
         trial.set_user_attr(SPENT, vars(spent))
-        if status.state == State.SUCCEEDED:
+        if status.state == StateWord.SUCCEEDED:
             value, fault = self._value(status.job_id)
             if value is None:
                 self._tell(trial, TrialState.FAIL, fault)
             else:
                 self._tell(trial, TrialState.COMPLETE, f"{self._plan.metric} {value:.6g}", value)
-        elif status.state == State.CANCELLED and (stop := stored.user_attrs.get(STOPPED)):
+        elif status.state == StateWord.CANCELLED and (stop := stored.user_attrs.get(STOPPED)):
             self._tell(trial, TrialState.PRUNED, stop)
         else:
-            self._tell(trial, TrialState.FAIL, f"job {status.job_id} {status.word}")
+            self._tell(trial, TrialState.FAIL, f"job {status.job_id} {status.state}")
 
     def _tell(self, trial: Trial, state: TrialState, said: str, value: float | None = None) -> None:
         self._search.tell(trial, state, value)

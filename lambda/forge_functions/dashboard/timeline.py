@@ -6,7 +6,7 @@ from datetime import datetime
 
 from forge_schema.database.pool import Row
 from forge_schema.model.job import JobStatus
-from forge_schema.model.states import TERMINAL_STATES, Budget, Reason
+from forge_schema.model.states import Budget, Reason
 
 # The width of the drawing, and the minimum width of a bar.
 WIDTH = 1000.0
@@ -50,7 +50,7 @@ def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
         now: the end of bars that have not ended.
     """
     begin = min([run["ready_at"] for run in runs], default=job.submitted_at)
-    waits = job.state not in TERMINAL_STATES and job.state != "running"
+    waits = not job.state.terminal and job.state != "running"
     until = now if waits or job.state == "running" else _last(job, runs)
     scale = WIDTH / max((until - begin).total_seconds(), 1.0)
     # The ranks of an attempt stay in order.

@@ -82,9 +82,9 @@ class AwaitingApproval(Record):
     approval: Approval
 
     @property
-    def word(self) -> str:
-        """Its state, as `JobStatus.word`."""
-        return StateWord.HELD.value
+    def state(self) -> StateWord:
+        """Its state, as in `JobStatus`."""
+        return StateWord.HELD
 
 
 class Approved(Record):

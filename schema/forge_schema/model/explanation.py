@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from forge_schema.model.fields import Open, Record
 from forge_schema.model.job import Approval, Firing
-from forge_schema.model.states import Asked, Budget, Phase, Reason, State
+from forge_schema.model.states import Asked, Budget, Phase, Reason, ShownState
 
 
 class Outlook(StrEnum):
@@ -206,7 +206,7 @@ class Explanation(Record):
     owner: str
     queue: str
     priority: int
-    state: Open[State]
+    state: ShownState
     attempt: int
     outlook: Open[Outlook]
     text: str

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
@@ -21,11 +21,12 @@ from forge_schema.model.fields import (
     Word,
 )
 from forge_schema.model.states import (
-    TERMINAL_STATES,
     Asked,
     DependencyKind,
     Phase,
     Reason,
+    ShownCounts,
+    ShownState,
     State,
     StateWord,
     WaitsFor,
@@ -113,7 +114,8 @@ class JobStatus(Record):
 
     `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
     needs `nodes` machines, and while it runs, `workers` are those that run it, by rank. It belongs
-    to an `experiment`, and to a benchmark, its `sweep`, if they are set.
+    to an `experiment`, and to a benchmark, its `sweep`, if they are set. A failed job is
+    `exhausted` if it had no retries left, and not if another would have failed as well.
     """
 
     job_id: int
@@ -121,7 +123,7 @@ class JobStatus(Record):
     owner: str
     queue: str
     priority: int
-    state: Open[State]
+    state: ShownState
     attempt: int
     reason: Open[Reason] | None = None
     asked: Open[Asked] | None = None
@@ -142,16 +144,20 @@ class JobStatus(Record):
     workers: list[str] = Field(default_factory=list)
     sweep: str | None = None
     experiment: str | None = None
+    exhausted: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tell_exhausted(cls, values: Any) -> Any:  # noqa: ANN401 - as pydantic
+        """Read it from the queue's own state, which is not shown."""
+        if isinstance(values, Mapping) and values.get("state") == State.DEAD:
+            return {**values, "exhausted": True}
+        return values
 
     @property
     def terminal(self) -> bool:
         """Whether the job has ended."""
-        return self.state in TERMINAL_STATES
-
-    @property
-    def word(self) -> str:
-        """The state as users read it: queued, held, running, succeeded, failed or cancelled."""
-        return self.state.word
+        return self.state.terminal
 
 
 class ListedJob(JobStatus):
@@ -321,7 +327,7 @@ class Schedule(Record):
     next_times: list[datetime]
     last_due_at: datetime | None = None
     last_job_id: int | None = None
-    last_state: Open[State] | None = None
+    last_state: ShownState | None = None
     error: str | None = None
     spec: dict[str, Any]
 
@@ -357,13 +363,13 @@ class Statuses(Answer):
 class SweepStates(Answer):
     """The number of a sweep's jobs in each state."""
 
-    states: dict[State, int]
+    states: ShownCounts
 
 
 class Cancelled(Answer):
     """The job's state; `running` until its worker has stopped it."""
 
-    state: Open[State]
+    state: ShownState
 
 
 class CancelledMany(Answer):
@@ -433,12 +439,12 @@ def is_handle(name: str) -> bool:
 
 
 def job_states(words: Sequence[str]) -> list[State]:
-    """Return the states that words stand for: what users read, or the states themselves.
+    """Return the queue's own states that words stand for.
 
     Raises:
         StateUnknown: one is neither.
     """
-    known = {**{s.value: (s,) for s in State}, **{word.value: word.states for word in StateWord}}
+    known = {word.value: word.states for word in StateWord}
     if unknown := set(words) - set(known):
         raise StateUnknown(
             f"{min(unknown)!r} is not a job state", hint=f"choose one of {', '.join(StateWord)}"

@@ -6,8 +6,17 @@ from typing import Any
 
 from pydantic import Field
 
+from forge_schema.compatibility.minutes import CountsDead
 from forge_schema.model.fields import Answer, Open, Record
-from forge_schema.model.states import Asked, Command, Phase, Reason, State, WorkerKind, WorkerStatus
+from forge_schema.model.states import (
+    Asked,
+    Command,
+    Phase,
+    Reason,
+    ShownCounts,
+    WorkerKind,
+    WorkerStatus,
+)
 
 TIME_COLUMNS = ("at", "since")
 
@@ -23,14 +32,13 @@ class Oldest(Record):
     waited_s: float
 
 
-class Minute(Record):
+class Minute(CountsDead, Record):
     """The number of jobs that ended in one minute, by outcome."""
 
     at: datetime
     succeeded: int
     failed: int
     cancelled: int
-    dead: int
 
     @property
     def jobs(self) -> int:
@@ -107,10 +115,10 @@ class Overview(Record):
     """
 
     at: datetime
-    states: dict[Open[State], int]
+    states: ShownCounts
     awaiting_approval: int = 0
     oldest: Oldest | None = None
-    ended: dict[Open[State], int]
+    ended: ShownCounts
     throughput: list[Minute]
     gpus: Gpus
     fleet: dict[Open[WorkerStatus], int]

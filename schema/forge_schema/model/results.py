@@ -13,7 +13,7 @@ from pydantic import Field
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import NOT_FINITE, NotFinite, Open, Record
 from forge_schema.model.quantities import names_text
-from forge_schema.model.states import Reason, State, Verdict
+from forge_schema.model.states import Reason, ShownCounts, ShownState, Verdict
 
 # The fields of a run that are columns as they are.
 FIELDS = (
@@ -200,7 +200,7 @@ class SweepPoint(Record):
 
     job_id: int
     name: str
-    state: Open[State]
+    state: ShownState
     reason: Open[Reason] | None = None
     detail: str | None = None
     parameters: dict[str, Any]
@@ -229,7 +229,7 @@ class Run(Record):
     owner: str
     experiment: str | None = None
     sweep: str | None = None
-    state: Open[State]
+    state: ShownState
     reason: Open[Reason] | None = None
     attempt: int = 0
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -275,7 +275,7 @@ class RunGroup(Record):
 
     name: str
     runs: int
-    states: dict[str, int]
+    states: ShownCounts
     seconds: float = 0
     cost: float | None = None
     first_submitted_at: datetime

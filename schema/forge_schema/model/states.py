@@ -3,13 +3,20 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from pydantic import BeforeValidator
+
+from forge_schema.model.fields import Open
 
 W = TypeVar("W", bound=str)
 
 
 class State(StrEnum):
-    """The state of a job, which a view derives from the table that holds the job."""
+    """Where the queue has a job: a view derives it from the table that holds the job.
+
+    People read a `StateWord`.
+    """
 
     SCHEDULED = "scheduled"
     HELD = "held"
@@ -25,14 +32,9 @@ class State(StrEnum):
         """Whether a job in this state has ended."""
         return self in TERMINAL_STATES
 
-    @property
-    def word(self) -> str:
-        """The word that users read."""
-        return in_words(self)
-
 
 class StateWord(StrEnum):
-    """The words that users read for the states of a job; why, its reason or its `run_at` says."""
+    """The state of a job, in the words that everybody reads; its reason or `run_at` says why."""
 
     QUEUED = "queued"
     HELD = "held"
@@ -44,7 +46,12 @@ class StateWord(StrEnum):
     @property
     def states(self) -> tuple[State, ...]:
         """The states that the word stands for."""
-        return tuple(state for state in State if state.word == self)
+        return tuple(state for state in State if in_words(state) == self)
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a job in this state has ended."""
+        return self in (StateWord.SUCCEEDED, StateWord.FAILED, StateWord.CANCELLED)
 
 
 WORDS: dict[str, StateWord] = {
@@ -66,6 +73,18 @@ def counts_in_words(counts: Mapping[W, int]) -> dict[str, int]:
         found[in_words(state)] += count
     return dict(found)
 
+
+def _shown(value: object) -> object:
+    """Put into words what the queue or a server of 0.2 says; the rest is for pydantic to refuse."""
+    if isinstance(value, Mapping):
+        return counts_in_words(value)
+    return in_words(value) if isinstance(value, str) else value
+
+
+ShownState = Annotated[Open[StateWord], BeforeValidator(_shown)]
+"""The state of a job as it is shown; the queue's own states are read as well."""
+ShownCounts = Annotated[dict[Open[StateWord], int], BeforeValidator(_shown)]
+"""How many jobs are in each state."""
 
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})
 UNFINISHED_STATES = tuple(state for state in State if state not in TERMINAL_STATES)

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 from forge_schema.database.pool import Connection, Database, Row, run
 from forge_schema.model.job import MOST_SHOWN
-from forge_schema.model.states import TERMINAL_STATES, UNFINISHED_STATES, State, WorkerStatus
+from forge_schema.model.states import UNFINISHED_STATES, StateWord, WorkerStatus, in_words
 
 MINUTES = 60
 LAST_DAY = timedelta(days=1)
 ABSENT = (WorkerStatus.OFFLINE, WorkerStatus.CONNECTING)
-ENDS = [state.value for state in State if state in TERMINAL_STATES]
+ENDS = [word.value for word in StateWord if word.terminal]
 
 
 class Overview:
@@ -72,7 +72,7 @@ def _throughput(connection: Connection, now: datetime, owner: str | None) -> lis
     for row in run(connection, "overview_ended", {"since": first, "owner": owner}):
         # A new minute may have begun between two queries.
         if row["at"] in minutes:
-            minutes[row["at"]][row["state"]] = row["jobs"]
+            minutes[row["at"]][in_words(row["state"])] += row["jobs"]
     return list(minutes.values())
 
 

@@ -128,7 +128,7 @@ REPORTS: dict[str, Report] = {
         },
         time="day",
     ),
-    "job_status": Report(
+    "jobs": Report(
         "every job with its state",
         ("owner", "queue", "state", "reason", "name", "worker", "day"),
         {"jobs": ROWS},

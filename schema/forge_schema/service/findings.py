@@ -25,7 +25,7 @@ from forge_schema.model.results import (
     SweepCancelled,
     SweepPoint,
 )
-from forge_schema.model.states import Role, Verdict
+from forge_schema.model.states import Role, Verdict, counts_in_words
 from forge_schema.model.stored import BYTES, MOST_KEYS, MOST_POINTS, PAGE, POINTS
 from forge_schema.service.caller import Verbs
 from forge_schema.service.parameters import (
@@ -193,7 +193,7 @@ class Findings(Verbs):
     @verb("GET", SWEEP, answer=SweepStates, errors=(404,), tag="sweeps")
     def sweep(self, name: Word, *, owner: Owner = None) -> dict[str, int]:
         """Return the number of a sweep's jobs in each state."""
-        return self._sweeps(owner).states(name)
+        return counts_in_words(self._sweeps(owner).states(name))
 
     @verb("GET", f"{SWEEP}/points", errors=(404,), pages=Pages({"after": "job_id"}), tag="sweeps")
     def points(
@@ -226,7 +226,7 @@ class Findings(Verbs):
                 f"parallel {parallel} is not a number from 1 to {MOST_PARALLEL}",
                 code="option_invalid",
             )
-        return self._sweeps(owner).set_parallel(name, parallel)
+        return counts_in_words(self._sweeps(owner).set_parallel(name, parallel))
 
     def _sweeps(self, owner: str | None) -> Benchmarks:
         from forge_schema.read.benchmarks import Benchmarks

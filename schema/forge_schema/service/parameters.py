@@ -10,7 +10,7 @@ from pydantic import Field
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import INTEGER, LARGEST, NUMERIC, SMALLINT, Flag, Id, Text, Word
 from forge_schema.model.job import MOST_SHOWN, job_states, possible_job
-from forge_schema.model.states import State, StateWord
+from forge_schema.model.states import ShownState
 from forge_schema.model.stored import PAGE
 from forge_schema.service.verb import Sent
 
@@ -24,8 +24,10 @@ def _seen(query: str, owner: str | None) -> str:
     return str(wanted.seen_by(owner) if owner else wanted)
 
 
-def _states(words: Sequence[str] | None, _owner: str | None) -> list[State] | None:
-    return None if words is None else job_states(words)
+def _states(words: Sequence[str] | None, _owner: str | None) -> Sequence[str] | None:
+    # Refused here, as it is without a server.
+    job_states(words or ())
+    return words
 
 
 # In paths and queries, which have only text.
@@ -47,9 +49,7 @@ Owner = Annotated[
 Query = Annotated[
     Text, Field(description="a filter, as on the page of jobs"), Sent("q", write=_seen)
 ]
-States = Annotated[
-    Sequence[str] | None, Sent("state", kind=list[State | StateWord] | None, write=_states)
-]
+States = Annotated[Sequence[str] | None, Sent("state", kind=list[ShownState] | None, write=_states)]
 # Comma-separated.
 Columns = Annotated[
     Sequence[str],

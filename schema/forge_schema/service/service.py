@@ -33,7 +33,7 @@ from forge_schema.model.job import (
     job_states,
     possible_job,
 )
-from forge_schema.model.states import Command, Role, State
+from forge_schema.model.states import Command, Role, StateWord, in_words
 from forge_schema.model.stored import (
     BEGINNING,
     CHUNKS,
@@ -170,14 +170,14 @@ class Service(Scheduling):
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
     @verb("POST", f"{JOB}/cancel", SUBMITTER, answer=Cancelled, errors=(404,))
-    def cancel(self, job_id: JobId, *, reason: Note | None = None) -> State:
+    def cancel(self, job_id: JobId, *, reason: Note | None = None) -> StateWord:
         """Cancel a job. One that has ended stays as it is. Idempotent.
 
         The answer is its state: `running` until its worker has stopped it. The `reason` is for the
         audit trail.
         """
         self._change(job_id)
-        return self._queue.cancel(job_id, reason=reason)
+        return StateWord(in_words(self._queue.cancel(job_id, reason=reason)))
 
     # Repeated, a retry or a preemption would hit the attempt that the first one started.
 

@@ -303,7 +303,7 @@ def test_a_drained_worker_stays_and_takes_jobs_again_when_undone(
 
     eventually(lambda: standing() == ("draining", "drain"), every=1)
     job = submitted(forge, project, "python", "train.py")
-    assert status(forge, job).state == "ready"
+    assert status(forge, job).state == "queued"
     assert forge("worker", "drain", worker["name"], "--undo").returncode == 0
     eventually(lambda: status(forge, job).state == "succeeded", every=LOOK_S)
 

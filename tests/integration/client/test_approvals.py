@@ -53,7 +53,7 @@ def test_both_ways_limit_list_explain_and_approve(way: str, rig: Rig, tmp_path: 
             done = backend.admin.approve([*jobs, 999])
             assert (done.approved, done.unasked, done.absent) == (2, 0, 1)
             assert done.became == {**dict.fromkeys(jobs, "approved"), 999: "absent"}
-        assert backend.job(jobs[0]).state == "ready"
+        assert backend.job(jobs[0]).state == "queued"
         assert client.job(jobs[1]).approve()
         backend.cancel(unlimited)
         ended = backend.explain(unlimited).text

@@ -127,7 +127,7 @@ def test_what_would_be_done_twice_is_not_repeated(
     unheard(door, "/retry")
     with refusal("answer_lost", 5):
         backend.retry(job)
-    assert backend.job(job).state == "ready"
+    assert backend.job(job).state == "queued"
     unheard(door, "/admin/keys")
     with refusal("answer_lost", 5):
         backend.admin.create_key("bob", "viewer")

@@ -160,10 +160,10 @@ def test_a_key_that_wants_signatures_gets_them_at_every_try(
         )
         with HttpBackend(Server(door.url, key, signing_key=file)) as backend:
             (job,) = backend.submit([SPEC])
-            assert [row.job_id for row in backend.jobs(states=["ready", "running"])] == [job]
+            assert [row.job_id for row in backend.jobs(states=["queued", "running"])] == [job]
             backend.keep_template("ä b/%c", {"command": ["ls"]})
             assert backend.template("ä b/%c").name == "ä b/%c"
-            assert backend.report("job_status", count=1)[0]["job_id"] == job
+            assert backend.report("jobs", count=1)[0]["job_id"] == job
         assert not lost
         with HttpBackend(Server(door.url, key)) as backend, refusal("unauthenticated", 7) as caught:
             backend.jobs()

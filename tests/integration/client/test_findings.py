@@ -73,9 +73,9 @@ def test_a_sweep_is_read_compared_and_cancelled(client: Client, rig: Rig) -> Non
     assert findings.result(done).values == {"ms": 7.5, "of": {"n": 1}}
     assert client.job(done).found() == {"ms": 7.5, "of": {"n": 1}}
     assert findings.result(running).values is None
-    counts = {"ready": 1, "running": 1, "scheduled": 1, "succeeded": 1}
+    counts = {"queued": 2, "running": 1, "succeeded": 1}
     assert findings.sweep("bench-1") == counts
-    assert findings.sweep("bench-1", owner="bob") == {"ready": 1}
+    assert findings.sweep("bench-1", owner="bob") == {"queued": 1}
     points = list(all_points(findings, "bench-1"))
     assert [point.job_id for point in points] == [done, running, ready, later]
     assert (points[0].parameters, points[0].result) == ({"batch": 16}, {"ms": 7.5, "of": {"n": 1}})

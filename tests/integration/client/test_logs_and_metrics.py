@@ -13,7 +13,7 @@ from forge_client.cli.logs.reader import LogReading, Part, Piece
 from forge_client.errors import ClientError
 from forge_client.sdk.job import Job
 from forge_schema.model.attempt_records import MetricLine
-from forge_schema.model.states import Phase, Reason, Role, State
+from forge_schema.model.states import Phase, Reason, Role, StateWord
 from support.client.reaching import WAYS, key, reaching
 from support.http.server import served, server_settings
 from support.queue.holder import Holder
@@ -122,9 +122,9 @@ def test_the_overview_is_the_same_over_http_and_an_owner_sees_the_own_jobs(
         with Client(url=url, api_key=key(rig)) as client:
             seen = client.backend.overview(jobs=5, workers=5)
         assert seen == direct.backend.overview(jobs=5, workers=5)
-        assert (seen.states[State.RUNNING], [job.name for job in seen.jobs]) == (1, ["hers"])
+        assert (seen.states[StateWord.RUNNING], [job.name for job in seen.jobs]) == (1, ["hers"])
         with Client(url=url, api_key=key(rig, "bob", Role.VIEWER)) as client:
             bobs = client.backend.overview(jobs=5, workers=5)
-    assert (bobs.states[State.READY], bobs.states[State.RUNNING], bobs.jobs) == (1, 0, [])
+    assert (bobs.states[StateWord.QUEUED], bobs.states[StateWord.RUNNING], bobs.jobs) == (1, 0, [])
     assert bobs.oldest
     assert bobs.oldest.name == "his"

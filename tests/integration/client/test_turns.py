@@ -44,8 +44,8 @@ def test_both_ways_change_the_cap_of_a_sweep(way: str, rig: Rig, tmp_path: Path)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         jobs = [client.submit(folder, "ls", sweep="s", parallel=1) for _ in range(5)]
         findings = client.backend.findings
-        assert findings.set_parallel("s", 2) == {"held": 3, "ready": 2}
-        assert findings.set_parallel("s", 2) == {"held": 3, "ready": 2}
+        assert findings.set_parallel("s", 2) == {"held": 3, "queued": 2}
+        assert findings.set_parallel("s", 2) == {"held": 3, "queued": 2}
         last = jobs[4].explain()
         assert last.text == "it waits: 2 of the sweep s may run at once, and 2 are before it"
         assert last.remedies[0].command == "forge sweep show s --parallel 5"
@@ -62,7 +62,7 @@ def test_the_command_changes_the_cap_and_shows_the_sweep(rig: Rig, tmp_path: Pat
     forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=(tmp_path / "s").as_uri())
     jobs = rig.submit_many(3, owner="ann", sweep="s", parallel=1)
     done = forge("sweep", "show", "s", "--owner", "ann", "--parallel", "2", "-o", "json")
-    assert json.loads(done.stdout)["states"] == {"held": 1, "ready": 2}, done.stderr
+    assert json.loads(done.stdout)["states"] == {"held": 1, "queued": 2}, done.stderr
     assert "s: at most 2 at once" in done.stderr
     assert [rig.state(job).value for job in jobs] == ["ready", "ready", "held"]
     assert forge("sweep", "show", "s", "--owner", "ann", "--parallel", "0").returncode == 2

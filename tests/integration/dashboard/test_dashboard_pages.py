@@ -146,7 +146,7 @@ def test_who_is_no_admin_sees_the_own_jobs_alone(shared_api: Api) -> None:
     shared_api.rig.submit(owner="zora", queue="zoras", name="zoras-own")
     shared_api.rig.submit(owner="ann", queue="anns", name="anns-own")
     ann = Guest(shared_api).login("ann", Role.VIEWER)
-    pages = [ann.page(path) for path in ("/queues", "/queues?part=demand", "/reports/job_status")]
+    pages = [ann.page(path) for path in ("/queues", "/queues?part=demand", "/reports/jobs")]
     assert "anns" in pages[0]
     assert "anns-own" in pages[2]
     assert not [page for page in pages if "zora" in page]
@@ -158,14 +158,14 @@ def test_who_is_no_admin_sees_the_own_jobs_alone(shared_api: Api) -> None:
 
 def test_a_report_is_saved_as_a_spreadsheet_takes_it(root: Guest) -> None:
     root.api.rig.submit(owner="ann", name="=1+1", queue="sheet")
-    answer = root.http.get("/reports/job_status.csv?since=1h")
-    assert answer.headers["content-disposition"] == 'attachment; filename="job_status.csv"'
+    answer = root.http.get("/reports/jobs.csv?since=1h")
+    assert answer.headers["content-disposition"] == 'attachment; filename="jobs.csv"'
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert "'=1+1" in answer.text
     assert ",=1+1" not in answer.text
-    grouped = root.page("/reports/job_status?since=1h&by=queue&by=state")
+    grouped = root.page("/reports/jobs?since=1h&by=queue&by=state")
     assert "<td>sheet</td>" in grouped
-    assert root.http.get("/reports/job_status?by=nothing").status_code in {400, 422}
+    assert root.http.get("/reports/jobs?by=nothing").status_code in {400, 422}
     assert root.http.get("/reports/none").status_code == 404
 
 

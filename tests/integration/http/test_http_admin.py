@@ -245,10 +245,10 @@ def test_reports_are_the_views(api: Api, root: Caller) -> None:
     root.submit()
     (row,) = root.get("/api/v1/reports/queue_demand")["items"]
     assert (row["waiting"], row["demand"]) == (1, 1)
-    assert root.get("/api/v1/reports/job_status?count=1")["items"][0]["state"] == "ready"
+    assert root.get("/api/v1/reports/jobs?count=1")["items"][0]["state"] == "queued"
     problem(root.call("GET", "/api/v1/reports/pg_authid"), 404, "report_unknown")
     submitter = api.key("bob")
-    assert submitter.get("/api/v1/reports/job_status")["items"] == []
+    assert submitter.get("/api/v1/reports/jobs")["items"] == []
     problem(submitter.call("GET", "/api/v1/reports/queue_demand"), 403, "forbidden")
 
 

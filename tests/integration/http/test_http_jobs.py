@@ -40,7 +40,7 @@ def root(api: Api) -> Caller:
 def test_a_submitted_job_is_the_callers(ann: Caller) -> None:
     first, second = ann.post(SUBMIT, {"jobs": [SPEC, {**SPEC, "priority": 7}]})["job_ids"]
     told = ann.get(f"{JOBS}/{second}")
-    assert (told["owner"], told["state"], told["priority"]) == ("ann", "ready", 7)
+    assert (told["owner"], told["state"], told["priority"]) == ("ann", "queued", 7)
     assert told["spec"]["command"] == ["true"]
     assert [job["job_id"] for job in ann.get(JOBS)["items"]] == [second, first]
     events = ann.get(f"{JOBS}/{first}/events")["items"]
@@ -212,7 +212,7 @@ def test_somebody_elses_job_is_as_absent_as_none(api: Api, ann: Caller) -> None:
         assert problem(theirs, 404, "job_unknown") == f"there is no job {job}"
         assert problem(none, 404, "job_unknown") == f"there is no job {job + 1}"
         assert theirs.json()["hint"] == none.json()["hint"]
-    assert ann.get(f"{JOBS}/{job}")["state"] == "ready"
+    assert ann.get(f"{JOBS}/{job}")["state"] == "queued"
 
 
 def test_a_viewer_only_reads(api: Api, ann: Caller) -> None:
@@ -239,11 +239,11 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_asked(api: Api, ann: Calle
 def test_a_failed_job_is_retried(api: Api, ann: Caller) -> None:
     job = ann.submit(max_failures=0)
     api.rig.finish(api.rig.worker().claim_one(), Reason.EXIT_CODE, exit_code=3)
-    assert ann.get(f"{JOBS}/{job}")["state"] == "dead"
+    assert ann.get(f"{JOBS}/{job}")["state"] == "failed"
     (attempt,) = ann.get(f"{JOBS}/{job}/attempts")["items"]
     assert (attempt["reason"], attempt["exit_code"], attempt["worker"]) == ("exit_code", 3, "w")
     assert ann.post(f"{JOBS}/{job}/retry") == {}
-    assert ann.get(f"{JOBS}/{job}")["state"] == "ready"
+    assert ann.get(f"{JOBS}/{job}")["state"] == "queued"
 
 
 def test_what_a_job_wrote_is_read_by_its_urls(api: Api, ann: Caller) -> None:

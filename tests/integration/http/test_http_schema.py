@@ -84,7 +84,7 @@ class Target:
             "job_id": [world.job(), world.dead_job(), self.grant["job_id"]],
             "worker_id": [world.absent_worker() for _ in range(3)],
             "key_id": [world.spare_key() for _ in range(3)],
-            "name": ["job_status", world.template(), world.schedule(), world.notification()],
+            "name": ["jobs", world.template(), world.schedule(), world.notification()],
             "delivery_id": [world.delivery()],
             "owner": ["ann", "bob", "root"],
         }

@@ -46,9 +46,9 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     assert seen["states"] == {"scheduled": 1, "held": 1, "ready": 2, "running": 1}
     oldest = {"job_id": waits, "name": "waits", "owner": "bob", "queue": "default"}
     assert seen["oldest"] == {**oldest, "paused": False, "waited_s": 40}
-    assert seen["ended"] == {"succeeded": 2, "failed": 0, "cancelled": 1, "dead": 1}
+    assert seen["ended"] == {"succeeded": 2, "failed": 1, "cancelled": 1}
     assert [some(minute) for minute in seen["throughput"]] == [
-        *[{}] * 57, {"succeeded": 1, "dead": 1}, {}, {"succeeded": 1, "cancelled": 1},
+        *[{}] * 57, {"succeeded": 1, "failed": 1}, {}, {"succeeded": 1, "cancelled": 1},
     ]  # fmt: skip
     assert seen["gpus"] == {"there": 4, "busy": 2}
     assert seen["fleet"] == {"offline": 1, "busy": 1}
@@ -74,7 +74,7 @@ def of_bob(rig: Rig, waits: int) -> None:
     seen = Overview(rig.database).now(owner="bob", jobs=10, workers=1)
     assert seen["states"] == {"scheduled": 1, "held": 0, "ready": 1, "running": 0}
     assert seen["oldest"]["job_id"] == waits
-    assert seen["ended"] == {"succeeded": 1, "failed": 0, "cancelled": 1, "dead": 0}
+    assert seen["ended"] == {"succeeded": 1, "failed": 0, "cancelled": 1}
     assert (seen["interruptions"], seen["jobs"], seen["cost_per_hour"]) == ({}, [], None)
     assert seen["gpus"] == {"there": 4, "busy": 0}
     assert [one["name"] for one in seen["workers"]] == ["steady"]

@@ -214,7 +214,7 @@ def test_runs_are_shown_and_exported(
     three_columns = ("--sort", "lr", "--columns", "name,loss.best,state")
     forge("runs", "experiment:digits", *three_columns, "--to", tmp_path / "chosen.csv")
     assert (tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines() == [
-        "name,loss.best,state", "lr=0.01,2.0,succeeded", "lr=0.1,1.0,succeeded", "waits,,ready",
+        "name,loss.best,state", "lr=0.01,2.0,succeeded", "lr=0.1,1.0,succeeded", "waits,,queued",
     ]  # fmt: skip
     forge("runs", "--by", "experiment", "--to", tmp_path / "groups.csv")
     with (tmp_path / "groups.csv").open(encoding="utf-8", newline="") as file:
@@ -307,7 +307,7 @@ def test_all_that_match_are_sorted_and_it_shows_if_there_are_more(
         )  # fmt: skip
         groups = client.run_groups("param:lr<0.5", by="sweep")
         assert [(one.name, one.runs, one.states) for one in groups] == [
-            ("s-0", 3, {"ready": 3}), ("s-1", 1, {"ready": 1}),
+            ("s-0", 3, {"queued": 3}), ("s-1", 1, {"queued": 1}),
         ]  # fmt: skip
         assert groups[0].first_submitted_at <= groups[0].submitted_at
         with pytest.raises(ClientError, match="has a column 'lrr'") as refused:

@@ -93,7 +93,7 @@ def test_following_one_attempt_ends_with_it() -> None:
     items = list(follow(backend.as_backend(), 1, Part(attempt=1)))
     last = items[-1]
     assert isinstance(last, JobStatus)
-    assert last.state == "ready"
+    assert last.state == "queued"
 
 
 def test_text_is_not_broken_where_a_chunk_ends_inside_a_letter() -> None:

@@ -14,7 +14,7 @@ from forge_client.cli.show.comparison import compare
 from forge_client.project.matrix import Scalar, Value, expanded, from_options, from_toml
 from forge_client.project.request import Request
 from forge_schema.model.results import SweepPoint
-from forge_schema.model.states import State
+from forge_schema.model.states import StateWord
 
 MANY = ",".join(map(str, range(200)))
 NUMBERS = ["0", "10", "-3", "1.0", "0.10", "16.5", "1e4", "1E5", "1e22", "1e-4", "2.5e-3", "10e6"]
@@ -127,7 +127,12 @@ def test_words_that_differ_only_in_zeros_are_different_points() -> None:
     assert len({job.idempotency_key for job in jobs}) == 3
 
 
-def point(number: int, value: Any, state: State = State.SUCCEEDED, **parameters: Any) -> SweepPoint:  # noqa: ANN401  whatever JSON holds
+def point(
+    number: int,
+    value: Any,  # noqa: ANN401  whatever JSON holds
+    state: StateWord = StateWord.SUCCEEDED,
+    **parameters: Any,  # noqa: ANN401  as above
+) -> SweepPoint:
     return SweepPoint(
         job_id=number, name="n", state=state, parameters=parameters, result={"x": {"y": value}}
     )
@@ -151,7 +156,7 @@ def test_groups_are_compared_as_by_hand(seed: int) -> None:
             point(
                 n,
                 dice.choice([dice.uniform(1, 9), dice.randint(1, 9)]),
-                dice.choice([State.SUCCEEDED, State.SUCCEEDED, State.FAILED]),
+                dice.choice([StateWord.SUCCEEDED, StateWord.SUCCEEDED, StateWord.FAILED]),
                 batch=dice.choice([1, True, "1", 1.5]),
                 repeat=n,
             )
@@ -193,7 +198,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_told() -> None:
         == "choose one of result.x.y, seconds, gpu_seconds, energy_j, cost, last_seconds"
     )
     # Nobody can tell yet what jobs will say that have said nothing.
-    quiet = SweepPoint(job_id=1, name="n", state=State.READY, parameters={"batch": 1})
+    quiet = SweepPoint(job_id=1, name="n", state=StateWord.QUEUED, parameters={"batch": 1})
     assert compare({"s": [quiet]}, "x.z", ["batch"]).without == 1
     assert compare(sweeps, "energy_j").without == 2
 
@@ -211,7 +216,7 @@ def test_what_is_no_number_is_left_out() -> None:
     assert [(g.count, g.mean, g.spread, g.ratio) for g in found.groups] == [(1, 1.0, None, 1.0)]
     assert found.without == 6
     dotted = SweepPoint(
-        job_id=1, name="n", state=State.READY, parameters={}, result={"a.b": 4, "a": {"b": 5}}
+        job_id=1, name="n", state=StateWord.QUEUED, parameters={}, result={"a.b": 4, "a": {"b": 5}}
     )
     assert dotted.value("a.b") == dotted.value("result.a.b") == 4
     assert dotted.value("seconds") is None

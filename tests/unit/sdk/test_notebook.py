@@ -7,7 +7,7 @@ from forge_client import Job
 from forge_client.sdk.notebook import follow
 from forge_client.sdk.rows import Rows
 from forge_schema.model.results import SweepPoint
-from forge_schema.model.states import State
+from forge_schema.model.states import StateWord
 from support.client.backends import FakeBackend, job
 
 
@@ -23,7 +23,7 @@ def test_a_job_is_shown_as_a_table_with_its_progress() -> None:
 def test_a_list_is_shown_with_the_columns_that_hold_something() -> None:
     points = Rows(
         SweepPoint(
-            job_id=n, name="x", state=State.SUCCEEDED, parameters={"lr": n / 10}, result=None
+            job_id=n, name="x", state=StateWord.SUCCEEDED, parameters={"lr": n / 10}, result=None
         )
         for n in range(60)
     )

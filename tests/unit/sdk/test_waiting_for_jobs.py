@@ -18,7 +18,7 @@ from forge_client import (
     Sweep,
 )
 from forge_client.sdk import watch
-from forge_schema.model.job import JobStatus
+from forge_schema.model.job import JobDetail, JobStatus
 from forge_schema.model.results import Result
 from support.client.backends import FakeBackend, job
 from support.waiting import eventually
@@ -152,3 +152,13 @@ def test_a_log_is_followed_without_blocking() -> None:
 def test_asyncio_has_every_method(kind: type, other: type) -> None:
     named = {name for name in dir(kind) if not name.startswith("_")}
     assert named - set(dir(other)) - HERE == set()
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "exhausted"),
+    [("ready", "queued", False), ("scheduled", "queued", False), ("dead", "failed", True)],
+)
+def test_a_server_of_0_2_is_understood(state: str, word: str, *, exhausted: bool) -> None:
+    status = job(state=state)
+    assert (status.state, status.exhausted) == (word, exhausted)
+    assert JobDetail.model_validate_json(status.model_dump_json()) == status

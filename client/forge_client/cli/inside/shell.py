@@ -86,7 +86,7 @@ def running(backend: Backend, job: int, rank: int) -> JobDetail:
     require_rank(status, rank)
     if status.state != "running":
         raise ClientError(
-            f"job {job} is not running: {it_is(status.word)}",
+            f"job {job} is not running: {it_is(status.state)}",
             hint=f"`forge show {job}` shows its state, `forge logs {job}` its output",
             code="not_running_job",
         )

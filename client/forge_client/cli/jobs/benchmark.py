@@ -8,7 +8,6 @@ import typer
 from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
-from forge_schema.model.states import counts_in_words
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import sweeps
@@ -99,7 +98,7 @@ def list_sweeps(
         {
             "sweep": one.name,
             "jobs": one.runs,
-            "states": counts_in_words(one.states),
+            "states": one.states,
             "submitted_at": one.first_submitted_at,
         }
         for one in found.items
@@ -139,7 +138,7 @@ def sweep(
 
 def _print(states: dict[str, int], points: list[SweepPoint]) -> None:
     output.show(points, _columns(points), Format.TABLE, ("SECONDS",))
-    narration.say(", ".join(f"{count} {word}" for word, count in counts_in_words(states).items()))
+    narration.say(", ".join(f"{count} {word}" for word, count in states.items()))
 
 
 def _columns(points: list[SweepPoint]) -> list[Column]:
@@ -147,7 +146,7 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
     results = dict.fromkeys(name for point in points for name in point.result or {})
     return [
         ("JOB", lambda p: p.job_id),
-        ("STATE", lambda p: p.state.word),
+        ("STATE", lambda p: p.state),
         *((name, _parameter(name)) for name in parameters),
         *((f"result.{name}", _found(name)) for name in results),
         ("SECONDS", lambda p: "" if p.seconds is None else f"{p.seconds:.1f}"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import UNFINISHED_STATES, StateWord, in_words
+from forge_schema.model.states import StateWord
 from forge_schema.model.stored import checkpoint_name
 
 from forge_client.backend import Backend
@@ -29,6 +29,7 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.checkpoint_names import own_checkpoint
 
+UNFINISHED = [word for word in StateWord if not word.terminal]
 ANSWERS = {
     "cancelled": "job {} is cancelled",
     "running": "cancelling job {}: its worker stops it",
@@ -60,7 +61,7 @@ def cancel(
             _cancel_selected(backend, jobs or (), yes=yes)
         else:
             _each(
-                meant(backend, jobs or (), "cancel", UNFINISHED_STATES, yes=yes),
+                meant(backend, jobs or (), "cancel", UNFINISHED, yes=yes),
                 partial(_cancel, backend),
             )
 
@@ -96,15 +97,15 @@ def retry(
             _retry_selected(backend, jobs, yes=yes)
         else:
             _each(
-                meant(backend, jobs, "retry", StateWord.FAILED.states, yes=yes),
+                meant(backend, jobs, "retry", [StateWord.FAILED], yes=yes),
                 partial(_retry, backend, from_checkpoint=from_checkpoint),
             )
 
 
 def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
-    found = selected(backend, words, UNFINISHED_STATES)
+    found = selected(backend, words, UNFINISHED)
     if not found:
-        more = wider(backend, words, states=UNFINISHED_STATES)
+        more = wider(backend, words, states=UNFINISHED)
         narration.say(f"no unfinished job matches{more}; nothing to cancel")
         return
     confirm(found, "cancel", yes=yes)
@@ -116,7 +117,7 @@ def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> No
 def _cancel_sweep(backend: Backend, start: str, *, yes: bool) -> None:
     sweep = whole_name(backend, start, None)
     if sweep != start:
-        found = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED_STATES)
+        found = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED)
         if not found:
             narration.say(f"{sweep} has no unfinished job; nothing to cancel")
             return
@@ -130,9 +131,9 @@ def _cancelled(at_once: int, running: int) -> str:
 
 
 def _retry_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
-    found = selected(backend, words, StateWord.FAILED.states)
+    found = selected(backend, words, [StateWord.FAILED])
     if not found:
-        more = wider(backend, words, states=StateWord.FAILED.states)
+        more = wider(backend, words, states=[StateWord.FAILED])
         narration.say(f"no failed job matches{more}; nothing to retry")
         return
     confirm(found, "retry", yes=yes)
@@ -146,7 +147,7 @@ def _cancel(backend: Backend, job: int) -> None:
     state = backend.cancel(job)
     if state not in ANSWERS:
         raise ClientError(
-            f"job {job} has already ended: {it_is(in_words(state))}",
+            f"job {job} has already ended: {it_is(state)}",
             hint=f"`forge show {job}` shows how it ended",
             code="already_over",
         )

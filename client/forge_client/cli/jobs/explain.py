@@ -81,7 +81,7 @@ def explain(
 
 def _print(found: Explanation) -> None:
     output.fields([
-        ("job", f"{found.job_id} {found.name}, {found.state.word}"),
+        ("job", f"{found.job_id} {found.name}, {found.state}"),
         ("why", found.text),
         ("queue", f"{found.queue}, priority {found.priority}"),
         ("submitted by", submitter(found.firing)),

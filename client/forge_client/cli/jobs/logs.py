@@ -103,4 +103,4 @@ def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None
     if job.terminal and part.attempt in {None, job.attempt}:
         teller.status(job)
     if not job.attempt and not job.terminal:
-        narration.say(f"job {job.job_id} is {job.word}: `-f` waits for its output", "dim")
+        narration.say(f"job {job.job_id} is {job.state}: `-f` waits for its output", "dim")

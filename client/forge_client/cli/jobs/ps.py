@@ -22,7 +22,7 @@ MOST_METRICS = 2
 COLUMNS: list[Column] = [
     ("ID", lambda j: j.job_id),
     ("NAME", lambda j: j.name),
-    ("STATE", lambda j: j.word),
+    ("STATE", lambda j: j.state),
     ("PROGRESS", progress),
     ("TIME", lambda j: ran(j.ran_s)),
     ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),

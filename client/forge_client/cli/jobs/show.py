@@ -158,7 +158,7 @@ def _print(
     )
     output.fields([
         ("job", f"{job.job_id} {job.name}"),
-        ("state", job.word),
+        ("state", job.state),
         ("why", why(job)),
         ("next", _next(job, attempts)),
         ("detail", job.detail),

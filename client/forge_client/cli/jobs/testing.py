@@ -91,9 +91,9 @@ def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:
     state = backend.job(job)
     whose = f"job {job}" if attempt is None else f"attempt {attempt} of job {job}"
     if not state.terminal:
-        return f"no report of {whose} is stored yet: it is {state.word}, and its end brings one"
+        return f"no report of {whose} is stored yet: it is {state.state}, and its end brings one"
     return (
-        f"no report of {whose} was stored; it {state.word}. `forge test`, or `junit` in"
+        f"no report of {whose} was stored; it {state.state}. `forge test`, or `junit` in"
         " forge.toml, says where the job writes one"
     )
 

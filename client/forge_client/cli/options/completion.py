@@ -46,10 +46,10 @@ def _jobs(backend: "Backend") -> Known:
     jobs = backend.jobs(count=NEWEST)
     if jobs:
         yield "@last", "your newest job"
-    yield from ((str(job.job_id), f"{job.name}, {job.word}") for job in jobs)
+    yield from ((str(job.job_id), f"{job.name}, {job.state}") for job in jobs)
     # A name that several jobs have names none of them.
     counts = Counter(job.name for job in jobs)
-    yield from ((job.name, f"{job.job_id}, {job.word}") for job in jobs if counts[job.name] == 1)
+    yield from ((job.name, f"{job.job_id}, {job.state}") for job in jobs if counts[job.name] == 1)
 
 
 def _experiments(backend: "Backend") -> Known:

@@ -11,7 +11,7 @@ from forge_schema.job_filter import parse
 from forge_schema.model.admin import AwaitingApproval
 from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import State, StateWord
+from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
@@ -56,7 +56,9 @@ def is_query(words: Sequence[str]) -> bool:
     return any(":" in word for word in words)
 
 
-def selected(backend: Backend, words: Sequence[str], states: Sequence[State]) -> list[JobStatus]:
+def selected(
+    backend: Backend, words: Sequence[str], states: Sequence[StateWord]
+) -> list[JobStatus]:
     """Return the jobs in some states that match a query.
 
     Raises:
@@ -106,7 +108,7 @@ def wider(
 
 
 def meant(
-    backend: Backend, handles: Sequence[str], act: str, states: Sequence[State], *, yes: bool
+    backend: Backend, handles: Sequence[str], act: str, states: Sequence[StateWord], *, yes: bool
 ) -> list[int]:
     """Return the ids of jobs; those named only by the start of a name are confirmed first.
 
@@ -148,7 +150,7 @@ def confirm(jobs: Sequence[JobStatus] | Sequence[AwaitingApproval], act: str, *,
     """
     narration.say(f"{counted(len(jobs), 'job')} to {act}:")
     for job in jobs[:SHOWN]:
-        narration.say(f"  {job.job_id} {job.name!r}, {job.word}, of {job.owner}")
+        narration.say(f"  {job.job_id} {job.name!r}, {job.state}, of {job.owner}")
     if len(jobs) > SHOWN:
         narration.say(f"  and {len(jobs) - SHOWN} more")
     if yes:

@@ -28,7 +28,7 @@ FIELD = re.compile(r"[\d*/,-]+")
 
 
 def _last_state(kept: Schedule) -> str:
-    return kept.last_state.word if kept.last_state else ""
+    return kept.last_state or ""
 
 
 COLUMNS: list[Column] = [

@@ -21,7 +21,6 @@ from forge_schema.model.results import (
     require_columns,
     require_metric,
 )
-from forge_schema.model.states import counts_in_words
 
 from forge_client.backend import Backend
 from forge_client.cli.options.selection import Query, wider
@@ -206,7 +205,7 @@ def revision(run: Run) -> str:
 # Fields that are written for people.
 WRITTEN: dict[str, tuple[str, Callable[[Run], object]]] = {
     "job_id": ("JOB", lambda run: run.job_id),
-    "state": ("STATE", lambda run: run.state.word),
+    "state": ("STATE", lambda run: run.state),
     "seconds": ("TIME", lambda run: ran(run.seconds or None)),
     "revision": ("REVISION", revision),
     "submitted_at": ("SUBMITTED", lambda run: ago(run.submitted_at)),
@@ -251,7 +250,7 @@ def _column(name: str) -> Column:
 
 def _group(one: RunGroup, by: str) -> dict[str, Any]:
     said = one.model_dump(exclude={"name", "first_submitted_at"})
-    return {by: one.name, **said, "states": counts_in_words(one.states)}
+    return {by: one.name, **said, "states": one.states}
 
 
 def _group_columns(by: str) -> list[Column]:

@@ -48,7 +48,7 @@ def own_package(detail: str | None) -> str:
 
 def ending(status: JobStatus) -> str:
     """Describe a job's state in one sentence."""
-    state = "was cancelled" if status.state == "cancelled" else status.word
+    state = "was cancelled" if status.state == "cancelled" else status.state
     said = [f"job {status.job_id} {status.name!r} {state}"]
     if status.terminal and status.state not in ("succeeded", "cancelled"):
         said[0] += f" after {counted(status.attempt, 'attempt')}"
@@ -68,7 +68,7 @@ def _why(status: JobStatus) -> str:
 
 
 def _hopeless(status: JobStatus) -> bool:
-    final = status.state == "failed" and status.reason == "exit_code"
+    final = not status.exhausted and status.reason == "exit_code"
     return final and TWICE not in first_line(status.detail)
 
 
@@ -112,7 +112,7 @@ def what_follows(status: JobDetail, reason: str) -> str:
     if reason in INTERRUPTIONS:
         return "waiting for a worker to continue"
     when = "now"
-    if status.state == "scheduled" and status.due_in_s is not None:
+    if status.state == "queued" and status.due_in_s is not None:
         when = f"in {duration_text(max(0.0, status.due_in_s))}"
     left = status.retries_left
     if reason not in FAILURES or left is None:

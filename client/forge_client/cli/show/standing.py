@@ -25,9 +25,9 @@ def why(job: JobStatus) -> str:
         return "ending" if job.asked == "ended" else f"being {job.asked}"
     if job.waits_for:
         return waiting_for(job)
-    if job.run_at and job.state == "scheduled":
+    if job.run_at and job.state == "queued":
         return f"due {ago(job.run_at)}"
-    if job.reason is None or job.reason.value == job.word:
+    if job.reason is None or job.reason.value == job.state:
         return ""
     if job.reason == "exit_code":
         return exit_in_words(job.exit_code)

@@ -183,8 +183,8 @@ NOBODY = {
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     # If a job that it needs has failed, it is cancelled at once.
-    said = (job.detail if job.word == "cancelled" else None) or resources(job)
-    narration.say(f"job {job.job_id} {job.name!r} is {job.word}{f': {said}' if said else ''}")
+    said = (job.detail if job.state == "cancelled" else None) or resources(job)
+    narration.say(f"job {job.job_id} {job.name!r} is {job.state}{f': {said}' if said else ''}")
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:

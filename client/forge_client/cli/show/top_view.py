@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from forge_schema.model.overview import Overview, RunningJob, WorkerUse
 from forge_schema.model.quantities import counted, duration_text, names_text, size_text
-from forge_schema.model.states import Reason, State, counts_in_words
+from forge_schema.model.states import Reason, StateWord
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -56,7 +56,7 @@ def view(seen: Overview, height: int | None = None, trouble: str = "") -> Render
     parts: list[RenderableType] = [_head(seen, trouble), Text()]
     parts.append(_table(WORKERS, seen.workers[:workers], sum(seen.fleet.values())))
     if seen.jobs:
-        parts += [Text(), _table(JOBS, seen.jobs[:jobs], seen.states[State.RUNNING])]
+        parts += [Text(), _table(JOBS, seen.jobs[:jobs], seen.states[StateWord.RUNNING])]
     return Group(*parts)
 
 
@@ -79,10 +79,10 @@ def _head(seen: Overview, trouble: str) -> Table:
 
 
 def _facts(seen: Overview) -> list[tuple[str, Text]]:
-    ended = counts_in_words(seen.ended)
+    ended = seen.ended
     return [
         ("at", Text(f"{seen.at.astimezone():%H:%M:%S}")),
-        ("jobs", _counts(counts_in_words(seen.states), "jobs").append(_unapproved(seen))),
+        ("jobs", _counts(seen.states, "jobs").append(_unapproved(seen))),
         ("oldest", Text(_oldest(seen))),
         ("last hour", _counts({word: n for word, n in ended.items() if n}, "ended")),
         ("throughput", Text(_throughput(seen))),

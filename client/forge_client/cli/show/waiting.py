@@ -86,7 +86,7 @@ def exit_code(status: JobStatus) -> int:
 
 def _last_words(status: JobDetail) -> str:
     told = ending(status)
-    if status.word == "failed":
+    if status.state == "failed":
         told = f"{told.rstrip('.')}. See: forge logs {status.job_id} --tail 20"
     return told
 
@@ -208,10 +208,10 @@ class Teller:
         if status.attempt:
             self._begin(status.attempt)
             self._retries(status)
-        elif status.state == "ready" and not self._served():
+        elif status.state == "queued" and status.run_at is None and not self._served():
             self._say(f"job {status.job_id} {status.name!r} is queued, but no worker is connected")
         else:
-            self._say(f"job {status.job_id} {status.name!r} is {status.word}")
+            self._say(f"job {status.job_id} {status.name!r} is {status.state}")
 
     def _retries(self, status: JobDetail) -> None:
         """Report the end of the last attempt and what follows, or that a delayed retry is due."""

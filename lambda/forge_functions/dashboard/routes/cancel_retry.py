@@ -10,7 +10,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import LARGEST, Text
 from forge_schema.model.job import JobStatus
-from forge_schema.model.states import Role, State, StateWord, WaitsFor
+from forge_schema.model.states import Role, StateWord, WaitsFor
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages
 from pydantic import BaseModel, Field
@@ -25,9 +25,9 @@ router = APIRouter()
 Act = Literal["cancel", "retry", "approve"]
 # The states that each action applies to.
 FITTING = {
-    "cancel": (State.SCHEDULED, State.HELD, State.READY, State.RUNNING),
-    "retry": StateWord.FAILED.states,
-    "approve": (State.HELD,),
+    "cancel": (StateWord.QUEUED, StateWord.HELD, StateWord.RUNNING),
+    "retry": (StateWord.FAILED,),
+    "approve": (StateWord.HELD,),
 }
 SHOWN = 20
 
@@ -68,7 +68,7 @@ def confirm(
     """Show what an action would do."""
     _may(who, which.act)
     chosen = _matching(shared, who, which) if which.all else _named(shared, who, which.job)
-    counts = Counter(job.word for job in chosen.jobs)
+    counts = Counter(job.state for job in chosen.jobs)
     return page(
         request,
         who,
@@ -111,7 +111,8 @@ def _may(who: Visitor, act: Act) -> None:
 
 def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
     """Return the jobs that match a filter and that the action applies to."""
-    fitting = parse(which.q).seen_by(who.owner).within(FITTING[which.act])
+    states = [state for word in FITTING[which.act] for state in word.states]
+    fitting = parse(which.q).seen_by(who.owner).within(states)
     if fitting is None:
         return Chosen([])
     if which.act == "approve":

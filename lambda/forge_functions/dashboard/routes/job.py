@@ -13,7 +13,6 @@ from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.results import PROGRESS, link_of
-from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
 from forge_schema.read.jobs import Jobs
@@ -30,7 +29,7 @@ from forge_functions.services import Services, Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
 FILES = 50
-WAITING = ("ready", "scheduled", "held")
+WAITING = ("queued", "held")
 # Number of workers in an explanation on the page.
 WORKERS = 5
 # Metrics that only count.
@@ -153,7 +152,7 @@ def job(
         job=job,
         told=Told(shared, who, job, files),
         command=shlex.join(job.spec.get("command", [])),
-        over=job.state in TERMINAL_STATES,
+        over=job.state.terminal,
         waiting=job.state in WAITING,
         most_runs=RUNS_SHOWN,
         most_events=EVENTS_SHOWN,

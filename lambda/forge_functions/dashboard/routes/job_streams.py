@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.model.results import Series
-from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.jobs import Jobs
 from forge_schema.read.series import Wanted
 from pydantic import BaseModel, Field
@@ -52,7 +51,7 @@ def log(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> dict[
         got = reader.before(LogPlace.parse(where.before))
     else:
         got = reader.tail()
-    return {**_told(got), "state": job.state, "over": job.state in TERMINAL_STATES}
+    return {**_told(got), "state": job.state, "over": job.state.terminal}
 
 
 @router.get("/log.txt")

@@ -51,7 +51,7 @@ def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:
 
 def _chart(now: Overview) -> dict[str, object]:
     minutes = now.throughput
-    failed = [minute.failed + minute.dead for minute in minutes]
+    failed = [minute.failed for minute in minutes]
     # The bars of the failures are drawn over these.
     ended = [m.succeeded + bad for m, bad in zip(minutes, failed, strict=True)]
     series = [

@@ -50,7 +50,7 @@ def finish(rig: Rig, value: dict[str, object] | None = None, reason: Reason | No
 
 def test_a_result_is_what_the_job_found(client: Client, rig: Rig, project: Path) -> None:
     job = client.submit(project, "ls", name="digits")
-    assert (job.name, job.state) == ("digits", "ready")
+    assert (job.name, job.state) == ("digits", "queued")
     finish(rig, {"accuracy": 0.93})
     assert job.result(timeout=60) == {"accuracy": 0.93}
     assert (job.wait().state, job.state) == ("succeeded", "succeeded")
@@ -65,7 +65,7 @@ def test_a_failed_job_is_retried_and_a_running_one_preempted(
     with pytest.raises(JobFailed):
         job.result()
     job.retry()
-    assert job.state == "ready"
+    assert job.state == "queued"
     assert not job.preempt()
     Holder(rig, store_url, "w2")
     assert job.preempt()
@@ -127,7 +127,7 @@ def test_a_benchmark_is_a_sweep_that_is_compared(client: Client, rig: Rig, proje
     sweep = client.benchmark(
         project, "python train.py {lr}", matrix={"lr": [0.1, 0.01]}, name="bench", repeat=1
     )
-    assert sweep.states() == {"ready": 2}
+    assert sweep.states() == {"queued": 2}
     for loss in (1.0, 2.0):
         finish(rig, {"loss": loss})
     assert [job.result() for job in sweep.jobs()] == [{"loss": 1.0}, {"loss": 2.0}]

@@ -11,7 +11,6 @@ from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import JobDetail
 from forge_schema.model.results import PROGRESS, link_of
-from forge_schema.model.states import TERMINAL_STATES
 from forge_schema.read.job_story import JobStory
 
 from forge_functions.dashboard.page import page
@@ -118,7 +117,7 @@ class Comparison:
     @property
     def over(self) -> bool:
         """Whether all have ended."""
-        return all(one.job.state in TERMINAL_STATES for one in self.jobs)
+        return all(one.job.state.terminal for one in self.jobs)
 
     @property
     def curves(self) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ SELECT
     job.owner,
     job.id AS job_id,
     job.name,
-    outcome.state,
+    forge_state_word(outcome.state) AS state,
     outcome.reason,
     coalesce(job.spec -> 'parameters', '{}') AS parameters,
     result.values AS result,

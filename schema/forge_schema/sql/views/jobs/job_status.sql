@@ -1,4 +1,4 @@
--- Every job with its state: where it is, or how it ended.
+-- Every job with the queue's own state: where it is, or how it ended. People read `jobs`.
 CREATE VIEW job_status AS
 SELECT
     job.id AS job_id,

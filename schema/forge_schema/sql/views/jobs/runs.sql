@@ -8,7 +8,7 @@ SELECT
     job.owner,
     job.id AS job_id,
     job.name,
-    job_status.state,
+    forge_state_word(job_status.state) AS state,
     job_status.reason,
     job_status.attempt,
     coalesce(job.spec -> 'parameters', '{}') AS parameters,

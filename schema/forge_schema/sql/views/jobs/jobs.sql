@@ -1,0 +1,32 @@
+-- Every job with its state, in the words that everybody reads.
+CREATE VIEW jobs AS
+SELECT
+    job_id,
+    name,
+    owner,
+    queue,
+    priority,
+    forge_state_word(state) AS state,
+    attempt,
+    reason,
+    asked,
+    exit_code,
+    detail,
+    state = 'dead' AS exhausted,
+    phase,
+    progress,
+    worker_id,
+    worker,
+    run_at,
+    submitted_at,
+    started_at,
+    finished_at,
+    token,
+    bundle_digest,
+    waits_for,
+    approval,
+    nodes,
+    workers,
+    sweep,
+    experiment
+FROM job_status;
