@@ -291,7 +291,7 @@ def test_a_server_that_is_billed_by_time_does_not_put_files_together(shop: Shop)
     refused = ann.http.get(page)
     assert refused.status_code == 409
     assert f"forge artifacts {shop.job_id} --to FOLDER" in refused.text
-    (chunk, *_) = shop.over_http._chunks_after(shop.over_http.artifacts(shop.job_id)[0], -1)
+    (chunk, *_) = shop.over_http.artifact_chunks(shop.job_id, "model", after=-1)
     assert httpx.get(chunk.url).content == shop.store.get(chunk.key)
 
 

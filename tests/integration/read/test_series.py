@@ -11,8 +11,9 @@ import pytest
 from forge_client import ClientError
 from forge_schema.model.attempt_records import MetricLine, Sample
 from forge_schema.model.states import Reason
+from forge_schema.model.stored import MOST_KEYS
 from forge_schema.read import series as module
-from forge_schema.read.series import BYTES, LINES, MOST_ATTEMPTS, MOST_KEYS, SLACK, Series, Wanted
+from forge_schema.read.series import BYTES, LINES, MOST_ATTEMPTS, SLACK, Series, Wanted
 from support.client.reaching import WAYS, reaching
 from support.database.explain import buffers
 
