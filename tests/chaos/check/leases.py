@@ -116,6 +116,8 @@ ENDED_BY_HOLDER = by_sql(
             'the lease ran out', 'its worker did not end it', 'its worker did not start it',
             'its worker did not fetch its lease'
         )
+        -- It ran out, and the rank that could not be reached decided its run.
+        AND NOT (reason = 'preflight_failed' AND at > expires_at)
     """,
 )
 

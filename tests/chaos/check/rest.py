@@ -98,6 +98,9 @@ def _listed(engine: docker.DockerClient, label: str) -> list[str]:
 def _uploads(evidence: Evidence) -> Iterator[tuple[str, Row]]:
     if isinstance(evidence.store, S3Store):
         for upload in evidence.store._unfinished():
+            # Of a doctor or a server that was killed while it tried the store: ended after a day.
+            if "/probe/" in upload["Key"]:
+                continue
             yield f"the upload of {upload['Key']} was never ended", {}
 
 
