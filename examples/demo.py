@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from forge_client import Client, ClientError, Job
-from forge_client.cli.logs.follow import follow
-from forge_client.cli.logs.reader import Piece
+from forge_client.results.follow import follow
+from forge_client.results.log_reader import Piece
 from forge_worker.files.safe_files import remove_tree
 from psycopg.rows import dict_row
 from rich.console import Console

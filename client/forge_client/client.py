@@ -10,13 +10,13 @@ from forge_schema.model.job import ListedJob
 from forge_schema.model.results import Experiment, GroupedBy, Run, RunGroup
 
 from forge_client import settings
-from forge_client.cli.options.sweep_names import whole_name
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.matrix import NAME, Scalar, expanded, from_toml, sweep_name
 from forge_client.project.request import several, words
 from forge_client.project.submission import PYTEST, called
+from forge_client.results.names import whole_name
 from forge_client.sdk.administration import Administration
 from forge_client.sdk.job import Job
 from forge_client.sdk.plans import Plans
@@ -131,7 +131,7 @@ class Client(Plans, Administration):
         root = Path(folder)
         project = Project.read(root).including(include)
         asked = requests(project, jobs, config=config)
-        parcel = packed(project, root, limit=limit, config=config)
+        parcel = packed(project, root, asked, limit=limit, config=config)
         return [Job(self.backend, job_id) for job_id in self.sender.submit(parcel, asked)]
 
     def map(
@@ -196,7 +196,7 @@ class Client(Plans, Administration):
             sweep=made,
             key=base.idempotency_key,
         )
-        self.sender.submit(packed(project, root), points)
+        self.sender.submit(packed(project, root, points), points)
         return Sweep(self.backend, made)
 
     def sweep(self, name: str, *, owner: str | None = None) -> Sweep:
@@ -255,7 +255,7 @@ class Client(Plans, Administration):
             [{"name": handler, "experiment": handler, **spec, "kind": "custom", "handler": handler,
               "arguments": arguments, "command": [handler], "requirements": False}],
         )  # fmt: skip
-        return Job(self.backend, self.sender.without_files([request])[0])
+        return Job(self.backend, self.sender.submit(None, [request])[0])
 
     def job(self, handle: int | str) -> Job:
         """Return an existing job.
@@ -355,7 +355,7 @@ class Client(Plans, Administration):
 
     def dashboard(self) -> str:
         """Return a link that logs you in to the dashboard once, within a minute."""
-        from forge_client.cli.jobs.dashboard import login_link  # noqa: PLC0415 - typer takes a while
+        from forge_client.login_link import login_link  # noqa: PLC0415 - rarely needed
 
         return login_link(self._settings)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import actions
 import commands
+import fields
 import http_api
 import invariants
 import pages
@@ -29,6 +30,7 @@ SCHEMA = "forge-toml.schema.json"
 LANGUAGES = ("en", "hi")
 GENERATED: Mapping[str, Callable[[], str]] = {
     "commands.md": commands.page,
+    "keys.md": fields.page,
     "settings.md": settings.page,
     "http-schema.md": http_api.page,
     "events.md": actions.page,

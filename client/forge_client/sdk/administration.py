@@ -21,6 +21,7 @@ from forge_client.backend import Backend
 from forge_client.checks import Check
 from forge_client.errors import ClientError
 from forge_client.project.request import several
+from forge_client.results.names import find_worker
 from forge_client.sdk.rows import Rows
 
 PAGE = 1000
@@ -242,8 +243,6 @@ class Administration:
         return self.backend.health()
 
     def _worker(self, worker: str | int) -> int:
-        from forge_client.cli.admin.workers import find_worker  # noqa: PLC0415 - typer takes a while
-
         return find_worker(self.backend, str(worker)).id
 
 

@@ -4,6 +4,7 @@ import json
 import linecache
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from sysconfig import get_path
 from threading import RLock
@@ -14,8 +15,9 @@ from forge_client.errors import ClientError
 from forge_client.project import FILE
 from forge_client.project.bundle import Listing
 from forge_client.project.forge_toml import Project
+from forge_client.project.submit import Parcel
 from forge_client.sdk import function_runner as runner
-from forge_client.sdk.sending import Parcel, packed
+from forge_client.sdk.sending import packed
 
 FOLDER = ".forge-function"
 MARKS = (FILE, "pyproject.toml")
@@ -136,8 +138,8 @@ def _imported_from(module: ModuleType | None) -> Path | None:
 def with_project(project: Project, root: Path | None, staged: Listing) -> Parcel:
     """Return the files of a project, if there is one, with those of a function."""
     if root is None:
-        return Parcel(staged)
-    parcel = packed(project, root)
+        return Parcel(staged.root, staged)
+    parcel = packed(project, root, [project.request()])
     theirs = (one for one in parcel.listing.entries if one.name.split("/")[0] != FOLDER)
     listing = Listing(parcel.listing.root, (*theirs, *staged.entries))
-    return Parcel(listing, parcel.limit)
+    return replace(parcel, listing=listing)

@@ -17,9 +17,6 @@ from forge_schema.model.results import JobTest, MetricLine, Series
 from forge_schema.model.stored import Artifact, Checkpoint
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.follow import QUICKEST_S, follow
-from forge_client.cli.logs.reader import LogReader, Part, Piece
-from forge_client.cli.show.endings import decisive, ending
 from forge_client.code import differences, fetch
 from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
@@ -27,6 +24,9 @@ from forge_client.findings import all_metrics, all_tests
 from forge_client.project.checkpoint_names import own_checkpoint
 from forge_client.project.request import several, words
 from forge_client.project.submission import repeated
+from forge_client.results.endings import decisive, ending
+from forge_client.results.follow import QUICKEST_S, follow
+from forge_client.results.log_reader import LogReader, Part, Piece
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
 from forge_client.sdk.rows import Rows

@@ -12,8 +12,8 @@ from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import duration_text
 
 from forge_client.backend import Backend
-from forge_client.cli.show.endings import ending
 from forge_client.errors import Outage
+from forge_client.results.endings import ending
 
 QUICKEST_S = 0.2
 MOST_ROWS = 50

@@ -57,7 +57,7 @@ class Plans:
         self.backend.check_schedule(name, cron, timezone=timezone)
         project = Project.read(Path(folder)).including(include)
         job = requests(project, [{"name": name, "command": command, **spec}], config=config)
-        (whole,) = self.sender.uploaded(packed(project, Path(folder), config=config), job)
+        (whole,) = self.sender.uploaded(packed(project, Path(folder), job, config=config), job)
         whole.pop("owner", None)
         return self.backend.keep_schedule(name, cron, whole, timezone=timezone, overlap=overlap)
 

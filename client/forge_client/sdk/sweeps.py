@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from forge_schema.model.results import SweepCancelled, SweepPoint
 
 from forge_client.backend import Backend
-from forge_client.cli.show.comparison import Group
-from forge_client.cli.show.comparison import compare as compared
 from forge_client.findings import all_points
 from forge_client.project.request import several
+from forge_client.results.comparison import Group
+from forge_client.results.comparison import compare as compared
 from forge_client.sdk.futures import wait
 from forge_client.sdk.job import Job
 from forge_client.sdk.notebook import follow

@@ -54,7 +54,7 @@ def backend(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterato
 def test_saved_image_is_uploaded_once_for_all_its_jobs(backend: Backend, tmp_path: Path) -> None:
     file = tmp_path / "image.tar"
     file.write_bytes(one_file("manifest.json", b"[]" * 700_000))
-    asked = [Request(name=name, image_tar=str(file)) for name in ("a", "b")]
+    asked = [Request().changed({"name": name, "image_tar": str(file)}) for name in ("a", "b")]
     requests, images = with_images(asked)
     (image,) = images
     assert {request.image_tar for request in requests} == {image.digest}

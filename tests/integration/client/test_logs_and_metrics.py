@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client
-from forge_client.cli.logs.follow import follow
-from forge_client.cli.logs.reader import LogReading, Part, Piece
 from forge_client.errors import ClientError
+from forge_client.results.follow import follow
+from forge_client.results.log_reader import LogReading, Part, Piece
 from forge_client.sdk.job import Job
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.states import Phase, Reason, Role, StateWord

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.cli.logs.follow import follow
-from forge_client.cli.logs.reader import LogReader, Part, Piece
+from forge_client.results.follow import follow
+from forge_client.results.log_reader import LogReader, Part, Piece
 from forge_client.sdk.job import Job
 from forge_schema.model.job import JobStatus
 from hypothesis import given
@@ -113,7 +113,7 @@ def test_the_tail_is_the_last_lines_whatever_the_chunks() -> None:
     assert Job(backend.as_backend(), 1).tail() == "1\n22\n3\n4"
 
 
-def test_following_goes_on_after_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_goes_on_after_an_outage() -> None:
     backend = FakeBackend([job(), job(state="succeeded")], slowest_s=0.0)
     gone = ClientError("the database does not answer", code="database_unreachable")
     answers: Iterator[bytes | ClientError] = iter([b"one", gone, gone, b"two"])
@@ -126,9 +126,10 @@ def test_following_goes_on_after_an_outage(capsys: pytest.CaptureFixture[str]) -
                 raise error
 
     backend.look = look
-    items = list(follow(backend.as_backend(), 1))
+    told: list[str] = []
+    items = list(follow(backend.as_backend(), 1, say=told.append))
     assert b"".join(i.data for i in items if isinstance(i, Piece)) == b"onetwo"
-    assert capsys.readouterr().err.count("waiting until it does") == 1
+    assert told == ["the database does not answer; waiting until it does"]
     answers = iter([gone])
     with pytest.raises(ClientError):
         list(follow(backend.as_backend(), 1))

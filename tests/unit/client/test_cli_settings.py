@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_client import default_paths, settings
-from forge_client.cli.jobs.dashboard import LASTS, key_for
 from forge_client.errors import ClientError
 from forge_client.http import logins
+from forge_client.login_link import LASTS, key_for
 from forge_client.up.running import TOLD_S, Running, all_running, find, latest_dir
 
 if TYPE_CHECKING:

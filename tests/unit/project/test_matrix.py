@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from forge_client import ClientError
-from forge_client.cli.show.comparison import compare
 from forge_client.project.matrix import Scalar, Value, expanded, from_options, from_toml
 from forge_client.project.request import Request
+from forge_client.results.comparison import compare
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.states import StateWord
 
@@ -21,7 +21,8 @@ NUMBERS = ["0", "10", "-3", "1.0", "0.10", "16.5", "1e4", "1E5", "1e22", "1e-4",
 # Not JSON's, or the name of a fold, a version or a commit.
 WORDS = ["01", "-01", "00", "1_000", "+5", ".5", "5.", "0x10", "1e400", "9" * 5000, "\u0661"]
 WORDS += ["NaN", "inf", "null", "None", "True", "3.10", "2.1.0", "12e45", "1234e56", "0e12e"]
-BASE = Request(name="bench", command=["run", "--batch={batch}", "{p}/{repeat}", "{{p}} {}"])
+COMMAND = ["run", "--batch={batch}", "{p}/{repeat}", "{{p}} {}"]
+BASE = Request().changed({"name": "bench", "command": COMMAND})
 
 
 def points(

@@ -11,11 +11,11 @@ from forge_client.backend import Backend
 from forge_client.cli.options.job_names import OptionalJobIds
 from forge_client.cli.options.selection import YesOption, confirm
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.sweep_names import the_one
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
+from forge_client.results.names import the_one
 
 PAGE = 1000
 COLUMNS: list[Column] = [

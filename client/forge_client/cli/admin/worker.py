@@ -8,7 +8,7 @@ import typer
 from forge_schema.model.quantities import duration_text
 from forge_schema.proxies import is_loopback
 
-from forge_client.cli.admin.workers import drain, find_worker, workers
+from forge_client.cli.admin.workers import drain, workers
 from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of, settings_of
@@ -17,6 +17,7 @@ from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.connection import connect
+from forge_client.results.names import find_worker
 from forge_client.settings import Settings
 from forge_client.up import running
 

@@ -8,12 +8,11 @@ from forge_schema.model.quantities import duration_text, size_text
 from forge_schema.model.spec import SECRET
 from forge_schema.model.worker import WorkerInfo, speed_text
 
-from forge_client.backend import Backend
 from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
-from forge_client.errors import ClientError
+from forge_client.results.names import find_worker
 
 
 def heard(worker: WorkerInfo) -> str:
@@ -94,20 +93,3 @@ def drain(
         backend.drain(found.id, undo=undo)
     then = "takes jobs again" if undo else "takes no more jobs"
     narration.say(f"worker {found.name} {then}, from its next heartbeat on")
-
-
-def find_worker(backend: Backend, worker: str) -> WorkerInfo:
-    """Return a worker by its name or id.
-
-    Raises:
-        ClientError: there is no such worker.
-    """
-    rows = backend.workers()
-    for known in ({row.name: row for row in rows}, {str(row.id): row for row in rows}):
-        if worker in known:
-            return known[worker]
-    raise ClientError(
-        f"there is no worker {worker!r}",
-        hint="`forge worker list` lists them",
-        code="worker_not_found",
-    )

@@ -13,9 +13,9 @@ from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.show.endings import it_is
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
+from forge_client.results.endings import it_is
 
 if TYPE_CHECKING:
     from forge_client.http.backend import HttpBackend

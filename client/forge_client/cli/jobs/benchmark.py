@@ -13,16 +13,16 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import sweeps
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.sweep_names import SHOWN, whole_name
 from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.comparison import compare as compared
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
-from forge_client.cli.show.submitted import send
+from forge_client.cli.show.submitted import ready, send
 from forge_client.connection import connect
 from forge_client.findings import all_points
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
+from forge_client.results.comparison import compare as compared
+from forge_client.results.names import SHOWN, whole_name
 
 app = typer.Typer(
     cls=Verbs, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
@@ -77,7 +77,7 @@ def benchmark(
     )
     settings = settings_of(context, project)
     with connect(settings) as backend:
-        ids = send(backend, settings, project, requests, folder)
+        ids = send(backend, ready(settings, project, requests, folder))
     many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
     named = many if len(ids) > 1 else f"job {ids[0]}"
     narration.say(f"{named}; `forge sweep show {made}` shows what became of it")

@@ -22,12 +22,12 @@ from forge_client.cli.options.selection import (
     wider,
 )
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.show import narration
-from forge_client.cli.show.endings import it_is, waiting_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.checkpoint_names import own_checkpoint
+from forge_client.results.endings import it_is, waiting_for
+from forge_client.results.names import whole_name
 
 UNFINISHED = [word for word in StateWord if not word.terminal]
 ANSWERS = {

@@ -15,8 +15,8 @@ from forge_client.cli.jobs.show import submitter
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.endings import first_line
 from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.results.endings import first_line
 
 SHOWN = 10
 SIZES = {"memory_mb", "disk_mb", "vram_mb"}

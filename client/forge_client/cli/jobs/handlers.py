@@ -13,10 +13,11 @@ from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Format, FormatOption, inline
-from forge_client.cli.show.submitted import show_submitted, uploaded
+from forge_client.cli.show.submitted import ready, show_submitted
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.request import Request
+from forge_client.project.submit import uploaded
 
 
 # It runs in the worker's environment.
@@ -54,7 +55,7 @@ def run_handler(
     })  # fmt: skip
     settings = settings_of(context)
     with connect(settings) as backend:
-        (job_id,) = backend.submit(uploaded(backend, settings, project, [request], folder))
+        (job_id,) = backend.submit(uploaded(backend, ready(settings, project, [request], folder)))
         show_submitted(backend, job_id, form, wait=wait)
 
 

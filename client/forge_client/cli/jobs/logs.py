@@ -6,16 +6,16 @@ import typer
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.lines import Shaping, pattern
-from forge_client.cli.logs.reader import LogReading, Part
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, given
 from forge_client.cli.options.values import moment
 from forge_client.cli.show import narration, output
+from forge_client.cli.show.log_lines import Shaping, pattern
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
+from forge_client.results.log_reader import LogReading, Part
 
 ALL = "all"
 

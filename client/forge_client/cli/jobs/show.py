@@ -14,7 +14,6 @@ from forge_schema.model.stored import Artifact, files_and_links
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import output
-from forge_client.cli.show.endings import decisive, first_line, what_follows
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.cli.show.resources import resources
 from forge_client.cli.show.standing import (
@@ -26,6 +25,7 @@ from forge_client.cli.show.standing import (
     workers,
 )
 from forge_client.findings import everything
+from forge_client.results.endings import decisive, first_line, what_follows
 
 ATTEMPTS: list[Column] = [
     ("ATTEMPT", lambda a: a.attempt),

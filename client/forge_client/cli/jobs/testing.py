@@ -14,7 +14,7 @@ from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
-from forge_client.cli.show.submitted import send
+from forge_client.cli.show.submitted import ready, send
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect
 from forge_client.findings import all_tests
@@ -60,7 +60,7 @@ def run_tests(
     })  # fmt: skip
     settings = settings_of(context, project)
     with connect(settings) as backend:
-        (job_id,) = send(backend, settings, project, [request], folder)
+        (job_id,) = send(backend, ready(settings, project, [request], folder))
         code = wait_and_show(backend, job_id, form)
         rows = list(all_tests(backend.findings, job_id))
         if rows:

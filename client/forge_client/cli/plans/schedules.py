@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from forge_schema.model.job import Schedule
 
-from forge_client.cli.jobs.submit import ConfigOption, FolderArgument, prepared, uploaded
+from forge_client.cli.jobs.submit import ConfigOption, FolderArgument, described
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import schedules
 from forge_client.cli.options.job_command import JobCommand
@@ -17,6 +17,7 @@ from forge_client.cli.options.verbs import Verbs
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.connection import connect
+from forge_client.project.submit import uploaded
 
 app = typer.Typer(
     cls=Verbs, no_args_is_help=True, help="Jobs submitted at the times of a cron expression."
@@ -84,10 +85,10 @@ def add(
     The folder is packed and uploaded now: the jobs run what is in it now, until the schedule is
     added again. A schedule of the same name is replaced.
     """
-    ready = prepared(context, folder, config)
-    with connect(ready.settings) as backend:
+    settings, whole = described(context, folder, config)
+    with connect(settings) as backend:
         backend.check_schedule(name, cron, timezone=timezone)
-        spec = uploaded(backend, ready)
+        (spec,) = uploaded(backend, whole)
         spec.pop("owner", None)
         kept = backend.keep_schedule(name, cron, spec, timezone=timezone, overlap=overlap)
     narration.say(f"schedule {kept.name!r}: next at {_moment(kept.next_times[0])}")

@@ -9,15 +9,16 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.session import settings_of
-from forge_client.cli.options.sweep_names import whole_name
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption, inline
-from forge_client.cli.show.submitted import uploaded
+from forge_client.cli.show.submitted import ready
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.matrix import from_options, from_toml, sweep_name
+from forge_client.project.submit import uploaded
+from forge_client.results.names import whole_name
 from forge_client.search.plan import LIMITS, Plan, choices, ranges
 from forge_client.settings import Settings
 
@@ -121,7 +122,7 @@ def run(
                 narration.say(f"{parameter}: {numbers.note}")
         with _storage(settings, storage) as kept:
             base = base.model_copy(update={"idempotency_key": None})
-            (spec,) = uploaded(backend, settings, project, [base], folder)
+            (spec,) = uploaded(backend, ready(settings, project, [base], folder))
             plan = plan.model_copy(update={"spec": spec})
             _drive(backend, Search.begun(kept, plan), form)
 

@@ -8,8 +8,8 @@ from forge_schema.model.job import JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import reason_in_words
 
-from forge_client.cli.show.endings import waiting_for
 from forge_client.cli.show.output import ago
+from forge_client.results.endings import waiting_for
 
 
 def progress(job: JobStatus) -> str:

@@ -1,13 +1,11 @@
 """Submits a folder's jobs, and reports the upload, their resources and matching workers."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 from forge_schema.model.job import JobDetail
-from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.backend import Backend
 from forge_client.cli.show import narration, output
@@ -15,22 +13,9 @@ from forge_client.cli.show.output import Format
 from forge_client.cli.show.resources import resources
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
-from forge_client.project.bundle import Listing, scan
-from forge_client.project.environment.notebook import is_notebook
-from forge_client.project.environment.packages import RUNNERS, WithPackages
-from forge_client.project.forge_toml import Project, naming_the_file
-from forge_client.project.image_tar import ImageTar
-from forge_client.project.notices import notices
+from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.submission import (
-    LIMIT,
-    Uploaded,
-    specs,
-    upload,
-    upload_images,
-    with_images,
-    with_packages,
-)
+from forge_client.project.submit import Narrator, Prepared, packed, prepared, uploaded
 from forge_client.settings import Settings
 
 
@@ -57,119 +42,43 @@ def _submitted(backend: Backend, job_id: int) -> JobDetail:
         raise
 
 
-def send(
-    backend: Backend,
+# On the screen, what is likely to be a mistake is yellow.
+WARN = partial(narration.say, style="yellow")
+NARRATOR = Narrator(narration.say, warn=WARN, missing=WARN, bar=narration.transfer)
+
+
+def ready(
     settings: Settings,
     project: Project,
     requests: Sequence[Request],
     folder: Path | None,
-) -> list[int]:
-    """Submit jobs in one call and return their ids; without a folder, they have no code.
+    *,
+    config: str | None = None,
+) -> Prepared:
+    """Complete jobs as far as it needs no queue; without a folder, they have no code.
+
+    Raises:
+        ClientError: the folder or a job is invalid.
+    """
+    narrator = NARRATOR
+    parcel = packed(project, folder, requests, config=config, narrator=narrator) if folder else None
+    return prepared(requests, parcel, owner=settings.job_owner, narrator=narrator)
+
+
+def send(backend: Backend, whole: Prepared) -> list[int]:
+    """Submit jobs in one call and return their ids.
 
     Warns if no online worker can run the first of them.
 
     Raises:
-        ClientError: the folder or a job is invalid, or nothing answers.
+        ClientError: a job is refused, or nothing answers.
     """
-    ids = backend.submit(uploaded(backend, settings, project, requests, folder))
+    ids = backend.submit(uploaded(backend, whole))
     # One check for all of them: jobs of one call usually need the same resources.
     tell_nobody(backend, ids[0])
     return ids
 
 
-def uploaded(
-    backend: Backend,
-    settings: Settings,
-    project: Project,
-    requests: Sequence[Request],
-    folder: Path | None,
-) -> list[dict[str, Any]]:
-    """Have the queue check jobs, upload their files, and return them as it takes them.
-
-    Raises:
-        ClientError: as for `send`.
-    """
-    requests, images = with_images(requests, bar=narration.transfer)
-    listing = scan(folder, include=project.include) if folder else None
-    if listing:
-        tell_left_out(listing, requests)
-    whole = with_packages(requests, listing) if listing else None
-    requests = whole.requests if whole else requests
-    wanted = specs(requests, owner=settings.job_owner, folder=folder or Path())
-    if whole is None:
-        upload_images(backend, images, bar=narration.transfer)
-    else:
-        tell_environment(whole)
-        with naming_the_file(folder, requests[0]):
-            backend.check(wanted)
-        most = project.limit or LIMIT
-        stored = upload(backend, whole.listing, limit=most, bar=narration.transfer)
-        tell(stored)
-        tell_images(upload_images(backend, images, bar=narration.transfer))
-        wanted = [{**spec, **whole.shown(spec), **stored.fields} for spec in wanted]
-    return wanted
-
-
-def tell_left_out(listing: Listing, requests: Sequence[Request]) -> None:
-    """Report what a bundle leaves out that its jobs may need."""
-    words = dict.fromkeys(word for one in requests for word in one.command or [])
-    for said in notices(listing, words):
-        narration.say(said, style="yellow")
-
-
-def tell_command(request: Request, listing: Listing) -> None:
-    """Warn of a command that names no program: a file of the project, or a whole line as a word."""
-    program, *words = request.command or [""]
-    if " " in program.strip() and not words:
-        narration.say(
-            f"{program!r} is one word, the name of a program: write the words separately,"
-            f" -- {program}",
-            style="yellow",
-        )
-    # A launcher and a notebook's runner take the file.
-    elif request.launcher or is_notebook(request.command):
-        return
-    elif "/" not in program and program in {entry.name for entry in listing.files}:
-        runner = RUNNERS.get(Path(program).suffix)
-        rest = shlex.join([runner, program, *words] if runner else [f"./{program}", *words])
-        narration.say(
-            f"{program} is a file of the project, not a program: did you mean -- {rest}?"
-            + " It is run so." * bool(runner),
-            style="yellow",
-        )
-
-
-def tell_environment(whole: WithPackages) -> None:
-    """Say which packages the jobs install, and why these."""
-    for said in whole.said:
-        narration.say(f"packages: {said}")
-    if whole.absent:
-        narration.say(
-            f"no index has {names_text(whole.absent, SHOWN)}: unless a worker's index does, the job"
-            " will fail; check the name",
-            style="yellow",
-        )
-
-
-def tell(stored: Uploaded) -> None:
-    """Say what was packed, and whether an upload was necessary."""
-    bundle = stored.bundle
-    sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
-    some = f"{size_text(stored.sent)} uploaded" if stored.sent else "already there"
-    done = "uploaded" if stored.sent == bundle.size else some
-    narration.say(f"packed {counted(bundle.files, 'file')}, {sizes}, {done}")
-    if stored.left_out:
-        narration.say(f"the patch of uncommitted changes leaves out {names_text(stored.left_out)}")
-
-
-def tell_images(stored: Mapping[ImageTar, bool]) -> None:
-    """Say which images the jobs use, and whether uploads were necessary."""
-    for image, anew in stored.items():
-        done = "uploaded" if anew else "already there"
-        narration.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
-
-
-SHOWN = 5
 # Limits that only an admin ends.
 BY_AN_ADMIN = {"approval", "queue_paused", "owner_paused"}
 # Messages for the outlooks in `explain` of a job that no worker takes.

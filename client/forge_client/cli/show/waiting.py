@@ -1,20 +1,21 @@
 """Shows a job's output on stdout as it arrives, and its status on stderr."""
 
 import sys
+from functools import partial
 
 from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.follow import follow
-from forge_client.cli.logs.lines import Shaping
-from forge_client.cli.logs.reader import Part, Piece
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.endings import attempt_ending, decisive, ending, what_follows
+from forge_client.cli.show.log_lines import Shaping
 from forge_client.cli.show.output import Format
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.findings import everything
+from forge_client.results.endings import attempt_ending, decisive, ending, what_follows
+from forge_client.results.follow import follow
+from forge_client.results.log_reader import Part, Piece
 
 SIGNAL_BASE = 128
 LARGEST_CODE = 255
@@ -36,7 +37,7 @@ def wait_for(
     """
     teller = teller or Teller(backend, job_id)
     try:
-        for item in follow(backend, job_id, part):
+        for item in follow(backend, job_id, part, say=partial(narration.say, style="dim")):
             if isinstance(item, Piece):
                 teller.piece(item)
             else:

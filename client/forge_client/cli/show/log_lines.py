@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from shlex import quote
 
-from forge_client.cli.logs.reader import Piece
 from forge_client.errors import ClientError
+from forge_client.results.log_reader import Piece
 
 # Of a terminal: cyan, yellow, green, magenta, blue, and the bright ones. Red is for errors.
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)

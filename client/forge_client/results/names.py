@@ -1,11 +1,15 @@
-"""Sweeps by the start of their names."""
+"""Sweeps and workers by what people call them."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import names_text
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError
+
+if TYPE_CHECKING:
+    from forge_schema.model.worker import WorkerInfo
 
 SHOWN = 5
 
@@ -39,3 +43,20 @@ def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:
             code="job_ambiguous",
         )
     return found[0]
+
+
+def find_worker(backend: Backend, worker: str) -> "WorkerInfo":
+    """Return a worker by its name or id.
+
+    Raises:
+        ClientError: there is no such worker.
+    """
+    rows = backend.workers()
+    for known in ({row.name: row for row in rows}, {str(row.id): row for row in rows}):
+        if worker in known:
+            return known[worker]
+    raise ClientError(
+        f"there is no worker {worker!r}",
+        hint="`forge worker list` lists them",
+        code="worker_not_found",
+    )

@@ -1,19 +1,28 @@
 """Follows a job from its current state to its end: its output and its status."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
-from forge_client.cli.logs.reader import LogReading, Part, Piece
-from forge_client.cli.show import narration
 from forge_client.errors import ClientError, Outage
+from forge_client.results.log_reader import LogReading, Part, Piece
 
 QUICKEST_S = 0.1
 
 
-def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[Piece | JobDetail]:
+def _silent(_text: str) -> None:
+    """Say nothing."""
+
+
+def follow(
+    backend: Backend,
+    job_id: int,
+    part: Part | None = None,
+    *,
+    say: Callable[[str], None] = _silent,
+) -> Iterator[Piece | JobDetail]:
     """Yield output as it arrives, and the job's status first, last and after each change.
 
     The start or end of an attempt comes after all output written before it.
@@ -22,6 +31,7 @@ def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[
         backend: the backend that has the job.
         job_id: the job.
         part: the part of its output; with an attempt, only that attempt is followed.
+        say: tells that nothing answers for a while.
     """
     part = part or Part()
     reading: LogReading | None = None
@@ -43,7 +53,7 @@ def follow(backend: Backend, job_id: int, part: Part | None = None) -> Iterator[
                 yield piece
         except ClientError as error:
             if outage.is_new and known is not None:
-                narration.say(f"{error.message}; waiting until it does", "dim")
+                say(f"{error.message}; waiting until it does")
             if known is None or not outage.passes(error):
                 raise
             time.sleep(backend.slowest_s)

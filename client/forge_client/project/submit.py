@@ -1,0 +1,212 @@
+"""One submission: pack a folder, choose packages, ask the queue, upload, return the jobs."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from forge_schema.model.job import Template
+from forge_schema.model.quantities import counted, names_text, size_text
+
+from forge_client.backend import Backend
+from forge_client.project.bundle import Listing, scan
+from forge_client.project.environment.notebook import is_notebook
+from forge_client.project.environment.packages import RUNNERS, WithPackages
+from forge_client.project.forge_toml import Project, naming_the_file
+from forge_client.project.image_tar import ImageTar
+from forge_client.project.notices import notices
+from forge_client.project.request import Request, no_command
+from forge_client.project.submission import (
+    LIMIT,
+    Bar,
+    Uploaded,
+    configured,
+    no_bar,
+    specs,
+    upload,
+    upload_images,
+    with_images,
+    with_packages,
+)
+
+SHOWN = 5
+
+
+def _silent(_text: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Narrator:
+    """What tells people about a submission; by default, nothing does.
+
+    Args:
+        say: tells what is done.
+        warn: tells what is likely to be a mistake.
+        missing: tells what the files lack that the jobs may need.
+        bar: makes the progress bars.
+    """
+
+    say: Callable[[str], None] = _silent
+    warn: Callable[[str], None] = _silent
+    missing: Callable[[str], None] = _silent
+    bar: Bar = no_bar
+
+
+SILENT = Narrator()
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The files of jobs, from a folder; `limit` is the largest total size of them in bytes.
+
+    With a `config`, the fields of that saved job config lie below those of the jobs.
+    """
+
+    folder: Path
+    listing: Listing
+    limit: int = LIMIT
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Jobs and their files, read and not yet sent.
+
+    Without a parcel, they have no files. With a saved config, which only the queue knows, `whole`
+    is None: packages are chosen later, and the `specs` are only the fields of the jobs themselves.
+    """
+
+    requests: Sequence[Request]
+    images: Sequence[ImageTar]
+    owner: str | None
+    narrator: Narrator
+    specs: Sequence[dict[str, Any]]
+    parcel: Parcel | None = None
+    whole: WithPackages | None = None
+
+    @property
+    def listing(self) -> Listing:
+        """The files, which are none without a parcel."""
+        return self.parcel.listing if self.parcel else Listing(Path(), ())
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Return the jobs with what people are shown of them, and the queue need not check."""
+        shown = self.whole.shown if self.whole else lambda _spec: {}
+        return [{**spec, **shown(spec)} for spec in self.specs]
+
+
+def packed(
+    project: Project,
+    folder: Path,
+    requests: Sequence[Request],
+    *,
+    limit: int | None = None,
+    config: str | None = None,
+    narrator: Narrator = SILENT,
+) -> Parcel:
+    """List a project's folder, and tell what is left out that the jobs may need."""
+    listing = scan(folder, include=project.include)
+    words = dict.fromkeys(word for request in requests for word in request.command or [])
+    for text in notices(listing, words):
+        narrator.missing(text)
+    return Parcel(folder, listing, limit or project.limit or LIMIT, config)
+
+
+def prepared(
+    requests: Sequence[Request],
+    parcel: Parcel | None,
+    *,
+    owner: str | None,
+    narrator: Narrator = SILENT,
+) -> Prepared:
+    """Complete jobs as far as it needs no queue.
+
+    Raises:
+        ClientError: a job is invalid, or its files are.
+    """
+    requests, images = with_images(requests, bar=narrator.bar)
+    if parcel is None:
+        whole = specs(requests, owner=owner, folder=Path())
+        return Prepared(requests, images, owner, narrator, whole)
+    _tell_command(requests[0], parcel.listing, narrator)
+    fields = [{"config_name": parcel.config, **request.fields()} for request in requests]
+    ready = Prepared(requests, images, owner, narrator, fields, parcel)
+    if parcel.config:
+        return ready
+    if not all(request.command for request in requests):
+        raise no_command()
+    return _with_packages(ready, parcel)
+
+
+def uploaded(backend: Backend, ready: Prepared) -> list[dict[str, Any]]:
+    """Have the queue check jobs, upload what they need, and return them as it takes them.
+
+    Raises:
+        ClientError: the queue refuses a job, or nothing answers.
+    """
+    parcel, bar = ready.parcel, ready.narrator.bar
+    if parcel is None:
+        upload_images(backend, ready.images, bar=bar)
+        return ready.shown()
+    if parcel.config:
+        ready = _with_packages(ready, parcel, backend.template(parcel.config))
+    with naming_the_file(parcel.folder, ready.requests[0]):
+        backend.check(ready.specs)
+    stored = upload(backend, ready.listing, limit=parcel.limit, bar=bar)
+    _tell_bundle(stored, ready.narrator)
+    for image, anew in upload_images(backend, ready.images, bar=bar).items():
+        done = "uploaded" if anew else "already there"
+        ready.narrator.say(f"image {image.path.name}, {size_text(image.size)}, {done}")
+    return [{**spec, **stored.fields} for spec in ready.shown()]
+
+
+def _with_packages(ready: Prepared, parcel: Parcel, config: Template | None = None) -> Prepared:
+    """Choose what the jobs install, and bring them into the queue's form."""
+    whole = with_packages(ready.requests, parcel.listing, config.spec if config else None)
+    for text in whole.said:
+        ready.narrator.say(f"packages: {text}")
+    if whole.absent:
+        ready.narrator.warn(
+            f"no index has {names_text(whole.absent, SHOWN)}: unless a worker's index does, the job"
+            " will fail; check the name"
+        )
+    owner, folder = ready.owner, parcel.folder
+    if config is None:
+        made = specs(whole.requests, owner=owner, folder=folder)
+    else:
+        made = [configured(one, config, owner=owner, folder=folder) for one in whole.requests]
+    return replace(ready, specs=made, whole=whole, parcel=replace(parcel, listing=whole.listing))
+
+
+def _tell_command(request: Request, listing: Listing, narrator: Narrator) -> None:
+    """Warn of a command that names no program: a file of the project, or a whole line as a word."""
+    program, *words = request.command or [""]
+    if " " in program.strip() and not words:
+        narrator.warn(
+            f"{program!r} is one word, the name of a program: write the words separately,"
+            f" -- {program}"
+        )
+    # A launcher and a notebook's runner take the file; a handler is no program.
+    elif request.launcher or request.handler or is_notebook(request.command):
+        return
+    elif "/" not in program and program in {entry.name for entry in listing.files}:
+        runner = RUNNERS.get(Path(program).suffix)
+        rest = shlex.join([runner, program, *words] if runner else [f"./{program}", *words])
+        narrator.warn(
+            f"{program} is a file of the project, not a program: did you mean -- {rest}?"
+            + " It is run so." * bool(runner)
+        )
+
+
+def _tell_bundle(stored: Uploaded, narrator: Narrator) -> None:
+    """Say what was packed, and whether an upload was necessary."""
+    bundle = stored.bundle
+    sizes = f"{size_text(bundle.unpacked_size)} → {size_text(bundle.size)}"
+    some = f"{size_text(stored.sent)} uploaded" if stored.sent else "already there"
+    done = "uploaded" if stored.sent == bundle.size else some
+    narrator.say(f"packed {counted(bundle.files, 'file')}, {sizes}, {done}")
+    if stored.left_out:
+        names = names_text(stored.left_out)
+        narrator.say(f"the patch of uncommitted changes leaves out {names}")

@@ -1,0 +1,1 @@
+"""What jobs say and leave, read and put into words: for commands and for the SDK."""
