@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 from forge_schema.database.pool import Database
-from forge_schema.model.attempt_records import Artifact
+from forge_schema.model.attempt_records import Artifact, StoredArtifacts
 from forge_schema.queue.attempt_records import Records
 from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.file_store import FileStore
@@ -51,7 +51,7 @@ def scenery(site: Site) -> Scenery:
         ),
     ]
     with Database(site.server.url) as database:
-        assert Records(database).add_artifacts(fence, files)
+        assert Records(database).record(fence, StoredArtifacts(files))
     page = f"/jobs/{fence.job_id}/file?path={quote('deep.json')}"
     return Scenery(_signed(site, fence.job_id), page, _visitor(site))
 

@@ -1,13 +1,14 @@
 """Records that a worker stores about an attempt, one row each."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from forge_schema.model.fields import (
     INTEGER,
     NUMERIC,
+    SMALLINT,
     Amount,
     Count,
     Digest,
@@ -28,6 +29,8 @@ from forge_schema.model.states import Verdict
 CHUNK = 16 << 20
 # What the last checkpoint of a rank follows, after which it can have no other.
 ALL = INTEGER
+# The most of one kind in one request.
+ROWS = 5000
 # Numbered from 0 within an attempt.
 Line = Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
 
@@ -103,3 +106,60 @@ class Tested(MessagePart):
     verdict: Verdict
     seconds: Amount | None = None
     message: Annotated[Text, Field(max_length=10_000)] | None = None
+
+
+# What the records below hold is bounded for a worker's messages, which they are parts of.
+@dataclass(frozen=True)
+class BeginsWith:
+    """The checkpoint of its job that an attempt begins with."""
+
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT), NUMERIC]
+    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
+
+
+@dataclass(frozen=True)
+class StoredArtifacts:
+    """Output files whose uploads are complete."""
+
+    artifacts: Annotated[list[Artifact], FailFast(), Field(min_length=1, max_length=ROWS)]
+
+
+@dataclass(frozen=True)
+class MetricLines:
+    """Metric lines, in order; `progress` is the fraction done, 0 to 1."""
+
+    lines: Annotated[list[MetricLine], FailFast(), Field(min_length=1, max_length=ROWS)]
+    progress: Number | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples, in order."""
+
+    samples: Annotated[list[Sample], FailFast(), Field(min_length=1, max_length=ROWS)]
+
+
+@dataclass(frozen=True)
+class ReportedResult:
+    """The result of an attempt, one JSON object. The first one stays."""
+
+    values: Document
+
+
+@dataclass(frozen=True)
+class ReportedTests:
+    """The test results of an attempt."""
+
+    tests: Annotated[list[Tested], FailFast(), Field(min_length=1, max_length=ROWS)]
+
+
+AttemptRecord: TypeAlias = (
+    LogChunk
+    | Checkpoint
+    | BeginsWith
+    | StoredArtifacts
+    | MetricLines
+    | Samples
+    | ReportedResult
+    | ReportedTests
+)

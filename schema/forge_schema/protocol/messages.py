@@ -16,17 +16,18 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from forge_schema.model.attempt_records import (
-    Artifact,
+    BeginsWith,
     Checkpoint,
     LogChunk,
-    MetricLine,
-    Sample,
-    Tested,
+    MetricLines,
+    ReportedResult,
+    ReportedTests,
+    Samples,
+    StoredArtifacts,
 )
 from forge_schema.model.fields import (
     INTEGER,
     NUMERIC,
-    SMALLINT,
     Digest,
     Document,
     Flag,
@@ -60,8 +61,7 @@ A_PUT: JsonDict = {
         "sha256": {"type": "string"},
     },
 }
-# Maximum number of rows, leases and objects in one request.
-ROWS = 5000
+# Maximum number of leases and objects in one request.
 # A heartbeat with more leases would be larger than the server takes.
 LEASES = 500
 OBJECTS = 100
@@ -206,18 +206,48 @@ class Gather(Held):
 
 
 class NewLogChunk(Held, LogChunk):  # type: ignore[misc]
-    """A log chunk whose upload is complete."""
+    """Record a log chunk whose upload is complete."""
 
 
 class NewCheckpoint(Held, Checkpoint):  # type: ignore[misc]
-    """A checkpoint whose files and manifest are stored."""
+    """Record a checkpoint of one rank. Attempts may resume from it once every rank has one."""
 
 
-class Begins(Held):
-    """The checkpoint of its job that an attempt begins with."""
+class Begins(Held, BeginsWith):  # type: ignore[misc]
+    """Record the checkpoint of its job that an attempt begins with."""
 
-    attempt: Annotated[int, Field(ge=1, le=SMALLINT), NUMERIC]
-    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC]
+
+class NewArtifacts(Held, StoredArtifacts):  # type: ignore[misc]
+    """Record artifacts whose uploads are complete."""
+
+
+class NewMetrics(Held, MetricLines):  # type: ignore[misc]
+    """Store metric lines. Those already stored are skipped."""
+
+
+class NewSamples(Held, Samples):  # type: ignore[misc]
+    """Store resource samples. Those already stored are skipped."""
+
+
+class NewResult(Held, ReportedResult):  # type: ignore[misc]
+    """Store the result of an attempt. The first one stays."""
+
+
+class NewTests(Held, ReportedTests):  # type: ignore[misc]
+    """Store the test results of an attempt."""
+
+
+RECORDS: dict[type, tuple[str, type[Held]]] = {
+    LogChunk: ("log-chunks", NewLogChunk),
+    Checkpoint: ("checkpoints", NewCheckpoint),
+    BeginsWith: ("checkpoints/begin", Begins),
+    StoredArtifacts: ("artifacts", NewArtifacts),
+    MetricLines: ("metrics", NewMetrics),
+    Samples: ("samples", NewSamples),
+    ReportedResult: ("result", NewResult),
+    ReportedTests: ("tests", NewTests),
+}
+"""The path of each record below its job's, and the message that it travels in."""
 
 
 class Thin(Held):
@@ -225,37 +255,6 @@ class Thin(Held):
 
     keep: Annotated[int, Field(ge=1, le=1000), NUMERIC]
     everywhere: Flag = False
-
-
-class NewArtifacts(Held):
-    """Output files whose uploads are complete."""
-
-    artifacts: Annotated[list[Artifact], FailFast(), Field(min_length=1, max_length=ROWS)]
-
-
-class NewMetrics(Held):
-    """Metric lines, in order; `progress` is the fraction done."""
-
-    lines: Annotated[list[MetricLine], FailFast(), Field(min_length=1, max_length=ROWS)]
-    progress: Number | None = None
-
-
-class NewSamples(Held):
-    """Samples, in order."""
-
-    samples: Annotated[list[Sample], FailFast(), Field(min_length=1, max_length=ROWS)]
-
-
-class NewResult(Held):
-    """The result of an attempt, one JSON object."""
-
-    values: Document
-
-
-class NewTests(Held):
-    """The test results of an attempt."""
-
-    tests: Annotated[list[Tested], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 class Transfer(Body):

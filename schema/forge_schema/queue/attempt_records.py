@@ -1,6 +1,6 @@
 """The index rows of stored objects, written only by a lease's holder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -8,12 +8,17 @@ from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.attempt_records import (
-    Artifact,
+    AttemptRecord,
+    BeginsWith,
     Checkpoint,
     LogChunk,
     MetricLine,
+    MetricLines,
+    ReportedResult,
+    ReportedTests,
     Sample,
-    Tested,
+    Samples,
+    StoredArtifacts,
 )
 from forge_schema.model.lease import Fence, fence_params, share
 from forge_schema.queue.inputs import CheckpointUnknown
@@ -23,49 +28,19 @@ RESTORABLE = 20
 
 
 class Records:
-    """Stores records of an attempt. Methods return False if the lease is lost; all idempotent."""
+    """Stores records of an attempt, and reads its checkpoints."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
-        return self._add("add_log_chunk", fence, **asdict(chunk))
+    def record(self, fence: Fence, record: AttemptRecord) -> bool:
+        """Store a record; what has a number that is stored already is skipped. Idempotent.
 
-    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
-        return self._add("add_checkpoint", fence, **asdict(checkpoint))
-
-    def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool:
-        """Record the checkpoint of its job that an attempt begins with."""
-        return self._add("add_beginning", fence, from_attempt=attempt, from_number=number)
-
-    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
-        files = [{**asdict(a), "modified_at": _text(a.modified_at)} for a in artifacts]
-        return self._add("add_artifacts", fence, files=Jsonb(files))
-
-    def add_metrics(
-        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
-    ) -> bool:
-        """Store metric lines, ordered by number; `progress` is the fraction done, 0 to 1."""
-        # Not `asdict`, which copies every value: there are many lines.
-        rows = Jsonb(
-            [{"number": each.number, "step": each.step, "values": each.values} for each in lines]
-        )
-        kept = max((line.number + 1 for line in lines), default=0)
-        return self._add("add_metrics", fence, lines=rows, kept=kept, progress=share(progress))
-
-    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
-        """Store samples, ordered by number."""
-        kept = max((sample.number + 1 for sample in samples), default=0)
-        lines = Jsonb([asdict(sample) for sample in samples])
-        return self._add("add_samples", fence, lines=lines, kept=kept)
-
-    def add_result(self, fence: Fence, values: Mapping[str, object]) -> bool:
-        """Store the result of an attempt. The first one stays."""
-        return self._add("add_result", fence, values=Jsonb(values))
-
-    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
-        """Store the result of each test."""
-        return self._add("add_tests", fence, tests=Jsonb([asdict(test) for test in tests]))
+        Returns False if the lease is lost.
+        """
+        name, params = _statement(record)
+        held = self._database.one(name, again=True, **fence_params(fence), **params)
+        return held is not None
 
     def newest_checkpoints(self, fence: Fence) -> Row | None:
         """Return what a lease's holder must know of its run's checkpoints; None if it is lost.
@@ -97,9 +72,35 @@ class Records:
             )
         return there
 
-    def _add(self, name: str, fence: Fence, **params: object) -> bool:
-        held = self._database.one(name, again=True, **fence_params(fence), **params)
-        return held is not None
+
+def _statement(record: AttemptRecord) -> tuple[str, dict[str, object]]:  # noqa: PLR0911 - one each
+    """Return the statement that stores a record, and its parameters."""
+    match record:
+        case LogChunk():
+            return "add_log_chunk", asdict(record)
+        case Checkpoint():
+            return "add_checkpoint", asdict(record)
+        case BeginsWith():
+            return "add_beginning", {"from_attempt": record.attempt, "from_number": record.number}
+        case StoredArtifacts():
+            rows = [{**asdict(a), "modified_at": _text(a.modified_at)} for a in record.artifacts]
+            return "add_artifacts", {"files": Jsonb(rows)}
+        case MetricLines(lines):
+            # Not `asdict`, which copies every value: there are many lines.
+            rows = [{"number": one.number, "step": one.step, "values": one.values} for one in lines]
+            params = {"kept": _kept(lines), "progress": share(record.progress)}
+            return "add_metrics", {"lines": Jsonb(rows), **params}
+        case Samples(samples):
+            rows = [asdict(sample) for sample in samples]
+            return "add_samples", {"lines": Jsonb(rows), "kept": _kept(samples)}
+        case ReportedResult():
+            return "add_result", {"values": Jsonb(record.values)}
+        case ReportedTests():
+            return "add_tests", {"tests": Jsonb([asdict(test) for test in record.tests])}
+
+
+def _kept(rows: Sequence[MetricLine] | Sequence[Sample]) -> int:
+    return max((row.number + 1 for row in rows), default=0)
 
 
 def _text(at: datetime | None) -> str | None:

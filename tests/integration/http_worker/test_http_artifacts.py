@@ -17,7 +17,7 @@ from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
 from forge_client.settings import Connection
 from forge_schema.http_client import tls_context
-from forge_schema.model.attempt_records import Artifact
+from forge_schema.model.attempt_records import Artifact, StoredArtifacts
 from forge_schema.model.states import Role
 from forge_schema.storage import ObjectTooLarge, Store, open_store
 from forge_worker.attempt.attempt import Attempt
@@ -188,7 +188,7 @@ def test_an_artifact_names_no_key_but_its_own(shop: Shop, path: str) -> None:
     for name in names:
         lie = Artifact(path, shop.attempt.keys.artifact(name), 1, "ab" * 32)
         with pytest.raises(ServerRefused):
-            shop.gateway.add_artifacts(shop.attempt.fence, [lie])
+            shop.gateway.record(shop.attempt.fence, StoredArtifacts([lie]))
 
 
 @pytest.mark.parametrize("path", ["/etc/x", "..", "../x", "a/../../x", "a//x", "./x", "a/."])
@@ -196,7 +196,9 @@ def test_a_name_that_leaves_its_folder_is_not_recorded(shop: Shop, path: str) ->
     key = shop.attempt.keys.artifact(f"unnameable/{'ab' * 32}")
     # The same model reads the message at the server.
     with pytest.raises(ValidationError, match="stay in its folder"):
-        shop.gateway.add_artifacts(shop.attempt.fence, [Artifact(path, key, 1, "ab" * 32)])
+        shop.gateway.record(
+            shop.attempt.fence, StoredArtifacts([Artifact(path, key, 1, "ab" * 32)])
+        )
 
 
 def test_an_upload_of_artifacts_goes_on_where_an_agent_was_killed(shop: Shop) -> None:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.model.attempt_records import (
+    Artifact,
+    Checkpoint,
+    LogChunk,
+    MetricLine,
+    MetricLines,
+    ReportedResult,
+    ReportedTests,
+    StoredArtifacts,
+)
 from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.lease import End, Fence, Gathering, Member, Usage
 from forge_schema.model.states import (
@@ -101,17 +110,17 @@ def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
     assert (grant.priority, grant.timeout_s, grant.attempt, grant.owner) == (7, 60, 1, "ann")
     assert grant.spec["env"] == {"A": "b"}
     assert gateway.report(grant.fence, Phase.RUNNING, devices=["GPU-1"]) is Standing.OK
-    assert gateway.add_log_chunk(grant.fence, chunk(grant))
+    assert gateway.record(grant.fence, chunk(grant))
     assert gateway.latest_checkpoint(grant.fence.job_id) is None
-    assert gateway.add_checkpoint(grant.fence, checkpoint(grant))
+    assert gateway.record(grant.fence, checkpoint(grant))
     latest = gateway.latest_checkpoint(grant.fence.job_id)
     assert latest is not None
     assert (latest["key"], latest["files"]) == (checkpoint(grant).key, 2)
-    assert gateway.add_artifacts(grant.fence, [artifact(grant)])
+    assert gateway.record(grant.fence, StoredArtifacts([artifact(grant)]))
     lines = [MetricLine(0, 1.0, {"loss": 0.5, "deep": [{"x": None}]})]
-    assert gateway.add_metrics(grant.fence, lines, progress=0.5)
-    assert gateway.add_result(grant.fence, {"a": [1, None]})
-    assert gateway.add_tests(grant.fence, [TESTED])
+    assert gateway.record(grant.fence, MetricLines(lines, 0.5))
+    assert gateway.record(grant.fence, ReportedResult({"a": [1, None]}))
+    assert gateway.record(grant.fence, ReportedTests([TESTED]))
     assert (rig.jobs.result(grant.fence.job_id) or {})["values"] == {"a": [1, None]}
     (tested,) = rig.jobs.tests(grant.fence.job_id)
     assert (tested["name"], tested["verdict"], tested["message"]) == ("t", "error", "é")
@@ -138,12 +147,12 @@ def test_a_lease_that_was_lost_is_lost_in_every_word(gateway: Gateway, rig: Rig)
     rig.tick.run()
     fence = grant.fence
     assert gateway.report(fence, Phase.RUNNING) is Standing.LOST
-    assert not gateway.add_log_chunk(fence, chunk(grant))
-    assert not gateway.add_checkpoint(fence, checkpoint(grant))
-    assert not gateway.add_artifacts(fence, [artifact(grant)])
-    assert not gateway.add_metrics(fence, [MetricLine(0, None, {})], progress=None)
-    assert not gateway.add_result(fence, {})
-    assert not gateway.add_tests(fence, [TESTED])
+    assert not gateway.record(fence, chunk(grant))
+    assert not gateway.record(fence, checkpoint(grant))
+    assert not gateway.record(fence, StoredArtifacts([artifact(grant)]))
+    assert not gateway.record(fence, MetricLines([MetricLine(0, None, {})], None))
+    assert not gateway.record(fence, ReportedResult({}))
+    assert not gateway.record(fence, ReportedTests([TESTED]))
     assert gateway.renew([fence], WorkerStatus.BUSY).standings == {fence: Standing.LOST}
     success, failure = End(fence, Reason.SUCCEEDED), End(fence, Reason.OOM)
     assert [ended.accepted for ended in gateway.finish([failure])] == [False]
@@ -209,11 +218,11 @@ def test_no_room_is_no_error(gateway: Gateway, rig: Rig) -> None:
 def test_many_rows_travel(gateway: Gateway, rig: Rig) -> None:
     grant = grant_of(gateway, rig)
     files = [artifact(grant, f"{n:05d}/{'p' * 200}") for n in range(12_000)]
-    assert gateway.add_artifacts(grant.fence, files)
+    assert gateway.record(grant.fence, StoredArtifacts(files))
     assert rig.count("artifact") == 12_000
     lines = [MetricLine(n, float(n), {"text": "\x01" * 10_000}) for n in range(60)]
     lines += [MetricLine(n, float(n), {"n": n}) for n in range(60, 12_000)]
-    assert gateway.add_metrics(grant.fence, lines, progress=0.5)
+    assert gateway.record(grant.fence, MetricLines(lines, 0.5))
     assert rig.count("metric") == 12_000
 
 
@@ -247,7 +256,7 @@ def test_what_a_server_refuses_is_not_asked_again(api: Api, token: str) -> None:
         gateway.register(machine())
         grant = grant_of(gateway, api.rig)
         with pytest.raises(ServerRefused, match="404 this lease has no such object"):
-            gateway.add_log_chunk(grant.fence, replace(chunk(grant), key="jobs/9/x"))
+            gateway.record(grant.fence, replace(chunk(grant), key="jobs/9/x"))
         assert gateway.renew([grant.fence], WorkerStatus.BUSY).standings
 
 
@@ -309,12 +318,12 @@ def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callabl
         "renew": lambda: gateway.renew([fence], WorkerStatus.BUSY).standings,
         "report": lambda: gateway.report(fence, Phase.RUNNING, devices=["d"]),
         "gather": lambda: gateway.gather(fence, 1, {"address": "10.0.0.5"}).standing,
-        "log chunk": lambda: gateway.add_log_chunk(fence, chunk(grant)),
-        "checkpoint": lambda: gateway.add_checkpoint(fence, checkpoint(grant)),
-        "artifacts": lambda: gateway.add_artifacts(fence, [artifact(grant)]),
-        "metrics": lambda: gateway.add_metrics(fence, lines, progress=0.5),
-        "result": lambda: gateway.add_result(fence, {"a": 1}),
-        "tests": lambda: gateway.add_tests(fence, [TESTED]),
+        "log chunk": lambda: gateway.record(fence, chunk(grant)),
+        "checkpoint": lambda: gateway.record(fence, checkpoint(grant)),
+        "artifacts": lambda: gateway.record(fence, StoredArtifacts([artifact(grant)])),
+        "metrics": lambda: gateway.record(fence, MetricLines(lines, 0.5)),
+        "result": lambda: gateway.record(fence, ReportedResult({"a": 1})),
+        "tests": lambda: gateway.record(fence, ReportedTests([TESTED])),
         "success": lambda: gateway.finish_and_claim([success], PLENTY, 0)[0],
         "failure": lambda: gateway.finish([failure]),
         "disconnect": gateway.disconnect,

@@ -40,7 +40,7 @@ with desk(sys.argv[1], Path(sys.argv[2])) as here:
     (attempt.folders.checkpoint / "model").write_text("whole")
     sync.step()
     (attempt.folders.checkpoint / "model").write_text("never seen")
-    here.gateway.add_checkpoint = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    here.gateway.record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     sync.step()
 """
 
@@ -211,7 +211,7 @@ def test_the_folder_is_stored_at_once_when_the_job_asks(
     sync = sync_of(here, attempt)
     assert sync.period_s == 30
     call = CheckpointRequest(attempt, sync)
-    add = here.gateway.add_checkpoint
+    add = here.gateway.record
 
     def slow(fence: Any, row: Any) -> bool:  # noqa: ANN401  passed on
         """Touch the file once more, with other content, while the first one is stored."""
@@ -221,7 +221,7 @@ def test_the_folder_is_stored_at_once_when_the_job_asks(
             call.step()
         return add(fence, row)
 
-    monkeypatch.setattr(here.gateway, "add_checkpoint", slow)
+    monkeypatch.setattr(here.gateway, "record", slow)
     sync.start()
     call.start()
     try:

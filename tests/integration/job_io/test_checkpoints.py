@@ -149,18 +149,18 @@ def test_row_whose_answer_was_lost_goes_on_describing_its_object(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = here.attempt()
-    add = here.gateway.add_checkpoint
+    add = here.gateway.record
 
     def lost(fence: Any, row: Checkpoint) -> bool:  # noqa: ANN401  passed on
         add(fence, row)
         raise DatabaseUnreachable("it committed, and nobody heard")
 
-    monkeypatch.setattr(here.gateway, "add_checkpoint", lost)
+    monkeypatch.setattr(here.gateway, "record", lost)
     sync = sync_of(here, first)
     fill(first, model="one")
     with pytest.raises(DatabaseUnreachable):
         sync.step()
-    monkeypatch.setattr(here.gateway, "add_checkpoint", add)
+    monkeypatch.setattr(here.gateway, "record", add)
     fill(first, model="longer", optimizer="new")
     sync.step()
     with here.database.connection() as connection:
@@ -175,7 +175,7 @@ def test_chunk_whose_answer_was_lost_keeps_its_length(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = here.attempt()
-    add = here.gateway.add_log_chunk
+    add = here.gateway.record
 
     def lost(fence: Any, chunk: LogChunk) -> bool:  # noqa: ANN401  passed on
         add(fence, chunk)
@@ -183,10 +183,10 @@ def test_chunk_whose_answer_was_lost_keeps_its_length(
 
     shipper = LogShipper(attempt, here.store, here.gateway, period_s=1)
     attempt.note("one")
-    monkeypatch.setattr(here.gateway, "add_log_chunk", lost)
+    monkeypatch.setattr(here.gateway, "record", lost)
     with pytest.raises(DatabaseUnreachable):
         shipper.step()
-    monkeypatch.setattr(here.gateway, "add_log_chunk", add)
+    monkeypatch.setattr(here.gateway, "record", add)
     attempt.note("two")
     shipper.step()
     with here.database.connection() as connection:

@@ -13,10 +13,10 @@ from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, M
 from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.lease import End, Fence, fence_params
 from forge_schema.model.states import Phase, Reason, Verdict, WorkerStatus
-from forge_schema.queue.attempt_records import Records
 from psycopg.types.json import Jsonb
 from support.database.databases import holding
 from support.database.explain import rows_handled
+from support.queue.named_records import NamedRecords
 from support.queue.rig import stale
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ARTIFACT = Artifact(path="model/w.bin", key="k/w", bytes=3, sha256=SHA)
 LINE = MetricLine(number=0, step=1.0, values={"loss": 0.5})
 TESTED = OneTest(0, "suite", "test", Verdict.FAILED, 0.5, "said")
 
-WRITES: dict[str, Callable[[Records, Fence], bool]] = {
+WRITES: dict[str, Callable[[NamedRecords, Fence], bool]] = {
     "log_chunk": lambda records, fence: records.add_log_chunk(fence, CHUNK),
     "checkpoint": lambda records, fence: records.add_checkpoint(fence, CHECKPOINT),
     "artifact": lambda records, fence: records.add_artifacts(fence, [ARTIFACT]),
@@ -118,7 +118,7 @@ def test_a_write_repeated_beside_its_first_try_is_kept_once(rig: Rig, table: str
     _, grant = claimed(rig)
     with ThreadPoolExecutor(1) as pool:
         with holding(rig.url) as database:
-            assert WRITES[table](Records(database), grant.fence)
+            assert WRITES[table](NamedRecords(database), grant.fence)
             again = pool.submit(WRITES[table], rig.records, grant.fence)
             rig.wait_until_blocked()
         assert again.result(timeout=120)

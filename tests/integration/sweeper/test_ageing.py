@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_schema.model.attempt_records import MetricLine
-from forge_schema.queue.attempt_records import Records
 from forge_schema.sweeper import ageing as module
 from forge_schema.sweeper.ageing import Ageing, Ages
 from support.at_once import at_once
 from support.database.clock import START
 from support.database.databases import holding
+from support.queue.named_records import NamedRecords
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig
@@ -123,6 +123,6 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
         assert rig.database.one("thin:metric", **params) is None
         assert rig.records.add_metrics(grant.fence, [MetricLine(0, None, {})])
     with rig.uncommitted() as writing:
-        Records(writing.database).add_metrics(grant.fence, [MetricLine(1, None, {})])
+        NamedRecords(writing.database).add_metrics(grant.fence, [MetricLine(1, None, {})])
         assert ageing(rig).thin() > 0
     assert rig.row("SELECT count(*) FROM metric WHERE job_id = %s", job)["count"] == 2

@@ -16,12 +16,12 @@ from forge_schema.model.attempt_records import Artifact, LogChunk
 from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
-from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.storage import open_store
 from forge_schema.storage.keys import AttemptKeys
+from support.queue.named_records import NamedRecords
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Member:
     id: int
     boot_id: UUID
     queue: Queue
-    records: Records
+    records: NamedRecords
     lanes: Lanes
     store: Store
 
@@ -138,7 +138,7 @@ class Script:
             worker_id,
             machine.boot_id,
             Queue(database, actor=f"worker:{worker_id}"),
-            Records(database),
+            NamedRecords(database),
             Lanes(database, worker_id, refresh_s=-1),
             self.store,
         )

@@ -10,10 +10,10 @@ from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Ended, Grant
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity, Machine
-from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
+from support.queue.named_records import NamedRecords
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Live:
         self.database = database
         self.queue = Queue(database, actor="user:ann")
         self.registry = Registry(database, actor="user:root")
-        self.records = Records(database)
+        self.records = NamedRecords(database)
 
     def submit(self, **changes: Any) -> int:  # noqa: ANN401  fields of all types
         """Submit one job, with arguments as for `spec`."""

@@ -14,7 +14,6 @@ from forge_schema.model.lease import End, Ended, Fence, Grant, Renewal
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import Reason, State, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
-from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.inputs import Uploads, named
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.limits import Limits
@@ -26,6 +25,7 @@ from psycopg.rows import dict_row
 from support.database.clock import START, Clock
 from support.database.databases import AFRESH, Recorded, holding
 from support.database.emptying import emptied, guard
+from support.queue.named_records import NamedRecords
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Rig:
         self.tick = Tick(Queue(self.database, actor="sweeper"), every=CENTURY)
         self.registry = Registry(self.database, actor="user:root")
         self.admin = Limits(self.database, actor="user:root")
-        self.records = Records(self.database)
+        self.records = NamedRecords(self.database)
         self.jobs = Jobs(self.database)
         self.rows("UPDATE sweeper SET ticked_at = forge_now()")
 

@@ -21,10 +21,10 @@ from forge_worker.machine.slots import Slot
 from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from forge_schema.model.attempt_records import MetricLine
+    from forge_schema.model.attempt_records import MetricLines
     from forge_schema.storage import Progress
 
 PLENTY = Capacity(1000, 1 << 20, 1 << 30)
@@ -63,9 +63,8 @@ class MetricsQueue:
         self.lines: list[dict[str, Any]] = []
         self.loses_answer = False
 
-    def add_metrics(self, _: object, lines: Sequence[MetricLine], *, progress: object) -> bool:
-        del progress
-        self.lines += [line.values for line in lines if line.number >= len(self.lines)]
+    def record(self, _: object, record: MetricLines) -> bool:
+        self.lines += [line.values for line in record.lines if line.number >= len(self.lines)]
         if self.loses_answer:
             self.loses_answer = False
             raise DatabaseUnreachable("the answer was lost")

@@ -70,7 +70,7 @@ def test_job_is_measured_again_when_the_disk_loses_much_of_what_it_has_left(
 class Rows:
     """A gateway that takes every row."""
 
-    def add_log_chunk(self, *_: object) -> bool:
+    def record(self, *_: object) -> bool:
         return True
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from forge_schema.model.attempt_records import MetricLine
+    from forge_schema.model.attempt_records import MetricLine, MetricLines
     from forge_worker.attempt.attempt import Attempt
 
 
@@ -40,13 +40,13 @@ class Queue(MetricsQueue):
         self.now = 0.0
         self.asked: Callable[[], None] = lambda: None
 
-    def add_metrics(self, fence: object, lines: Sequence[MetricLine], *, progress: object) -> bool:
+    def record(self, fence: object, record: MetricLines) -> bool:
         self.now += 1
-        self.calls.append(len(lines))
+        self.calls.append(len(record.lines))
         self.asked()
-        if (error := self.fails(lines)) is not None:
+        if (error := self.fails(record.lines)) is not None:
             raise error
-        return super().add_metrics(fence, lines, progress=progress)
+        return super().record(fence, record)
 
     def report(self, *_: object) -> Standing:
         self.now += 1

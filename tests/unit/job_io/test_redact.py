@@ -59,7 +59,7 @@ class Doors:
         self.rows: dict[int, LogChunk] = {}
         self._turns = itertools.count()
 
-    def add_log_chunk(self, _fence: Fence, chunk: LogChunk) -> bool:
+    def record(self, _fence: Fence, chunk: LogChunk) -> bool:
         assert self.rows.setdefault(chunk.number, chunk) == chunk
         if next(self._turns) % 2 == 0:
             raise StoreUnreachable("the answer was lost")

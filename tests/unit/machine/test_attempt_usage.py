@@ -18,10 +18,10 @@ from forge_worker.queue.gateway import Gateway
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from forge_schema.model.attempt_records import Sample
+    from forge_schema.model.attempt_records import Samples
     from forge_schema.model.lease import Fence
 
 
@@ -34,10 +34,10 @@ class Queue:
         self.loses = 0
         self.held = True
 
-    def add_samples(self, _fence: Fence, samples: Sequence[Sample]) -> bool:
+    def record(self, _fence: Fence, record: Samples) -> bool:
         self.asked += 1
         if self.held:
-            self.kept += [s.number for s in samples if s.number >= len(self.kept)]
+            self.kept += [s.number for s in record.samples if s.number >= len(self.kept)]
         if self.loses:
             self.loses -= 1
             raise DatabaseUnreachable("the answer was lost")

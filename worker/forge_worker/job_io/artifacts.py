@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import partial
 
-from forge_schema.model.attempt_records import Artifact
+from forge_schema.model.attempt_records import Artifact, StoredArtifacts
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
 from forge_schema.storage.chunks import CHUNK_BYTES
@@ -74,7 +74,7 @@ class ArtifactKeeper:
         self._send_links({p: to for p, to in look.links.items() if p not in self._done})
         self._send(left)
         artifacts = [one for one in self._done.values() if one is not None]
-        if artifacts and not self._gateway.add_artifacts(self._attempt.fence, artifacts):
+        if artifacts and not self._gateway.record(self._attempt.fence, StoredArtifacts(artifacts)):
             self._attempt.lose()
         return len(artifacts)
 

@@ -442,7 +442,7 @@ class CheckpointSync(Loop):
             step=None if commit is None else commit.step,
             killed=self.job_ended and self.cut_short,
         )
-        if not self._gateway.add_checkpoint(self._attempt.fence, row):
+        if not self._gateway.record(self._attempt.fence, row):
             self._attempt.lose()
             return
         # What it referred to may be gone.

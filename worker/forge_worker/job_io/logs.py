@@ -88,7 +88,7 @@ class LogShipper(Loop):
         self._store.put(key, zstandard.compress(piece))
         digest = hashlib.sha256(piece).hexdigest()
         chunk = LogChunk(self._number, key, self._start, len(piece), digest)
-        if not self._gateway.add_log_chunk(self._attempt.fence, chunk):
+        if not self._gateway.record(self._attempt.fence, chunk):
             self._attempt.lose()
             return
         self._number += 1

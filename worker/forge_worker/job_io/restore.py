@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from forge_schema.database.pool import Row
+from forge_schema.model.attempt_records import BeginsWith
 from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import checkpoint_name, passed_over_text
 from forge_schema.storage import ObjectMissing
@@ -159,7 +160,7 @@ class Restore:
     def _begin(self, row: Row, passed_over: list[Row], *, own: bool) -> None:
         """Record what the attempt begins with, and say so if it is not the newest."""
         if own:
-            self._gateway.add_beginning(self._attempt.fence, row["attempt"], row["number"])
+            self._gateway.record(self._attempt.fence, BeginsWith(row["attempt"], row["number"]))
         newer = [one for one in passed_over if not own or _place(one) > _place(row)]
         if said := passed_over_text(newer):
             name = checkpoint_name(*_place(row))

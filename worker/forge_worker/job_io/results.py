@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 import structlog
-from forge_schema.model.attempt_records import Tested
+from forge_schema.model.attempt_records import AttemptRecord, ReportedResult, ReportedTests, Tested
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import DOCUMENT_BYTES, Document, storable
 from forge_schema.model.quantities import counted, size_text
@@ -48,18 +48,17 @@ class Findings:
         if not self._read:
             self._result, self._tests = self._look_for_result(), self._look_for_tests()
             self._read = True
-        fence = self._attempt.fence
         while self._tests and not self._attempt.lost:
             count = batch_of(self._tests)
-            self._keep(self._gateway.add_tests, fence, self._tests[:count])
+            self._keep(ReportedTests(self._tests[:count]))
             del self._tests[:count]
         if self._result is not None and not self._attempt.lost:
-            self._keep(self._gateway.add_result, fence, self._result)
+            self._keep(ReportedResult(self._result))
             self._result = None
 
-    def _keep(self, add: Any, *said: Any) -> None:  # noqa: ANN401  one of two methods, with its own
+    def _keep(self, record: AttemptRecord) -> None:
         try:
-            if not add(*said):
+            if not self._gateway.record(self._attempt.fence, record):
                 self._attempt.lose()
         except ForgeError:
             raise

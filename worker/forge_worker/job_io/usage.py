@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
-from forge_schema.model.attempt_records import Sample
+from forge_schema.model.attempt_records import Sample, Samples
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Usage
 
@@ -114,7 +114,7 @@ class AttemptUsage:
         """
         with self._sending:
             while (samples := list(self._unsent)) and not self.attempt.lost:
-                if not gateway.add_samples(self.attempt.fence, samples):
+                if not gateway.record(self.attempt.fence, Samples(samples)):
                     self.attempt.lose()
                 for _ in samples:
                     self._unsent.popleft()

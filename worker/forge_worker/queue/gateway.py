@@ -7,14 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.model.attempt_records import (
-    Artifact,
-    Checkpoint,
-    LogChunk,
-    MetricLine,
-    Sample,
-    Tested,
-)
+from forge_schema.model.attempt_records import AttemptRecord
 from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal
 from forge_schema.model.states import Phase, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
@@ -85,16 +78,9 @@ class Gateway(Protocol):
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
         """Record how far a member of a run has come; return its status and all members by rank."""
 
-    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool: ...
-    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool: ...
-    def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool: ...
-    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool: ...
-    def add_metrics(
-        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None
-    ) -> bool: ...
-    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool: ...
-    def add_result(self, fence: Fence, values: dict[str, object]) -> bool: ...
-    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool: ...
+    def record(self, fence: Fence, record: AttemptRecord) -> bool:
+        """Store a record of an attempt; False if the lease is lost. Idempotent."""
+
     def newest_checkpoints(self, fence: Fence) -> Row | None:
         """Return the newest checkpoints of a run's rank 0 and of this rank; see `Records`.
 
@@ -147,14 +133,7 @@ class SqlGateway:
         self._database = database
         self._registry = Registry(database, actor=actor, alive=ttl)
         records = Records(database)
-        self.add_log_chunk = records.add_log_chunk
-        self.add_checkpoint = records.add_checkpoint
-        self.add_beginning = records.add_beginning
-        self.add_artifacts = records.add_artifacts
-        self.add_metrics = records.add_metrics
-        self.add_samples = records.add_samples
-        self.add_result = records.add_result
-        self.add_tests = records.add_tests
+        self.record = records.record
         self.newest_checkpoints = records.newest_checkpoints
         self.latest_checkpoint = records.latest_checkpoint
         self.restorable = records.restorable

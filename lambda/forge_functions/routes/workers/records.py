@@ -2,9 +2,16 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import cast
 
 from fastapi import Request
-from forge_schema.model.attempt_records import Artifact
+from forge_schema.model.attempt_records import (
+    Artifact,
+    AttemptRecord,
+    Checkpoint,
+    LogChunk,
+    StoredArtifacts,
+)
 from forge_schema.model.states import Standing
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
@@ -73,79 +80,24 @@ def gather(job_id: JobId, body: messages.Gather, caller: AsWorker, shared: Share
     return Gathered(standing=gathering.standing, members=gathering.members)
 
 
-@router.post("/log-chunks")
-def add_log_chunk(
-    job_id: JobId, body: messages.NewLogChunk, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Record a log chunk whose upload is complete."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    _own_key(body.key == lease.keys.log_chunk(body.number))
-    return _kept(Records(shared.database).add_log_chunk(lease.fence, body))
+def _storing(message: type[messages.Held]) -> Callable[..., Nothing]:
+    """Return the endpoint that stores the record in a message."""
+
+    def store(job_id: JobId, body: messages.Held, caller: AsWorker, shared: Shared) -> Nothing:
+        lease = own_lease(shared, caller, body.fence(job_id))
+        record = cast(AttemptRecord, body)
+        _own_key(_has_own_keys(lease.keys, record))
+        if not Records(shared.database).record(lease.fence, record):
+            raise lost()
+        return Nothing()
+
+    store.__annotations__["body"] = message
+    store.__name__, store.__doc__ = message.__name__, message.__doc__
+    return store
 
 
-@router.post("/checkpoints")
-def add_checkpoint(
-    job_id: JobId, body: messages.NewCheckpoint, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Record a checkpoint of one rank. Attempts may resume from it once every rank has one."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    _own_key(body.key == lease.keys.checkpoint_manifest(body.number))
-    return _kept(Records(shared.database).add_checkpoint(lease.fence, body))
-
-
-@router.post("/checkpoints/begin")
-def add_beginning(
-    job_id: JobId, body: messages.Begins, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Record the checkpoint that an attempt begins with."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    kept = Records(shared.database).add_beginning(lease.fence, body.attempt, body.number)
-    return _kept(kept)
-
-
-@router.post("/artifacts")
-def add_artifacts(
-    job_id: JobId, body: messages.NewArtifacts, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Record artifacts whose uploads are complete."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    _own_key(all(_is_own(lease.keys, artifact) for artifact in body.artifacts))
-    return _kept(Records(shared.database).add_artifacts(lease.fence, body.artifacts))
-
-
-@router.post("/metrics")
-def add_metrics(
-    job_id: JobId, body: messages.NewMetrics, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Store metric lines. Those already stored are skipped."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    kept = Records(shared.database).add_metrics(lease.fence, body.lines, progress=body.progress)
-    return _kept(kept)
-
-
-@router.post("/samples")
-def add_samples(
-    job_id: JobId, body: messages.NewSamples, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Store resource samples. Those already stored are skipped."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_samples(lease.fence, body.samples))
-
-
-@router.post("/result")
-def add_result(
-    job_id: JobId, body: messages.NewResult, caller: AsWorker, shared: Shared
-) -> Nothing:
-    """Store the result of an attempt. The first one stays."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_result(lease.fence, body.values))
-
-
-@router.post("/tests")
-def add_tests(job_id: JobId, body: messages.NewTests, caller: AsWorker, shared: Shared) -> Nothing:
-    """Store the test results of an attempt."""
-    lease = own_lease(shared, caller, body.fence(job_id))
-    return _kept(Records(shared.database).add_tests(lease.fence, body.tests))
+for _path, _message in messages.RECORDS.values():
+    router.post(f"/{_path}")(_storing(_message))
 
 
 @router.post("/checkpoints/thin")
@@ -222,6 +174,17 @@ def store_objects(
     return Nothing()
 
 
+def _has_own_keys(keys: AttemptKeys, record: AttemptRecord) -> bool:
+    match record:
+        case LogChunk():
+            return record.key == keys.log_chunk(record.number)
+        case Checkpoint():
+            return record.key == keys.checkpoint_manifest(record.number)
+        case StoredArtifacts():
+            return all(_is_own(keys, artifact) for artifact in record.artifacts)
+    return True
+
+
 def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:
     return any(_fits(named, artifact) for named in (keys.artifact, keys.chunked_artifact))
 
@@ -238,9 +201,3 @@ def _fits(named: Callable[[str], str], artifact: Artifact) -> bool:
 def _own_key(own_key: bool) -> None:  # noqa: FBT001 - the call names the question
     if not own_key:
         raise absent()
-
-
-def _kept(kept: bool) -> Nothing:  # noqa: FBT001 - the answer of a record
-    if not kept:
-        raise lost()
-    return Nothing()

@@ -5,10 +5,9 @@ from typing import Any
 
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.attempt_records import ROWS, MetricLine, MetricLines
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import size_text
-from forge_schema.protocol.messages import ROWS
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.circuit_breaker import CircuitOpen
@@ -125,7 +124,7 @@ class Sender:
         rows = [MetricLine(self.number + n, step_of(line), line) for n, line in enumerate(good)]
         progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
         try:
-            kept = self._gateway.add_metrics(self._attempt.fence, rows, progress=progress)
+            kept = self._gateway.record(self._attempt.fence, MetricLines(rows, progress))
         except DatabaseUnreachable as error:
             if not isinstance(error, CircuitOpen):
                 self.most = max(min(self.most, FEW), self.most // FEWER)

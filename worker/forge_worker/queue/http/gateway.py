@@ -2,20 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TypedDict, TypeVar
 from uuid import UUID
 
 from forge_schema.database.pool import Row
 from forge_schema.ending.statement import storable
-from forge_schema.model.attempt_records import (
-    Artifact,
-    Checkpoint,
-    LogChunk,
-    MetricLine,
-    Sample,
-    Tested,
-)
+from forge_schema.model.attempt_records import ROWS, AttemptRecord
 from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal, Usage
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
@@ -41,7 +34,6 @@ from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 from forge_worker.queue.unanswered import Ask, Unanswered
 
 A = TypeVar("A", bound=BaseModel)
-R = TypeVar("R", Artifact, MetricLine, Sample, Tested)
 
 # A request's body is at most twice this size.
 PIECE_BYTES = 1 << 20
@@ -172,45 +164,11 @@ class HttpGateway:
             return Gathering(Standing.LOST)
         return Gathering(told.standing, told.members)
 
-    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
-        body = messages.NewLogChunk(**_held(fence), **asdict(chunk))
-        return self._kept(fence, "log-chunks", body)
-
-    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
-        body = messages.NewCheckpoint(**_held(fence), **asdict(checkpoint))
-        return self._kept(fence, "checkpoints", body)
-
-    def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool:
-        body = messages.Begins(**_held(fence), attempt=attempt, number=number)
-        return self._kept(fence, "checkpoints/begin", body)
-
-    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
+    def record(self, fence: Fence, record: AttemptRecord) -> bool:
+        what, message = messages.RECORDS[type(record)]
         # All bodies are validated before the first is sent.
-        bodies = [
-            messages.NewArtifacts(**_held(fence), artifacts=piece) for piece in _pieces(artifacts)
-        ]
-        return all(self._kept(fence, "artifacts", body) for body in bodies)
-
-    def add_metrics(
-        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
-    ) -> bool:
-        bodies = [
-            messages.NewMetrics(**_held(fence), lines=piece, progress=progress)
-            for piece in _pieces(lines)
-        ]
-        return all(self._kept(fence, "metrics", body) for body in bodies)
-
-    def add_samples(self, fence: Fence, samples: Sequence[Sample]) -> bool:
-        bodies = [messages.NewSamples(**_held(fence), samples=piece) for piece in _pieces(samples)]
-        return all(self._kept(fence, "samples", body) for body in bodies)
-
-    def add_result(self, fence: Fence, values: dict[str, object]) -> bool:
-        body = messages.NewResult.model_validate({**_held(fence), "values": values})
-        return self._kept(fence, "result", body)
-
-    def add_tests(self, fence: Fence, tests: Sequence[Tested]) -> bool:
-        bodies = [messages.NewTests(**_held(fence), tests=piece) for piece in _pieces(tests)]
-        return all(self._kept(fence, "tests", body) for body in bodies)
+        bodies = [message.model_validate({**_held(fence), **part}) for part in _parts(record)]
+        return all(self._kept(fence, what, body) for body in bodies)
 
     def newest_checkpoints(self, fence: Fence) -> Row | None:
         body = messages.Held(**_held(fence))
@@ -295,13 +253,24 @@ def _held(fence: Fence) -> Held:
     return {"token": fence.token, "nonce": fence.nonce}
 
 
-def _pieces(rows: Sequence[R]) -> Iterator[list[R]]:
+def _parts(record: AttemptRecord) -> Iterator[dict[str, object]]:
+    """Yield a record's fields; those of one with very many rows in parts."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    rows = next((name for name, value in values.items() if isinstance(value, list)), None)
+    if rows is None:
+        yield values
+        return
+    for piece in _pieces(values[rows]):
+        yield {**values, rows: piece}
+
+
+def _pieces(rows: list[object]) -> Iterator[list[object]]:
     """Split a list so that each piece fits in a request."""
-    piece: list[R] = []
+    piece: list[object] = []
     size = 0
     for row in rows:
         bytes_more = len(to_json(row))
-        if piece and (size + bytes_more > PIECE_BYTES or len(piece) == messages.ROWS):
+        if piece and (size + bytes_more > PIECE_BYTES or len(piece) == ROWS):
             yield piece
             piece, size = [], 0
         piece.append(row)
