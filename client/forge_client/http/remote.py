@@ -51,11 +51,15 @@ class ServerVerbs:
     def _given(self, verb: Verb, arguments: Mapping[str, Any]) -> dict[Parameter, Any]:
         """Return what is sent for each parameter. What is None by default is left out."""
         written = {
-            one: _plain(one.sent.write(arguments[one.here], self._owner))
-            for one in verb.parameters
-            if one.where != "server"
+            parameter: _plain(parameter.sent.write(arguments[parameter.name], self._owner))
+            for parameter in verb.parameters
+            if parameter.where != "server"
         }
-        return {one: value for one, value in written.items() if value is not None or one.required}
+        return {
+            parameter: value
+            for parameter, value in written.items()
+            if value is not None or parameter.required
+        }
 
     def _value(self, verb: Verb, arguments: Mapping[str, Any], answer: object) -> Any:  # noqa: ANN401 - as the verb
         returns = verb.returns
@@ -73,23 +77,25 @@ class ServerVerbs:
 
 
 def _path(path: str, given: Mapping[Parameter, Any]) -> str:
-    for one, value in given.items():
-        if one.where == "path":
-            before, _, rest = path.partition(f"{{{one.there}")
+    for parameter, value in given.items():
+        if parameter.where == "path":
+            before, _, rest = path.partition(f"{{{parameter.field}")
             path = f"{before}{quote(str(value), safe='')}{rest.partition('}')[2]}"
     return path
 
 
 def _body(verb: Verb, given: Mapping[Parameter, Any]) -> Any:  # noqa: ANN401 - any JSON
-    whole = [value for one, value in given.items() if one.where == "whole"]
+    whole = [value for parameter, value in given.items() if parameter.where == "whole"]
     if whole:
         return whole[0]
-    has_body = any(one.where == "body" for one in verb.parameters)
+    has_body = any(parameter.where == "body" for parameter in verb.parameters)
     return _of(given, "body") if has_body else None
 
 
 def _of(given: Mapping[Parameter, Any], where: str) -> dict[str, Any]:
-    return {one.there: value for one, value in given.items() if one.where == where}
+    return {
+        parameter.field: value for parameter, value in given.items() if parameter.where == where
+    }
 
 
 def _plain(value: object) -> object:

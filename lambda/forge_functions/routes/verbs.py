@@ -77,15 +77,15 @@ def endpoint_of(verb: Verb, reach: Callable[[Service], Any]) -> Endpoint:
     """Return the endpoint that does a verb, in the part of the service that `reach` gives."""
 
     def endpoint(service: Service, request: Request, **given: Any) -> Any:  # noqa: ANN401 - as the verb
-        asked = given.pop("asked", None)
+        message = given.pop("message", None)
         values = {
-            one.here: _filled_in(verb, one, request)
-            if one.where == "server"
-            else _value(one, given, asked)
-            for one in verb.parameters
+            parameter.name: _filled_in(verb, parameter, request)
+            if parameter.where == "server"
+            else _value(parameter, given, message)
+            for parameter in verb.parameters
         }
-        found = getattr(reach(service), verb.name)(**values)
-        return _answer(verb, _signed(found, request) if verb.signed else found, request, asked)
+        result = getattr(reach(service), verb.name)(**values)
+        return _answer(verb, _signed(result, request) if verb.signed else result, request, message)
 
     endpoint.__name__ = verb.name
     vars(endpoint)["__signature__"] = Signature(list(_arguments(verb)))
@@ -106,25 +106,25 @@ def _arguments(verb: Verb) -> Iterator[Argument]:
     yield _argument("service", ROLES[verb.role])
     yield _argument("request", Request)
     fields: list[Parameter] = []
-    for one in verb.parameters:
-        if one.where == "path":
-            kind = JobInPath if one.there == "job_id" else Annotated[one.kind, Path()]
-            yield _argument(one.there, kind)
-        elif one.where == "whole":
-            yield _argument("asked", one.kind)
-        elif one.where != "server":
-            fields.append(one)
-    in_query = [one for one in fields if one.where == "query"]
-    in_body = [one for one in fields if one.where == "body"]
+    for parameter in verb.parameters:
+        if parameter.where == "path":
+            kind = JobInPath if parameter.field == "job_id" else Annotated[parameter.kind, Path()]
+            yield _argument(parameter.field, kind)
+        elif parameter.where == "whole":
+            yield _argument("message", parameter.kind)
+        elif parameter.where != "server":
+            fields.append(parameter)
+    in_query = [parameter for parameter in fields if parameter.where == "query"]
+    in_body = [parameter for parameter in fields if parameter.where == "body"]
     if len(in_query) == 1:
         alone = in_query[0]
-        yield _argument(alone.there, Annotated[alone.kind, Query()], alone.default)
+        yield _argument(alone.field, Annotated[alone.kind, Query()], alone.default)
     elif in_query:
-        yield _argument("asked", Annotated[_model(verb, in_query), Query()])
+        yield _argument("message", Annotated[_model(verb, in_query), Query()])
     if in_body:
         model = _model(verb, in_body)
-        needed = any(one.required for one in in_body)
-        yield _argument("asked", model, Argument.empty if needed else model())
+        needed = any(parameter.required for parameter in in_body)
+        yield _argument("message", model, Argument.empty if needed else model())
 
 
 def _argument(name: str, kind: Any, default: Any = Argument.empty) -> Argument:  # noqa: ANN401 - any type and value
@@ -133,8 +133,11 @@ def _argument(name: str, kind: Any, default: Any = Argument.empty) -> Argument: 
 
 def _model(verb: Verb, fields: Iterable[Parameter]) -> type[Body]:
     named = {
-        one.there: (one.kind, ... if one.required else one.sent.write(one.default, None))
-        for one in fields
+        parameter.field: (
+            parameter.kind,
+            ... if parameter.required else parameter.sent.write(parameter.default, None),
+        )
+        for parameter in fields
     }
     title = "".join(word.title() for word in f"{verb.name}_request".split("_"))
     made: type[Body] = create_model(
@@ -143,51 +146,53 @@ def _model(verb: Verb, fields: Iterable[Parameter]) -> type[Body]:
     return made
 
 
-def _value(one: Parameter, given: dict[str, Any], asked: Any) -> Any:  # noqa: ANN401 - as the parameter
-    if one.where == "whole":
-        return one.sent.read(asked)
-    return one.sent.read(given[one.there] if one.there in given else getattr(asked, one.there))
+def _value(parameter: Parameter, given: dict[str, Any], message: Any) -> Any:  # noqa: ANN401 - as the parameter
+    if parameter.where == "whole":
+        return parameter.sent.read(message)
+    return parameter.sent.read(
+        given[parameter.field] if parameter.field in given else getattr(message, parameter.field)
+    )
 
 
-def _filled_in(verb: Verb, one: Parameter, request: Request) -> Any:  # noqa: ANN401 - as the parameter
+def _filled_in(verb: Verb, parameter: Parameter, request: Request) -> Any:  # noqa: ANN401 - as the parameter
     """Return what the server adds: how many items fill a page, its package, or its URL."""
-    if one.here == "count":
+    if parameter.name == "count":
         return verb.pages and verb.pages.full
-    if one.here == "digest":
+    if parameter.name == "digest":
         return package().digest
     services: Services = request.app.state.services
     return services.url(str(request.base_url))
 
 
-def _signed(found: list[Object], request: Request) -> list[Object]:
+def _signed(result: list[Object], request: Request) -> list[Object]:
     services: Services = request.app.state.services
     url_of = services.reading(str(request.base_url))
-    return [one.model_copy(update={"url": url_of(one.key)}) for one in found]
+    return [stored.model_copy(update={"url": url_of(stored.key)}) for stored in result]
 
 
 def _text(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _answer(verb: Verb, found: Any, request: Request, asked: Any) -> Any:  # noqa: ANN401 - as above
+def _answer(verb: Verb, result: Any, request: Request, message: Any) -> Any:  # noqa: ANN401 - as above
     if verb.answer is not None:
-        return verb.answer.of(found)
+        return verb.answer.of(result)
     pages = verb.pages
-    if isinstance(found, Runs):
-        last = found.items[-1:] if found.more and asked.sort is None else []
+    if isinstance(result, Runs):
+        last = result.items[-1:] if result.more and message.sort is None else []
         after = [next_page(request, {"before": run.job_id}) for run in last]
-        return found.model_copy(update={"next": after[0] if after else None})
+        return result.model_copy(update={"next": after[0] if after else None})
     if pages is not None:
         return Items[Any].page(
-            found,
+            result,
             request,
-            pages.full or asked.count,
-            lambda last: {there: _text(getattr(last, here)) for there, here in pages.after.items()},
+            pages.full or message.count,
+            lambda last: {name: _text(getattr(last, field)) for name, field in pages.after.items()},
             most_bytes=pages.most_bytes,
         )
-    if isinstance(found, list):
-        return {"items": found}
-    return Done() if found is None else found
+    if isinstance(result, list):
+        return {"items": result}
+    return Done() if result is None else result
 
 
 register_url_convertor("worker", NameConvertor())

@@ -60,10 +60,10 @@ FilledIn = Annotated[str, Sent(where="server")]
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """A parameter of a verb: how it is called here and there, and where it stands."""
+    """A parameter of a verb: its name, the field of a request that it is, and where that stands."""
 
-    here: str
-    there: str
+    name: str
+    field: str
     written: Any
     default: Any
     where: Where
@@ -117,8 +117,8 @@ class Verb:
     @property
     def answer(self) -> type[Answer] | None:
         """The model of the answer, if it is not what the method returns."""
-        named = self.answered
-        kind: type[Answer] | None = model_called(named) if isinstance(named, str) else named
+        answer = self.answered
+        kind: type[Answer] | None = model_called(answer) if isinstance(answer, str) else answer
         return kind
 
     @property
@@ -130,7 +130,10 @@ class Verb:
     @cached_property
     def parameters(self) -> list[Parameter]:
         """Its parameters in order."""
-        return [self._parameter(one) for one in list(self._signature.parameters.values())[1:]]
+        return [
+            self._parameter(parameter)
+            for parameter in list(self._signature.parameters.values())[1:]
+        ]
 
     @property
     def returns(self) -> Any:  # noqa: ANN401 - any type
@@ -148,15 +151,15 @@ class Verb:
         names = _Names(self.function.__globals__)
         return inspect.signature(self.function, locals=names, eval_str=True)
 
-    def _parameter(self, one: inspect.Parameter) -> Parameter:
-        kinds = getattr(one.annotation, "__metadata__", ())
+    def _parameter(self, parameter: inspect.Parameter) -> Parameter:
+        kinds = getattr(parameter.annotation, "__metadata__", ())
         sent = next((kind for kind in kinds if isinstance(kind, Sent)), Sent())
-        there = sent.name or one.name
+        field = sent.name or parameter.name
         where = sent.where or ("query" if self.method in {"GET", "DELETE"} else "body")
-        if f"{{{there}}}" in self.path or f"{{{there}:" in self.path:
+        if f"{{{field}}}" in self.path or f"{{{field}:" in self.path:
             where = "path"
-        kind = one.annotation if sent.kind is None else sent.kind
-        return Parameter(one.name, there, kind, one.default, where, sent)
+        kind = parameter.annotation if sent.kind is None else sent.kind
+        return Parameter(parameter.name, field, kind, parameter.default, where, sent)
 
 
 class Remote(Protocol):
@@ -221,8 +224,8 @@ def verb(
 def declared_in(room: type) -> list[Verb]:
     """Return the verbs that a class declares, inherited ones first, in their order."""
     kinds = [vars(kind).values() for kind in reversed(room.__mro__)]
-    found = (getattr(method, "declared", None) for methods in kinds for method in methods)
-    return [one for one in found if isinstance(one, Verb)]
+    verbs = (getattr(method, "declared", None) for methods in kinds for method in methods)
+    return [verb for verb in verbs if isinstance(verb, Verb)]
 
 
 def item_of(returns: Any) -> Any:  # noqa: ANN401 - any type
@@ -246,7 +249,7 @@ class _Names(dict[str, Any]):
 def model_called(name: str) -> Any:  # noqa: ANN401 - a class, or an annotated type
     """Return what has a name in one of the models."""
     for model in MODELS:
-        found = vars(import_module(f"forge_schema.{model}")).get(name)
-        if found is not None:
-            return found
+        kind = vars(import_module(f"forge_schema.{model}")).get(name)
+        if kind is not None:
+            return kind
     raise KeyError(name)
