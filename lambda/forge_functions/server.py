@@ -26,7 +26,6 @@ from forge_functions.presence import keep_noting
 from forge_functions.routes import (
     bundles,
     health,
-    job_code,
     objects,
     shells,
     token,
@@ -45,7 +44,6 @@ ROUTERS = (
     health.router,
     token.router,
     verbs.users,
-    job_code.router,
     shells.router,
     bundles.router,
     verbs.admins,

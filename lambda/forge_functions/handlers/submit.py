@@ -1,6 +1,6 @@
 """The function for users: jobs, configs, schedules, bundles, reports, the overview, tokens."""
 
 from forge_functions.handlers.lambda_handler import LambdaHandler
-from forge_functions.routes import bundles, health, job_code, token, verbs
+from forge_functions.routes import bundles, health, token, verbs
 
-handler = LambdaHandler(health.router, token.router, verbs.users, job_code.router, bundles.router)
+handler = LambdaHandler(health.router, token.router, verbs.users, bundles.router)

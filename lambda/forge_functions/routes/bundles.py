@@ -1,4 +1,4 @@
-"""Bundles and saved images, named by their SHA-256 and uploaded once."""
+"""Bundles and saved images, named by their SHA-256 and uploaded once; and the code of jobs."""
 
 from typing import Annotated, Literal
 
@@ -10,13 +10,14 @@ from forge_schema.service.service import Service
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.roles import AsSubmitter
+from forge_functions.auth.roles import AsSubmitter, AsViewer, JobInPath
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 
-router = Router(prefix="/api/v1", tags=["bundles"], responses=problems(401, 403))
+router = Router(prefix="/api/v1", responses=problems(401, 403))
+BUNDLES = ["bundles"]
 # The limit of one upload to S3.
 LARGEST = 5 << 30
 # URLs for so many segments are signed at once: slow clients must use them before they expire.
@@ -43,7 +44,7 @@ class Upload(SignedUrl):
     stored: Literal[False] = False
 
 
-@router.post("/bundles")
+@router.post("/bundles", tags=BUNDLES)
 def bundle(
     service: AsSubmitter, shared: Shared, request: Request, said: Announced
 ) -> Stored | Upload:
@@ -51,7 +52,7 @@ def bundle(
     return _offer(keys.bundle(said.digest), service, shared, request, said)
 
 
-@router.post("/bundles/segments")
+@router.post("/bundles/segments", tags=BUNDLES)
 def segments(
     service: AsSubmitter, shared: Shared, request: Request, bundle: SegmentList
 ) -> BundleOffer:
@@ -78,12 +79,20 @@ def segments(
     )
 
 
-@router.post("/images")
+@router.post("/images", tags=BUNDLES)
 def image(
     service: AsSubmitter, shared: Shared, request: Request, said: Announced
 ) -> Stored | Upload:
     """Tell whether the owner's saved image (a tar) is stored, or how to upload it."""
     return _offer(keys.image(said.digest), service, shared, request, said)
+
+
+@router.get("/queue/jobs/{job_id}/code/{digest}", tags=["jobs"], responses=problems(404))
+def code(
+    service: AsViewer, job_id: JobInPath, digest: Digest, shared: Shared, request: Request
+) -> SignedUrl:
+    """Return a URL of an object of the job's code: its bundle, a segment of it, or its diff."""
+    return shared.signer(str(request.base_url)).get(service.code_key(job_id, digest))
 
 
 def _offer(

@@ -1,4 +1,5 @@
 """Every verb of a user, once: authorise the caller, then call the queue or a read.
 
-The HTTP routes, the dashboard and the direct client call it; only the HTTP client mirrors it.
+The dashboard and the direct client call them; the HTTP routes and the HTTP client are made from
+their declarations.
 """
