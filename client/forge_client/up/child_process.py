@@ -22,8 +22,6 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 # A child that ran this long did not fail at startup.
 SOUND_S = 60.0
-# Where the command line begins and ends: of the words after the name in /proc/PID/stat.
-ARGUMENTS = slice(45, 47)
 
 
 @dataclass
@@ -134,7 +132,7 @@ def run(name: str, module: str, log: Path, theirs: Connection, gate: Connection)
     """Become the program of a module, in the process created for it.
 
     Args:
-        name: its name, also shown by `ps`.
+        name: its name, which `top` and `ps -o comm` show too.
         module: imported now, and run when the settings arrive.
         log: the file for its output.
         theirs: the other end of `gate`, to be closed: its last copy closes when the parent dies.
@@ -145,7 +143,7 @@ def run(name: str, module: str, log: Path, theirs: Connection, gate: Connection)
     theirs.close()
     speak_to(log, "ab")
     with suppress(OSError):
-        _title(f"forge {name}")
+        Path("/proc/self/comm").write_text(f"forge {name}", encoding="utf-8")
     _handle_no_signals()
     program = _loaded(module)
     try:
@@ -155,18 +153,6 @@ def run(name: str, module: str, log: Path, theirs: Connection, gate: Connection)
         return
     sys.argv = [module]
     program.main()
-
-
-def _title(title: str) -> None:
-    """Have `ps` show a title in place of the command line, which is that of `forge up`."""
-    Path("/proc/self/comm").write_text(title, encoding="utf-8")
-    stat = Path("/proc/self/stat").read_text(encoding="utf-8")
-    start, end = map(int, stat.rpartition(")")[2].split()[ARGUMENTS])
-    shown = title.encode()[: end - start - 2].ljust(end - start - 1, b"\0")
-    with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
-        memory.seek(start)
-        # A last byte that is not zero tells the kernel that a title ends at the first zero.
-        memory.write(shown + b" ")
 
 
 def _handle_no_signals() -> None:
