@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import psutil
 import structlog
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 
 from benchmarks.fleet.transports import (
     SWEEP_S,

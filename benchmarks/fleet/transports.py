@@ -20,8 +20,7 @@ from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import LEASE_TTL, Queue
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick
-from forge_schema.wake.hint import ASKED, Hint
-from forge_schema.wake.sleepers import Sleepers
+from forge_schema.wake import ASKED, Hint, Sleepers
 
 from benchmarks.fleet.world import Simulated
 

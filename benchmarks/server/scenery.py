@@ -8,10 +8,9 @@ import httpx
 from forge_schema.database.pool import Database
 from forge_schema.model.attempt_records import Artifact, StoredArtifacts
 from forge_schema.queue.attempt_records import Records
-from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys
-from forge_schema.storage.manifest import Entry, Manifest
+from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from benchmarks.server.attacks import Headers, Site
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from forge_schema.code import comparison
-from forge_schema.code.tar_stream import BundleRefused, TarStream
+from forge_schema import code
+from forge_schema.code import BundleRefused, TarStream
 from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault, segments_in
 from forge_schema.model.job import JobDetail
 
@@ -87,9 +87,9 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         # A folder has no lock before it is submitted.
         skipped = WRITTEN if isinstance(other, Path) else ()
         names = (name for name in {*before, *after} if not name.startswith(skipped))
-        for name in comparison.in_order(names):
+        for name in code.in_order(names):
             was, is_now = (files[name]() if name in files else None for files in (before, after))
-            yield from comparison.differences(name, was, is_now)
+            yield from code.differences(name, was, is_now)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _project(folder: Path) -> Files:
 def _content(path: Path, link: str | None) -> Callable[[], bytes]:
     if link is None:
         return path.read_bytes
-    return partial(comparison.link_content, link)
+    return partial(code.link_content, link)
 
 
 def _unpack(backend: Backend, job_id: int, digest: str, folder: Path) -> None:

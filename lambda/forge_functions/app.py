@@ -7,7 +7,7 @@ from forge_functions.auth.door import caller_of, note_refusal
 from forge_functions.middleware.bulkheads import Bulkheads
 from forge_functions.middleware.requests import RequestLog
 from forge_functions.services import Services
-from forge_functions.version import VERSION
+from forge_functions.settings import VERSION
 
 
 def create_app(services: Services, *routers: APIRouter) -> FastAPI:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 
-from forge_schema.access.hidden import hide
+from forge_schema.access.tokens import hide
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.settings import faults

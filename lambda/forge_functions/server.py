@@ -1,4 +1,8 @@
-"""`forge-server`: every path in one process, under uvicorn."""
+"""`forge-server`: every path in one process, under uvicorn.
+
+It records in the database that it runs: without a server, workers over HTTP cannot renew their
+leases, so sweepers must not consider them dead.
+"""
 
 import signal
 import socket
@@ -9,6 +13,7 @@ from types import FrameType
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from forge_schema.model.errors import ForgeError
 from forge_schema.shell import MOST_BYTES
 from starlette.types import ASGIApp
 
@@ -21,8 +26,7 @@ from forge_functions.middleware.slow_clients import (
     most_connections,
 )
 from forge_functions.middleware.turns import TakingTurns
-from forge_functions.monitor.site import metered
-from forge_functions.presence import keep_noting
+from forge_functions.monitor.metrics import metered
 from forge_functions.routes import (
     bundles,
     health,
@@ -65,6 +69,10 @@ BACKLOG = 2048
 HSTS = [("Strict-Transport-Security", "max-age=31536000")]
 
 log = structlog.get_logger(__name__)
+
+# Records per TTL, and the fraction of a TTL without one that counts as an outage.
+NOTES = 12
+GAP = 1 / 4
 
 
 class Server(uvicorn.Server):
@@ -187,6 +195,17 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def keep_noting(services: Services) -> None:
+    """Record regularly that this server is running, until it stops."""
+    ttl = services.settings.ttl
+    while not services.stopping.is_set():
+        try:
+            services.database.rows("serve", again=True, gap=GAP * ttl)
+        except ForgeError as error:
+            log.warning("presence_not_noted", error=error.message)
+        services.stopping.wait(ttl.total_seconds() / NOTES)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from forge_schema.storage.signed import ServerSigner, Signer, open_signer, signs
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
 from forge_functions.middleware.admission import Rate
-from forge_functions.middleware.parts import Part, part
+from forge_functions.middleware.bulkheads import Part, part
 from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub
@@ -32,8 +32,8 @@ from forge_functions.streams.relay import Relay
 if TYPE_CHECKING:
     from forge_schema.service.service import Service
 
+    from forge_functions.auth.issued_tokens import Pods
     from forge_functions.auth.oidc import Issuer
-    from forge_functions.auth.pod import Pods
 
 # There are usually tens to hundreds; new shapes with every job must not fill the memory.
 MOST_LANES = 10_000
@@ -164,7 +164,7 @@ class Services:
     @made_once
     def pods(self) -> Pods:
         """The pods that may enrol as workers."""
-        from forge_functions.auth.pod import Pods  # noqa: PLC0415  as above
+        from forge_functions.auth.issued_tokens import Pods  # noqa: PLC0415  as above
 
         return Pods(self.settings)
 

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Annotated, Self
 
 from forge_schema.model.states import Role
@@ -16,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+VERSION = version("forge-queue")
 
 # A namespace and a service account's name in Kubernetes's syntax.
 ACCOUNT = re.compile(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}")

@@ -1,7 +1,9 @@
 """What every HTTP client of a server needs, the worker's as well as the `forge` command's."""
 
+import hashlib
 import re
 import ssl
+from base64 import urlsafe_b64encode
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -177,3 +179,9 @@ def retry_after_s(response: httpx.Response) -> float:
     """Return the pause in seconds that a server asks for, 0 if it names none."""
     said = response.headers.get("Retry-After", "")
     return min(float(said), LONGEST_RETRY_AFTER_S) if said.isdecimal() else 0.0
+
+
+def challenge_of(verifier: str) -> str:
+    """Return the challenge (S256) of a verifier, which is shown only at the end."""
+    digest = hashlib.sha256(verifier.encode("utf-8", "replace")).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()

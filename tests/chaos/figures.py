@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import psycopg
-from forge_schema.storage.chunks import CHUNK_BYTES
+from forge_schema.storage.manifest import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

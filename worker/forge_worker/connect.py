@@ -18,7 +18,7 @@ from forge_schema.storage.probe import delete_abandoned
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Servers

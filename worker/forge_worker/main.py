@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import stamina
 import structlog
-from forge_schema.access.hidden import hide
+from forge_schema.access.tokens import hide
 from forge_schema.database.pool import AccessRefused
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import jwt
 from forge_schema.access.api_keys import Keys
-from forge_schema.access.nonces import Nonces
+from forge_schema.access.shells import Nonces
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 

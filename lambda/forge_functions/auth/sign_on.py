@@ -11,8 +11,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import jwt
 import structlog
-from forge_schema.http_client import open_client, tls_context
-from forge_schema.pkce import challenge_of
+from forge_schema.http_client import challenge_of, open_client, tls_context
 from forge_schema.proxies import ProxyUnusable
 
 from forge_functions.auth import short_token

@@ -1,5 +1,6 @@
-"""Authenticate workers by their tokens."""
+"""Authenticate workers by their tokens, and check that one holds a lease."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -11,11 +12,13 @@ from fastapi.security import APIKeyHeader
 from forge_schema.access import tokens
 from forge_schema.access.tokens import Token, TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import WorkerTokens
+from forge_schema.model.lease import Fence
 from forge_schema.model.states import Command, WorkerKind
+from forge_schema.queue.own_leases import OwnLease, OwnLeases
 
 from forge_functions.auth import signature
 from forge_functions.errors import Refused
-from forge_functions.middleware.known import vouch
+from forge_functions.middleware.requests import vouch
 from forge_functions.services import Services
 
 HEADER = "X-Worker-Token"
@@ -134,3 +137,45 @@ def _unauthenticated(
 ) -> Refused:
     headers = {"WWW-Authenticate": HEADER}
     return Refused(HTTPStatus.UNAUTHORIZED, code, message, hint=hint, headers=headers)
+
+
+def own_lease(shared: Services, caller: WorkerCaller, fence: Fence) -> OwnLease:
+    """Return the caller's live lease.
+
+    Raises:
+        Refused: 404 if it does not exist, has ended, or belongs to another worker.
+    """
+    lease = OwnLeases(shared.database, caller.id).lease(fence)
+    if lease is None:
+        raise lost()
+    return lease
+
+
+def own(shared: Services, caller: WorkerCaller, fences: Sequence[Fence]) -> None:
+    """Check that leases are the caller's, or were when they ended.
+
+    Raises:
+        Refused: 404 if one is not.
+    """
+    if not OwnLeases(shared.database, caller.id).own(fences):
+        raise lost()
+
+
+def lost() -> Refused:
+    """Return the error for a caller that does not hold the lease."""
+    return Refused(
+        HTTPStatus.NOT_FOUND,
+        "lease_unknown",
+        "this worker holds no such lease",
+        hint="end its job here: the lease has expired, or another worker has the job",
+    )
+
+
+def absent() -> Refused:
+    """Return the error for an object that the holder may not access."""
+    return Refused(
+        HTTPStatus.NOT_FOUND,
+        "object_unknown",
+        "this lease has no such object",
+        hint="request an input of the lease's job, or for a key below the lease's own prefix",
+    )

@@ -7,12 +7,17 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from fastapi import APIRouter, HTTPException, Request, Response
+
 # Only these types are served.
 TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+
+router = APIRouter()
+FOR_GOOD = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
@@ -55,3 +60,18 @@ def _found(folder: Traversable, before: str) -> list[tuple[str, Asset]]:
 def _asset(kind: str, content: bytes) -> Asset:
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Asset(kind, content, gzip.compress(content, mtime=0), digest)
+
+
+@router.get("/static/{digest}/{path:path}")
+def static(request: Request, digest: str, path: str) -> Response:
+    """Return an asset. With a hash other than its own, it may not be cached."""
+    found = assets().get(path)
+    if found is None:
+        raise HTTPException(404, "there is no such file")
+    # During an upgrade, a server may be asked for an asset of another version's page.
+    headers = {"Cache-Control": FOR_GOOD if digest == found.digest else "no-cache"}
+    headers["Vary"] = "Accept-Encoding"
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(found.content, media_type=found.kind, headers=headers)
+    headers["Content-Encoding"] = "gzip"
+    return Response(found.packed, media_type=found.kind, headers=headers)

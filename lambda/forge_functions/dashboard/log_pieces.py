@@ -12,7 +12,7 @@ from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, LARGEST
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import ObjectMissing, ObjectTooLarge, Store
-from forge_schema.storage.small import small
+from forge_schema.storage.store import small
 
 from forge_functions.errors import Refused
 

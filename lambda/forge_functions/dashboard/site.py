@@ -5,7 +5,7 @@ from fastapi.exceptions import RequestValidationError
 from forge_schema.model.errors import ForgeError
 from starlette.exceptions import HTTPException
 
-from forge_functions.dashboard import words
+from forge_functions.dashboard import assets, words
 from forge_functions.dashboard.refusals import readable
 from forge_functions.dashboard.routes import (
     cancel_retry,
@@ -14,28 +14,26 @@ from forge_functions.dashboard.routes import (
     job_streams,
     jobs,
     new_worker,
+    notifications,
     overview,
     preferences,
     queues,
     reports,
-    static,
+    schedules,
     submit,
-    worker,
     workers,
 )
-from forge_functions.dashboard.routes.access import keys, login, sign_on, terminal
-from forge_functions.dashboard.routes.plans import notifications, schedules
+from forge_functions.dashboard.routes.access import login, sign_on, terminal
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.page_headers import PageHeaders
 
-# One router per page; more specific paths come first.
+# One router per file; more specific paths come first.
 ROUTERS = (
-    static.router,
+    assets.router,
     login.router,
     sign_on.router,
     terminal.router,
-    keys.router,
     preferences.router,
     overview.router,
     jobs.router,
@@ -50,7 +48,6 @@ ROUTERS = (
     schedules.router,
     notifications.router,
     new_worker.router,
-    worker.router,
     workers.router,
     reports.router,
     events.router,

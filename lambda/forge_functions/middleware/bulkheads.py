@@ -7,6 +7,8 @@ shut out by requests that nobody vouches for, or that never become complete.
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from enum import StrEnum
 from math import inf
 
 from forge_schema.model.errors import ForgeError
@@ -16,10 +18,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_functions.middleware.admission import Admission, Bodies, Rate, again
-from forge_functions.middleware.known import vouch
-from forge_functions.middleware.parts import Part, part, part_of
-from forge_functions.middleware.requests import SHORT_BYTES, has_body
+from forge_functions.middleware.requests import SHORT_BYTES, has_body, vouch
 from forge_functions.settings import ServerSettings
+
+REPORTS = ("/api/v1/reports/", "/reports/")
+# These wait in a coroutine, or need no thread.
+NEVER_HELD = ("/health", "/api/v1/objects/", "/static/")
+WORKERS = "/api/v1/workers/"
+# What workers read: other paths below WORKERS are people's.
+READ_BY_WORKERS = (f"{WORKERS}stream", f"{WORKERS}job/")
 
 # Whoever logs in is not known yet.
 LOGIN = "/login"
@@ -37,6 +44,29 @@ NAMED_PER_S, NAMED_AT_ONCE = 20_000.0, 250_000.0
 
 CallerOf = Callable[[Request], Awaitable[Caller | None]]
 NoteRefusal = Callable[[Request, Caller, int], Awaitable[None]]
+
+
+class Part(StrEnum):
+    """The kind of a request. Reads and reports have connections of their own."""
+
+    PROTOCOL = "protocol"
+    CHANGES = "changes"
+    READS = "reads"
+    REPORTS = "reports"
+
+
+part: ContextVar[Part] = ContextVar("part", default=Part.PROTOCOL)
+
+
+def part_of(method: str, path: str) -> Part:
+    """Return the part that a request belongs to."""
+    if path.startswith(NEVER_HELD):
+        return Part.PROTOCOL
+    if path.startswith(READ_BY_WORKERS if method == "GET" else WORKERS):
+        return Part.PROTOCOL
+    if method != "GET":
+        return Part.CHANGES
+    return Part.REPORTS if path.startswith(REPORTS) else Part.READS
 
 
 class Bulkheads:

@@ -4,13 +4,14 @@ import asyncio
 from http import HTTPStatus
 from math import inf
 from time import monotonic, perf_counter
+from typing import Protocol
 from uuid import uuid4
 
 import structlog
 from forge_schema.model.quantities import size_text
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -164,3 +165,29 @@ def has_body(scope: Scope) -> bool:
 def _announced(scope: Scope) -> int:
     said = Headers(scope=scope).get("content-length", "0")
     return int(said) if said.isdecimal() else 0
+
+
+class Turns(Protocol):
+    """What is told of known callers; on Lambda there is none."""
+
+    def known(self, address: str) -> None:
+        """Do not count what a known caller sent from an address."""
+
+
+def vouch(request: HTTPConnection) -> None:
+    """Note that a request is a known caller's."""
+    state = request.scope.get("state", {})
+    turns: Turns | None = state.get("turns")
+    if turns is not None and not is_known(request.scope):
+        state["known"] = True
+        turns.known(client_of(request.scope))
+
+
+def is_known(scope: Scope) -> bool:
+    """Tell whether somebody vouched for a request."""
+    return bool(scope.get("state", {}).get("known"))
+
+
+def client_of(scope: Scope) -> str:
+    """Return the address of a request's client, as far as it is known."""
+    return scope["client"][0] if scope.get("client") else ""

@@ -20,9 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forge_functions.errors import forge_error
-from forge_functions.middleware.admission import refused
-from forge_functions.middleware.buckets import Buckets
-from forge_functions.middleware.known import client_of, is_known
+from forge_functions.middleware.admission import Buckets, refused
+from forge_functions.middleware.requests import client_of, is_known
 
 PER_S, AT_ONCE, PATIENCE_S = 50.0, 200, 10.0
 # A connection and a request.

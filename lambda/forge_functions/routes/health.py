@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from forge_functions.errors import answer
 from forge_functions.health import Finding, Standing
 from forge_functions.services import Shared
-from forge_functions.version import VERSION
+from forge_functions.settings import VERSION
 
 router = APIRouter(tags=["health"])
 

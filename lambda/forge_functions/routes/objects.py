@@ -15,9 +15,8 @@ from forge_schema.storage.signed import PATH, Permit, ServerSigner
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems
-from forge_functions.middleware.known import vouch
-from forge_functions.objects.response import AssembledResponse, ObjectResponse
-from forge_functions.objects.upload import Upload
+from forge_functions.middleware.requests import vouch
+from forge_functions.objects import AssembledResponse, ObjectResponse, Upload
 from forge_functions.services import Services, Shared, services
 
 router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"], responses=problems(403, 404))

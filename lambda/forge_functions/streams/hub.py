@@ -11,9 +11,8 @@ from threading import Event, Lock, Thread
 
 import psycopg
 import structlog
-from forge_schema.database.start import KEEPALIVE
-from forge_schema.wake.hint import ASKED, SHELL, Hint
-from forge_schema.wake.sleepers import Sleepers
+from forge_schema.database.settings import KEEPALIVE
+from forge_schema.wake import ASKED, SHELL, Hint, Sleepers
 
 READY = "ready"
 # Nothing was listening for a while, so any hint may have been missed.

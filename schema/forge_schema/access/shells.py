@@ -1,4 +1,6 @@
-"""Shells inside running jobs: where a job runs, and how its worker is called."""
+"""Shells inside running jobs: where a job runs, how its worker is called, one-time tickets."""
+
+import time
 
 from psycopg.types.json import Jsonb
 
@@ -9,6 +11,9 @@ from forge_schema.shell import ShellWanted
 
 # Of the command, in the audit trail.
 SHOWN = 1000
+
+# Whoever made it has checked its age: the clocks of the server and the database may differ.
+ANY_AGE_S = 2**30
 
 
 class NotRunning(ForgeError):
@@ -51,3 +56,17 @@ class Shells:
     def call(self, worker_id: int, shell: str) -> None:
         """Ask a worker to connect for a shell."""
         self._database.rows("call_in", again=True, worker_id=worker_id, shell=shell)
+
+
+class Nonces:
+    """Remembers what was used, for a quarter of an hour."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def use(self, holder: str, nonce: str) -> bool:
+        """Use something of a holder up; False if that was done before."""
+        row = self._database.one(
+            "use_nonce", key_id=holder, nonce=nonce, sent=int(time.time()), window=ANY_AGE_S
+        )
+        return row is not None and bool(row["taken"])

@@ -13,11 +13,10 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from forge_schema.database import settings, start
+from forge_schema.database import settings
 from forge_schema.database.deadlines import Answers
-from forge_schema.database.prepared import Prepared, load_json
 from forge_schema.database.settings import STATEMENT_S
-from forge_schema.database.statements import statement
+from forge_schema.database.statements import Prepared, load_json, statement
 from forge_schema.model.errors import ForgeError
 
 Row = dict[str, Any]
@@ -190,7 +189,7 @@ class Database:
             NotMigrated: it does not have Forge's tables.
         """
         try:
-            own = self._prepare and start.owns_sessions(self.url)
+            own = self._prepare and settings.owns_sessions(self.url)
             if not own:
                 # Few are behind a pooler, and it logs through a large library.
                 from forge_schema.database.pooler import keep_on_role  # noqa: PLC0415
@@ -208,7 +207,7 @@ class Database:
     def _parameters(self, *, own: bool) -> dict[str, Any]:
         options = settings.options_of(self.url, self._statement_s) if own else None
         return {
-            **start.KEEPALIVE,
+            **settings.KEEPALIVE,
             "autocommit": True,
             "row_factory": dict_row,
             "prepare_threshold": 0 if own else None,

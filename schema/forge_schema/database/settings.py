@@ -1,8 +1,15 @@
-"""The settings under which Forge's statements run."""
+"""The settings under which Forge's statements run, and how connections get them as they start.
+
+One of our own gets them at its start; `pooler` has the other way.
+"""
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import psycopg
+
+from forge_schema.database.statements import statement
 
 STATEMENT_S = 30.0
 # A worker that died holding a row lock must not hold it for long. Every statement of the
@@ -33,6 +40,22 @@ UPGRADE = f"""
     SET LOCAL idle_in_transaction_session_timeout = 0;
 """
 
+# A dropped connection is noticed within about seven seconds; without these it takes minutes.
+KEEPALIVE: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 7000,
+}
+IN_FORCE = """
+    SELECT bool_and(current_setting(name) = value)
+    FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)
+"""
+# Unlike the limit that may be stored on the role, so that it tells where the settings came from.
+PROBE_S = 29.0
+
 
 def options_of(url: str, statement_s: float) -> str:
     """Return the startup parameter `options` with the settings, after those of the URL."""
@@ -49,3 +72,38 @@ def limit(statement_s: float) -> str:
 
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def owns_sessions(url: str) -> bool:
+    """Tell whether a connection gets its settings as it starts. A pooler refuses or drops them.
+
+    Raises:
+        psycopg.OperationalError: the database cannot be reached.
+        psycopg.ProgrammingError: it does not have Forge's tables.
+    """
+    try:
+        with connected(url, options=options_of(url, PROBE_S)) as connection:
+            return in_force(connection, {"statement_timeout": f"{PROBE_S:.0f}s"})
+    except psycopg.OperationalError as error:
+        if "options" not in str(error):
+            raise
+        return False
+
+
+def in_force(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> bool:
+    """Tell whether a session has the settings."""
+    found = connection.execute(IN_FORCE, [list(settings), list(settings.values())]).fetchone()
+    return found == (True,)
+
+
+def connected(url: str, *, options: str | None = None) -> psycopg.Connection[Any]:
+    """Connect to a database that has Forge's tables; raises as `owns_sessions`."""
+    connection = psycopg.connect(
+        url, autocommit=True, prepare_threshold=None, **KEEPALIVE, options=options
+    )
+    try:
+        connection.execute(statement("health"))
+    except BaseException:
+        connection.close()
+        raise
+    return connection

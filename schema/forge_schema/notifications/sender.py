@@ -14,9 +14,8 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.notifications import NotificationKind
 from forge_schema.notifications.mail import MailServer, mail
 from forge_schema.notifications.messages import line, url_of
-from forge_schema.notifications.slack import slack_body
 from forge_schema.notifications.trying import NotSent
-from forge_schema.notifications.webhook import encoded, post, signed
+from forge_schema.notifications.webhook import encoded, post, signed, slack_body
 
 THREADS = 8
 # Messages for people are put together, so that a sweep is not a thousand of them.

@@ -5,7 +5,7 @@ import hmac
 import json
 import secrets
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from http.client import HTTPConnection, HTTPSConnection
@@ -14,12 +14,25 @@ from urllib.parse import SplitResult, urlsplit
 
 from forge_schema.http_client import tls_context
 from forge_schema.notifications.addresses import connect
+from forge_schema.notifications.messages import Facts, line, url_of
 from forge_schema.notifications.trying import DEADLINE_S, NotSent, deadline, saying_why
+
+ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 PREFIX = "whsec_"
 AGENT = f"forge/{version('forge-queue')}"
 LONGEST_PAUSE_S = 3600
 OK = range(200, 300)
+
+
+def slack_body(messages: Iterable[Facts]) -> dict[str, str]:
+    """Return the body that shows messages, a line each, with links to their pages."""
+    return {"text": "\n".join(map(_linked, messages))}
+
+
+def _linked(message: Facts) -> str:
+    said, url = line(message).translate(ESCAPES), url_of(message)
+    return f"{said} (<{url}|open>)" if url else said
 
 
 def new_secret() -> str:

@@ -1,8 +1,10 @@
 """The claim: one statement."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
+from heapq import heapify, heapreplace
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -11,14 +13,43 @@ from forge_schema.database.pool import Database, Row, Statement
 from forge_schema.model.job import with_shares
 from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.fair_peeks import fair_peeks
 from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.reservation import Reservation
 
+# Jobs read beyond those to take: other claims may have locked the first ones.
+LEAST_PAST = 2
+# Up to so many jobs, the order of claims is exact even if more urgent jobs came just now.
+EXACT = 16
+
 # Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
 LOOK_FAR = 1000
+
+
+def fair_peeks(lanes: Sequence[Lane], count: int, past: int) -> dict[int, int]:
+    """Return how many jobs of each lane to read for a claim of `count`, by the lane's id.
+
+    Lanes whose first jobs are equally urgent share the claim, the one with the least share first.
+    """
+    turns: Counter[int] = Counter()
+    for nice in {lane.nice for lane in lanes}:
+        turns.update(_turns([lane for lane in lanes if lane.nice == nice], count))
+    each = max(LEAST_PAST, past // max(1, len(turns)))
+    return {
+        lane.id: max(turns[lane.id], min(count, EXACT)) + (each if turns[lane.id] else LEAST_PAST)
+        for lane in lanes
+    }
+
+
+def _turns(lanes: Iterable[Lane], count: int) -> Iterable[int]:
+    """Yield the ids of the lanes that take turns, so that their shares stay even."""
+    heap = [(lane.share, lane.id, lane.step) for lane in lanes]
+    heapify(heap)
+    for _ in range(count):
+        share, lane_id, step = heap[0]
+        yield lane_id
+        heapreplace(heap, (share + step, lane_id, step))
 
 
 def claim(

@@ -14,7 +14,7 @@ from forge_schema.model.lease import Fence, fence_params
 from forge_schema.storage import ObjectMissing, ObjectTooLarge, StoredObject
 from forge_schema.storage.keys import AttemptKeys
 from forge_schema.storage.manifest import CheckpointUnsound, Manifest
-from forge_schema.storage.small import small
+from forge_schema.storage.store import small
 
 # Maximum number of deletions per call, and seconds to search and to delete.
 MOST = 500

@@ -1,11 +1,14 @@
 """Read the audit trail, which every action writes with its own transaction."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Self
 
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row, run
+from forge_schema.model.fields import LARGEST
 
 PAGE = 1000
 LAST_DAY = timedelta(days=1)
@@ -75,6 +78,10 @@ ACTIONS: Mapping[str, str] = {
     "login_refused": "A login to the dashboard was refused.",
     "logout": "A user logged out.",
 }
+
+TRAIL_PAGE = 100
+# Maximum number of actions examined for one page.
+REACH = 5000
 
 
 class Audit:
@@ -146,3 +153,81 @@ def _windows(began: datetime, now: datetime, *, whole: bool) -> Iterator[datetim
         yield began + window
         window *= 8
     yield LAST
+
+
+class Place(NamedTuple):
+    """Where a page begins: after this event, and after the submit of this job."""
+
+    event: int = LARGEST
+    job: int = LARGEST
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        event, _, job = text.partition(".")
+        return cls(int(event), int(job))
+
+    def __str__(self) -> str:
+        return f"{self.event}.{self.job}"
+
+    def after(self, acts: Iterable[Row]) -> "Place":
+        """Return the place after these actions, which follow this one."""
+        place = self
+        for act in acts:
+            if act["submitted"] is None:
+                place = place._replace(event=act["id"])
+            else:
+                place = place._replace(job=act["submitted"])
+        return place
+
+
+NEWEST = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A filter of actions: parts of the actor's and action's names, a job, a worker."""
+
+    actor: str | None = None
+    action: str | None = None
+    job_id: int | None = None
+    worker_id: int | None = None
+    before: Place = NEWEST
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of actions; `before` is where the next page begins, None if this is the last.
+
+    `reached` is how far back the search went, if its limit ended the page.
+    """
+
+    acts: list[Row]
+    before: Place | None
+    reached: datetime | None = None
+
+
+def page(database: Database, wanted: Wanted, *, count: int = 50) -> Page:
+    """Return up to `count` of the newest matching actions before a given one."""
+    count = min(count, TRAIL_PAGE)
+    params = {
+        "actor": wanted.actor,
+        "action": wanted.action,
+        "worker_id": wanted.worker_id,
+        "before": wanted.before.event,
+        "before_job": wanted.before.job,
+        "count": count + 1,
+    }
+    if wanted.job_id is not None:
+        rows = database.rows("page_job_trail", again=True, job_id=wanted.job_id, **params)
+    else:
+        rows = database.rows("page_trail", again=True, reach=REACH, **params)
+    return _page(rows, wanted.before, count)
+
+
+def _page(rows: list[Row], before: Place, count: int) -> Page:
+    acts = [row for row in rows if row["action"] is not None]
+    if len(acts) > count:
+        return Page(acts[:count], before.after(acts[:count]))
+    if rows and rows[0]["looked"] >= REACH:
+        return Page(acts, Place(rows[0]["reached"], rows[0]["reached_job"]), rows[0]["reached_at"])
+    return Page(acts, None)

@@ -11,6 +11,10 @@ LAST_DAY = timedelta(days=1)
 ABSENT = (WorkerStatus.OFFLINE, WorkerStatus.CONNECTING)
 ENDS = [word.value for word in StateWord if word.terminal]
 
+PAGE = 100
+# Each of these shapes is compared with each worker.
+SHAPES = 30
+
 
 class Overview:
     """Reads the overview. Its cost depends on current and recent jobs, not on the history."""
@@ -89,3 +93,19 @@ def _cost(there: list[Row]) -> float | None:
 
 def _listed(connection: Connection, name: str, count: int, **params: object) -> list[Row]:
     return run(connection, name, {**params, "count": min(count, MOST_SHOWN)}) if count else []
+
+
+def queues(
+    database: Database, *, owner: str | None = None, after: str = "", count: int = PAGE
+) -> list[Row]:
+    """Return the queues after a name; with an owner, only that owner's queues and numbers."""
+    params = {"owner": owner, "after": after, "count": min(count, PAGE + 1)}
+    with database.reporting() as connection:
+        return run(connection, "page_queues", params)
+
+
+def demand(database: Database, *, owner: str | None = None, count: int = SHAPES) -> list[Row]:
+    """Return the demand for each shape in each queue, and how much of it the fleet can run."""
+    params = {"owner": owner, "count": min(count, SHAPES)}
+    with database.reporting() as connection:
+        return run(connection, "page_demand", params)

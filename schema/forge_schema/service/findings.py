@@ -154,14 +154,14 @@ class Findings(Verbs):
             FilterInvalid: the query is not a filter.
             ColumnUnknown: no run has the column to sort by.
         """
-        from forge_schema.read.runs import table
+        from forge_schema.read import runs
 
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return Runs(items=[], found=0, more=False)
         most = min(count, MOST_RUNS)
-        how = table.Sorted(sort, descending, (*curve,), count=most, before=before)
-        return table.runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
+        how = runs.Sorted(sort, descending, (*curve,), count=most, before=before)
+        return runs.runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
 
     @verb("GET", "/queue/run-groups")
     def run_groups(
@@ -174,21 +174,21 @@ class Findings(Verbs):
         Raises:
             FilterInvalid: the query is not a filter.
         """
-        from forge_schema.read.runs import table
+        from forge_schema.read import runs
 
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return RunGroups(items=[], found=0, more=False)
-        return table.groups(self._database, wanted, by, owner=self.caller.scope or owner)
+        return runs.groups(self._database, wanted, by, owner=self.caller.scope or owner)
 
     @verb("GET", "/queue/experiments")
     def experiments(self, *, owner: Word | None = None) -> list[Experiment]:
         """Return experiments with their newest job, the newest first."""
-        from forge_schema.read.runs import table
+        from forge_schema.read import runs
 
         if not self.caller.sees(owner):
             return []
-        return table.experiments(self._database, self.caller.scope or owner)
+        return runs.experiments(self._database, self.caller.scope or owner)
 
     @verb("GET", SWEEP, answer=SweepStates, errors=(404,), tag="sweeps")
     def sweep(self, name: Word, *, owner: Owner = None) -> dict[str, int]:

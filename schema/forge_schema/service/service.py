@@ -126,7 +126,7 @@ class Service(Scheduling):
         A handle is an id, the beginning of a name, `@last` or `@1` for the owner's newest job, or
         `@2` for the one before it. A name that could mean several jobs is refused.
         """
-        from forge_schema.read.named_jobs import job_named
+        from forge_schema.read.job_pages import job_named
 
         whose = self.caller.acting_for(owner, "name jobs")
         return job_named(self._database, handle, owner=whose, everyone=self.caller.admin)
@@ -333,7 +333,7 @@ class Service(Scheduling):
             ObjectMissing: the digest is none of theirs.
         """
         from forge_schema.storage import ObjectMissing, keys
-        from forge_schema.storage.code import is_code
+        from forge_schema.storage.manifest import is_code
 
         row = self._visible(job_id)
         whole = {row["bundle_digest"], (row["spec"].get("git") or {}).get("diff")}
@@ -347,7 +347,7 @@ class Service(Scheduling):
     @verb("GET", f"{JOB}/request", errors=(404,))
     def request(self, job_id: JobId) -> dict[str, Any]:
         """Return the fields that submit the job again, without its sweep and its dependencies."""
-        from forge_schema.read.job_story import JobStory
+        from forge_schema.read.jobs import JobStory
 
         row = self._visible(job_id)
         asked = JobStory(self._database, job_id).asked()

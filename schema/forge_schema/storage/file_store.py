@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from forge_schema.storage.keys import RESERVED, checked, checked_prefix, is_valid
-from forge_schema.storage.landing import flush, flush_folder, landing, unplaced
 from forge_schema.storage.store import (
     KeyInvalid,
     ObjectMissing,
@@ -20,6 +19,10 @@ from forge_schema.storage.store import (
     StoredObject,
     StoreError,
     StoreUnreachable,
+    flush,
+    flush_folder,
+    landing,
+    unplaced,
 )
 
 CHUNK = 1 << 20

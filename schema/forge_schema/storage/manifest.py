@@ -1,22 +1,58 @@
-"""A checkpoint's manifest: its files, each with its digest and its objects, and its links."""
+"""A checkpoint's manifest: its files and links, their digests and objects; and a job's code."""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.stored import below_a_link, stays_inside
-from forge_schema.storage.chunks import MOST_CHUNK_BYTES, tree_digest
-from forge_schema.storage.small import Readable, small
-from forge_schema.storage.store import ObjectTooLarge
+from forge_schema.storage import keys
+from forge_schema.storage.store import ObjectMissing, ObjectTooLarge, Readable, Store, small
+
+CHUNK_BYTES = 32 << 20
+# Clients hold a chunk in memory, so nobody may name a larger one than workers make.
+MOST_CHUNK_BYTES = CHUNK_BYTES
 
 # The versions: each file is one object; large files are in chunks.
 WHOLE_FILES, IN_CHUNKS = 1, 2
 DIGEST = 64
 TIME_NS = 1 << 63
+
+
+def is_code(digest: str, key: str, store: Store) -> bool:
+    """Tell whether a key is the bundle with this digest, or one of its segments."""
+    if not key.startswith(keys.SEGMENTS):
+        return key == keys.bundle(digest)
+    try:
+        return key in _segments(store, digest)  # type: ignore[arg-type]  # a protocol has no hash
+    except ObjectMissing:
+        return False
+
+
+# A bundle never changes, and its segments are asked for in many requests.
+@lru_cache(maxsize=64)
+def _segments(store: Store, digest: str) -> frozenset[str]:
+    """Return the keys of a bundle's segments.
+
+    Raises:
+        ObjectMissing: it is not stored, or is a single archive.
+    """
+    key = keys.bundle(digest)
+    size = store.size(key)
+    listed = store.get(key) if size is not None and size <= MOST_LIST_BYTES else b""
+    if not (found := segments_in(listed, digest)):
+        raise ObjectMissing(f"{key} is no list of segments")
+    return frozenset(keys.segment(one.sha256) for one in found)
+
+
+def tree_digest(chunks: Iterable[str]) -> str:
+    """Return the digest of a file in chunks: the SHA-256 of the chunks' SHA-256, one by one."""
+    return hashlib.sha256(b"".join(map(bytes.fromhex, chunks))).hexdigest()
 
 
 class CheckpointUnsound(ForgeError):

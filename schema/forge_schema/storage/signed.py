@@ -71,7 +71,7 @@ def signs_content_hash(store_url: str) -> bool:
     """Tell whether `open_signer` needs `content_hash`, as a probe in this process has found."""
     if split(store_url).scheme != "s3":
         return False
-    from forge_schema.storage.s3.upload_check import UploadCheck, known  # noqa: PLC0415
+    from forge_schema.storage.s3.conditions import UploadCheck, known  # noqa: PLC0415
 
     return known(store_url) is UploadCheck.CONTENT_HASH
 

@@ -1,15 +1,22 @@
 """The interface of object stores, and its errors."""
 
+import os
+import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import size_text
 
 Progress = Callable[[int], None]
 """Called with the bytes moved since the last call, in the thread that called the store."""
+
+# A list of what a terabyte of files consists of takes as much.
+MOST_BYTES = 4 << 20
 
 
 class StoreError(ForgeError):
@@ -167,3 +174,60 @@ class Store(Protocol):
 
     def tidy(self, older_than_s: float) -> int:
         """Delete uploads that killed writers left unfinished this long ago; return their number."""
+
+
+@contextmanager
+def landing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file beside `path`; if the block succeeds, flush it and move it there."""
+    with unplaced(path.parent) as (file, temporary):
+        yield file
+        flush(file)
+        temporary.replace(path)
+        flush_folder(path.parent)
+
+
+@contextmanager
+def unplaced(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Open a new file in `folder` with a unique name; remove it afterwards unless moved."""
+    temporary = folder / f".{secrets.token_hex(12)}.partial"
+    try:
+        with temporary.open("xb") as file:
+            yield file, temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def flush(file: BinaryIO) -> None:
+    """Flush a file's content to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush a folder's entries to the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+class Readable(Protocol):
+    """The part of a store that reads small objects."""
+
+    def get(self, key: str) -> bytes: ...
+    def size(self, key: str) -> int | None: ...
+
+
+def small(store: Readable, key: str, most: int = MOST_BYTES) -> bytes:
+    """Return an object that is no larger than it may be.
+
+    Raises:
+        ObjectMissing: it does not exist.
+        ObjectTooLarge: it is larger.
+    """
+    size = store.size(key)
+    if size is not None and size > most:
+        limit = size_text(most)
+        raise ObjectTooLarge(f"the object {key} has {size_text(size)}; {limit} are read at once")
+    return store.get(key)

@@ -11,7 +11,7 @@ import structlog
 from pydantic import Field
 from pydantic_settings import CliApp, SettingsConfigDict
 
-from forge_schema.access.hidden import hide
+from forge_schema.access.tokens import hide
 from forge_schema.database.pool import Database
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.log import configure_log

@@ -14,8 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import open_store
-from forge_schema.sweeper.ageing import Ages
-from forge_schema.sweeper.retention import Retention
+from forge_schema.sweeper.retention import Ages, Retention
 from forge_schema.sweeper.tick import BRAKE, Tick, Windows
 
 

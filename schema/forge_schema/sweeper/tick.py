@@ -16,9 +16,9 @@ from forge_schema.notifications.noticing import Noticing
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.reservation import PATIENCE_S
-from forge_schema.schedules.firing import DueSchedules
-from forge_schema.sweeper.ageing import Ageing, Ages
+from forge_schema.schedules.schedules import DueSchedules
 from forge_schema.sweeper.moves import Moves
+from forge_schema.sweeper.retention import Ageing, Ages
 
 BATCH = 500
 # Maximum number of batches per step, so that a backlog does not delay other steps.

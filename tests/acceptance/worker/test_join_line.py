@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from forge_functions.joining.package import package
+from forge_functions.joining import package
 from forge_schema.access.join_line import join_line
 from support.workers.http_bed import http_bed
 from support.workers.pasted import paste

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from forge_functions.joining.package import package
+from forge_functions.joining import package
 from forge_schema.access.join_line import UrlUnusable, join_line
 from forge_schema.access.worker_tokens import NameTaken
 from forge_worker.commands.join import image_advice

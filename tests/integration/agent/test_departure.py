@@ -13,7 +13,7 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Command, Reason
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.jobs import Jobs
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.leaving import Shutdown
 from forge_worker.agent.outbox import Outbox

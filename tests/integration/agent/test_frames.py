@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.pool import Connection
-from forge_schema.database.prepared import Prepared
+from forge_schema.database.statements import Prepared
 from forge_schema.model.lease import array
 from forge_schema.model.spec import JobSpec
 from forge_worker.agent.agent import Agent

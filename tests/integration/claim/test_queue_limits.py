@@ -14,7 +14,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_schema.sweeper.tick import Tick
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 from support.at_once import at_once
 from support.queue.rig import Worker
 

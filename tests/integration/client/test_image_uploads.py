@@ -17,7 +17,7 @@ from forge_client.project.image_tar import ImageTarUnfit, read
 from forge_client.project.request import Request
 from forge_client.project.submission import no_bar, upload_images, with_images
 from forge_client.settings import Connection
-from forge_functions.objects.access import may_get, may_put
+from forge_functions.objects import may_get, may_put
 from forge_schema.model.states import Reason
 from forge_schema.queue.own_leases import OwnLease, OwnLeases
 from forge_schema.storage import keys, open_store

@@ -16,7 +16,7 @@ from forge_functions.dashboard import log_pieces
 from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Role, State
-from forge_schema.read import job_story
+from forge_schema.read import jobs
 from forge_schema.storage.keys import AttemptKeys
 from support.gangs.runs import ended, formed, gang, running, stop
 from support.http.guest import Guest
@@ -268,7 +268,7 @@ def test_the_page_of_a_job_that_waits_for_machines_says_how_many(api: Api, ann: 
 def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
     api: Api, ann: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_story, "RUNS_SHOWN", 2)
+    monkeypatch.setattr(jobs, "RUNS_SHOWN", 2)
     rig = api.rig
     job = rig.submit(owner="ann", max_preemptions=5, sweep='lr "big" *', experiment="e 1")
     for number in range(3):

@@ -17,7 +17,7 @@ from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.templates import Templates
-from forge_schema.read.runs import table as read_runs
+from forge_schema.read import runs as read_runs
 from forge_schema.storage import keys
 from support.http.guest import Guest
 

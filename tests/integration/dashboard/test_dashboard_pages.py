@@ -16,7 +16,7 @@ import pytest
 from forge_functions.dashboard.assets import address, assets
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.states import Reason, Role
-from forge_schema.read import queue_pages
+from forge_schema.read import overview
 from forge_schema.read.audit import Audit
 from forge_schema.read.report_definitions import REPORTS
 from psycopg.types.json import Jsonb
@@ -119,7 +119,7 @@ def test_events_come_page_by_page_each_once(root: Guest) -> None:
 def test_a_filter_looks_no_further_than_it_says(
     root: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_schema.read.audit_pages.REACH", 10)
+    monkeypatch.setattr("forge_schema.read.audit.REACH", 10)
     root.api.rig.submit_many(11)
     page = root.page("/events?action=created+long+ago")
     assert "Searched the actions since" in page
@@ -127,7 +127,7 @@ def test_a_filter_looks_no_further_than_it_says(
 
 
 def test_queues_come_page_by_page(root: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_pages, "PAGE", 3)
+    monkeypatch.setattr(overview, "PAGE", 3)
     for number in range(7):
         root.api.rig.submit(queue=f"page-{number}")
     seen: list[str] = []
@@ -180,7 +180,7 @@ def test_a_saved_report_is_read_by_programs_too(root: Guest) -> None:
 def test_the_queues_count_the_gpus_of_all_machines_of_a_job(api: Api) -> None:
     for nodes in (2, 4):
         api.rig.submit(nodes=nodes, gpus=2)
-    (queue,) = queue_pages.queues(api.rig.database)
+    (queue,) = overview.queues(api.rig.database)
     assert (queue["waiting"], queue["waiting_gpus"]) == (2, 12)
     guest = Guest(api).login("root", Role.ADMIN)
     assert "· 4 machines" in guest.page("/queues")

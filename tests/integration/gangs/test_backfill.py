@@ -13,7 +13,7 @@ from forge_schema.queue.lane import SHOWN
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.reservation import PATIENCE_S
 from forge_schema.sweeper.tick import TURN
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 from forge_worker.queue.gateway import SqlGateway
 from support.gangs.drafts import drafted, fresh, late, pass_time, turn_over
 

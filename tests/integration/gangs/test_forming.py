@@ -10,7 +10,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Command, Reason, State
 from forge_schema.model.worker import Gpu
-from forge_schema.wake.hint import ANY, Hint
+from forge_schema.wake import ANY, Hint
 from forge_worker.queue.gateway import SqlGateway
 from support.at_once import at_once
 from support.gangs.gang_workers import MEMBERS, GangWorker, asleep, gang_worker

@@ -11,8 +11,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Gpu
-from forge_schema.read.overview import Overview
-from forge_schema.read.queue_pages import demand
+from forge_schema.read.overview import Overview, demand
 from support.gangs.gang_workers import asleep, gang_worker
 from support.gangs.runs import running
 

@@ -12,7 +12,7 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, WorkerStatus
 from forge_schema.model.worker import Capacity
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from support.at_once import at_once

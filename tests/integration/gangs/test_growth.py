@@ -10,7 +10,7 @@ from forge_schema.model.states import Phase, Reason, Standing, State
 from forge_schema.model.worker import Gpu
 from forge_schema.queue.lanes import Lanes
 from forge_schema.sweeper.tick import GROWS_AFTER, SPARE, TURN
-from forge_schema.wake.hint import Hint
+from forge_schema.wake import Hint
 from forge_worker.queue.gateway import SqlGateway
 from support.gangs.drafts import drafted
 from support.gangs.elastic import begin, end_run, fences, formed, members, pass_time, spent

@@ -10,8 +10,7 @@ import psycopg
 import pytest
 from forge_functions.errors import Refused
 from forge_functions.middleware.admission import BURST_S, Rate
-from forge_functions.middleware.bulkheads import OF_ONE_CALLER
-from forge_functions.middleware.parts import Part, part_of
+from forge_functions.middleware.bulkheads import OF_ONE_CALLER, Part, part_of
 from forge_schema.model.states import Role
 from support.http.api import opened, problem
 from support.http.guest import Guest

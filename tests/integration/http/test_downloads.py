@@ -6,12 +6,17 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_functions.objects import response
+from forge_functions import objects
 from forge_schema.storage import ObjectMissing, ObjectTooLarge
-from forge_schema.storage.chunks import CHUNK_BYTES, MOST_CHUNK_BYTES
 from forge_schema.storage.file_store import FileStore
-from forge_schema.storage.manifest import CheckpointUnsound, Extent, chunk_list
-from forge_schema.storage.small import small
+from forge_schema.storage.manifest import (
+    CHUNK_BYTES,
+    MOST_CHUNK_BYTES,
+    CheckpointUnsound,
+    Extent,
+    chunk_list,
+)
+from forge_schema.storage.store import small
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +37,7 @@ def extent(content: bytes, key: str = "a") -> Extent:
 def test_no_chunk_is_held_whole(store: FileStore) -> None:
     content = bytes(range(256)) * (CHUNK // 256)
     store.put("a", content)
-    pieces = list(response._verified(store, extent(content)))
+    pieces = list(objects._verified(store, extent(content)))
     assert b"".join(pieces) == content
     assert max(map(len, pieces)) <= PIECE
 
@@ -50,7 +55,7 @@ def test_of_a_damaged_chunk_the_end_is_never_sent(store: FileStore, stored: byte
     store.put("a", stored)
     sent: list[bytes] = []
     with pytest.raises(CheckpointUnsound):
-        sent.extend(response._verified(store, extent(b"x" * CHUNK)))
+        sent.extend(objects._verified(store, extent(b"x" * CHUNK)))
     assert sum(map(len, sent)) < CHUNK
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from forge_functions.middleware import slow_clients, turns
-from forge_functions.middleware.buckets import Buckets
+from forge_functions.middleware.admission import Buckets
 from forge_functions.middleware.turns import TakingTurns, Turns, network_of
 from support.http.api import good, opened, problem
 from support.http.http_worker import raw_worker

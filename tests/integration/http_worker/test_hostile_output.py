@@ -19,7 +19,7 @@ from forge_client.sdk.functions import FunctionJob
 from forge_client.sdk.job import Job
 from forge_client.settings import Connection
 from forge_schema.model.states import Role
-from forge_schema.storage.chunks import tree_digest
+from forge_schema.storage.manifest import tree_digest
 from support.client.reaching import key
 from support.http.api import opened
 from support.http.guest import Guest

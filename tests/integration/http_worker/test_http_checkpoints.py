@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, Store, open_store
-from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.file_store import FileStore
+from forge_schema.storage.manifest import CHUNK_BYTES
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.http.gateway import HttpGateway

@@ -17,7 +17,7 @@ from forge_worker.files import groups
 from forge_worker.files.copies import steady_copy
 from forge_worker.files.databases import lmdb, moments
 from forge_worker.files.formats.records import masked
-from forge_worker.files.pieces import copy
+from forge_worker.files.safe_files import copy
 from forge_worker.job_io import checkpoints, snapshots
 from forge_worker.job_io.checkpoints import CheckpointSync
 from support.waiting import eventually

@@ -14,7 +14,7 @@ from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Gpu
 from forge_schema.read.benchmarks import Benchmarks
-from forge_schema.read.job_story import JobStory
+from forge_schema.read.jobs import JobStory
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from support.gangs.runs import formed, gang

@@ -13,7 +13,7 @@ from forge_schema.queue.registry import NoSuchWorker
 from forge_schema.read import job_pages
 from forge_schema.read.audit import Audit
 from forge_schema.read.fleet import Fleet
-from forge_schema.read.job_story import JobStory
+from forge_schema.read.jobs import JobStory
 from forge_schema.read.reports import Reports
 
 if TYPE_CHECKING:

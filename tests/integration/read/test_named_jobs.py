@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import ClientError
 from forge_schema.model.errors import ForgeError
-from forge_schema.read.named_jobs import job_named
+from forge_schema.read.job_pages import job_named
 from support.client.command import command
 from support.client.reaching import WAYS, reaching
 

@@ -20,16 +20,15 @@ from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.templates import Templates
-from forge_schema.read import audit_pages, job_pages, queue_pages
+from forge_schema.read import audit, job_pages, overview
 from forge_schema.read.benchmarks import Benchmarks
-from forge_schema.read.gauges import Gauges
-from forge_schema.read.growth import growth
-from forge_schema.read.job_story import JobStory, recent_bundles
-from forge_schema.read.named_jobs import job_named
+from forge_schema.read.gauges import Gauges, growth
+from forge_schema.read.job_pages import job_named
+from forge_schema.read.jobs import JobStory, recent_bundles
 from forge_schema.read.overview import Overview
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
-from forge_schema.read.runs.table import Sorted, experiments, groups, runs
+from forge_schema.read.runs import Sorted, experiments, groups, runs
 from forge_schema.read.series import Series
 from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
@@ -130,7 +129,7 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "series_attempts": lambda w, job: Series(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
-    "page_job_trail": lambda w, job: audit_pages.page(w.database, audit_pages.Wanted(job_id=job)),
+    "page_job_trail": lambda w, job: audit.page(w.database, audit.Wanted(job_id=job)),
 }
 by_loss = Sorted(sort="loss.best", curve=("loss",))
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
@@ -147,14 +146,12 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         w.audit.events(action="retried", count=100),
     ],
     "page_trail": lambda w: [
-        audit_pages.page(w.database, audit_pages.Wanted()),
-        audit_pages.page(
-            w.database, audit_pages.Wanted(actor="nobody", before=audit_pages.Place(10**6, 10**6))
-        ),
-        audit_pages.page(w.database, audit_pages.Wanted(action="retried", worker_id=w.worker_id)),
+        audit.page(w.database, audit.Wanted()),
+        audit.page(w.database, audit.Wanted(actor="nobody", before=audit.Place(10**6, 10**6))),
+        audit.page(w.database, audit.Wanted(action="retried", worker_id=w.worker_id)),
     ],
-    "page_queues": lambda w: [queue_pages.queues(w.database, owner=o) for o in OWNERS],
-    "page_demand": lambda w: [queue_pages.demand(w.database, owner=o) for o in OWNERS],
+    "page_queues": lambda w: [overview.queues(w.database, owner=o) for o in OWNERS],
+    "page_demand": lambda w: [overview.demand(w.database, owner=o) for o in OWNERS],
     "gauge_ended": lambda w: twice(Gauges(w.database, timedelta(seconds=120)).count_ended),
     "gauge_lanes": lambda w: Gauges(w.database, timedelta(seconds=120)).lanes(),
     "gauge_fleet": lambda w: Gauges(w.database, timedelta(seconds=120)).fleet(),

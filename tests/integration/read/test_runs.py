@@ -15,8 +15,8 @@ from forge_client.sdk.rows import Rows
 from forge_schema.model.attempt_records import MetricLine
 from forge_schema.model.results import Run, Runs, in_order
 from forge_schema.model.states import Phase, Reason
+from forge_schema.read import runs
 from forge_schema.read.reports import Reports
-from forge_schema.read.runs import table
 from forge_schema.service.findings import Findings
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
@@ -196,14 +196,14 @@ def test_runs_are_shown_and_exported(
     asking = Findings.runs
     monkeypatch.setattr(Findings, "runs", counted)
     forge = command(tmp_path, FORGE_URL=api.url, FORGE_API_KEY=key(api.rig))
-    table = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
+    runs = forge("runs", "experiment:digits", "--sort", "loss.best").stdout.splitlines()
     # One request is the whole answer, and draws of the columns shown the first that is a metric.
     assert asked == [("loss.best", "*")]
-    assert table[0].endswith("  CURVE loss")
+    assert runs[0].endswith("  CURVE loss")
     shown = "lr loss loss.best result.accuracy TIME COST REVISION CURVE"
-    assert [one for one in shown.split() if one not in table[0].split()] == []
-    assert "▁" in table[1]
-    assert [int(line.split()[0]) for line in table[1:]] == three
+    assert [one for one in shown.split() if one not in runs[0].split()] == []
+    assert "▁" in runs[1]
+    assert [int(line.split()[0]) for line in runs[1:]] == three
     chosen = forge("runs", "experiment:digits", "--columns", "job_id,lr,accuracy,loss").stdout
     assert asked[1:] == [("job_id", "lr", "accuracy", "loss")]
     assert all(
@@ -286,7 +286,7 @@ def test_all_that_match_are_sorted_and_it_shows_if_there_are_more(
     rig: Rig, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As many pages and limits as there are in 10,000 jobs, in a few.
-    monkeypatch.setattr(table, "PAGE", 2)
+    monkeypatch.setattr(runs, "PAGE", 2)
     monkeypatch.setattr(http_findings, "PAGE", 2)
     jobs = [
         rig.submit(experiment="e", sweep=f"s-{n % 2}", owner="ann" if n else "bob",
@@ -314,7 +314,7 @@ def test_all_that_match_are_sorted_and_it_shows_if_there_are_more(
             client.runs(sort="lrr", count=1)
         assert (refused.value.code, refused.value.hint) == ("column_unknown", "did you mean lr?")
         assert client.runs("owner:nobody", sort="lrr") == []
-        for module in (table, http_findings):
+        for module in (runs, http_findings):
             monkeypatch.setattr(module, "MOST_RUNS", 3)
         for some in (client.runs(sort="lr", count=2), client.run_groups(by="owner")):
             assert (some.found, some.more) == (3, True)

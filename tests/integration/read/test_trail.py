@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.admin import OwnerSettings
-from forge_schema.read import audit_pages
-from forge_schema.read.audit import Audit
-from forge_schema.read.audit_pages import NEWEST, Place, Wanted
+from forge_schema.read import audit
+from forge_schema.read.audit import NEWEST, Audit, Place, Wanted
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def paged(rig: Rig, **wanted: Any) -> list[tuple[str, int | None]]:  # noqa: ANN
     found: list[tuple[str, int | None]] = []
     place: Place | None = NEWEST
     while place is not None:
-        page = audit_pages.page(rig.database, Wanted(before=place, **wanted), count=2)
+        page = audit.page(rig.database, Wanted(before=place, **wanted), count=2)
         found += [(act["action"], act["job_id"]) for act in page.acts]
         place = page.before and Place.read(str(page.before))
     return found
@@ -30,7 +29,7 @@ def paged(rig: Rig, **wanted: Any) -> list[tuple[str, int | None]]:  # noqa: ANN
 def test_submits_stand_among_the_other_acts_each_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, reach: int
 ) -> None:
-    monkeypatch.setattr(audit_pages, "REACH", reach)
+    monkeypatch.setattr(audit, "REACH", reach)
     first = rig.submit()
     rig.clock.advance(1)
     rig.queue.cancel(first)

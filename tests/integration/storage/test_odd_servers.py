@@ -16,7 +16,7 @@ from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import StoreUnfit, keys, open_store
 from forge_schema.storage.probe import Finding, Verdict, delete_abandoned, probe, require_fit
 from forge_schema.storage.s3 import probing
-from forge_schema.storage.s3.upload_check import UploadCheck, upload_check
+from forge_schema.storage.s3.conditions import UploadCheck, upload_check
 from forge_schema.storage.signed import Signer, open_signer, signs_content_hash
 from support.store.odd_s3 import RGW, S3, S3RVER, SERVERS, OddS3, odd_s3
 from support.store.signed_doors import Request

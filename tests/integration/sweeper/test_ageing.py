@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_schema.model.attempt_records import MetricLine
-from forge_schema.sweeper import ageing as module
-from forge_schema.sweeper.ageing import Ageing, Ages
+from forge_schema.sweeper import retention as module
+from forge_schema.sweeper.retention import Ageing, Ages
 from support.at_once import at_once
 from support.database.clock import START
 from support.database.databases import holding

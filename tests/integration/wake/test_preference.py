@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Gpu, Speed
-from forge_schema.wake.hint import Hint
-from forge_schema.wake.sleepers import Sleepers
+from forge_schema.wake import Hint, Sleepers
 from support.queue.rig import spec
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from forge_schema.model.states import Command, Reason
 from forge_schema.model.worker import Gpu
 from forge_schema.queue.lanes import Lanes
 from forge_schema.sweeper.tick import WAKE_PATIENCE
-from forge_schema.wake.hint import ANY, Hint
-from forge_schema.wake.sleepers import Sleepers
+from forge_schema.wake import ANY, Hint, Sleepers
 from forge_worker.queue.gateway import SqlGateway
 from support.queue.rig import spec
 

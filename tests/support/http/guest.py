@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import httpx
-from forge_schema.pkce import challenge_of
+from forge_schema.http_client import challenge_of
 from support.http.api import bearer
 
 if TYPE_CHECKING:

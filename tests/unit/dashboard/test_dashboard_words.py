@@ -12,8 +12,7 @@ import forge_functions.dashboard
 import polib
 import pytest
 from forge_functions.dashboard import words
-from forge_functions.dashboard.marks import MARKS
-from forge_functions.dashboard.page import THEMES, environment
+from forge_functions.dashboard.page import MARKS, THEMES, environment
 from forge_schema.model.notifications import DeliveryState, NotificationKind, Occasion
 from forge_schema.model.states import (
     Phase,

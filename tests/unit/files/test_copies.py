@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.attempt.attempt import Stopped
-from forge_worker.files.pieces import PIECE, copy
-from forge_worker.files.safe_files import weight
+from forge_worker.files.safe_files import PIECE, copy, weight
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.gang.launch import EVERYWHERE, launched
+from forge_worker.gang.launchers import EVERYWHERE, launched
 from forge_worker.gang.members import Gang
 from forge_worker.runners.docker.hardening import DockerPolicy, settings
 from forge_worker.runners.process.runner import ProcessRunner

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.lease import Member
-from forge_worker.gang.launch import variables
+from forge_worker.gang.launchers import variables
 from forge_worker.gang.members import Gang, MemberUnreadable, peer_of
 from support.gangs.peers import NONCE, gang, peer
 

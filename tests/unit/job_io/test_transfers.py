@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.protocol.messages import OBJECTS
-from forge_schema.storage.chunks import CHUNK_BYTES
+from forge_schema.storage.manifest import CHUNK_BYTES
 from forge_worker.transfers.sending import Sender, Source, StoredChunks
 from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers, batches
 

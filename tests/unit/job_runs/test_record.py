@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.model.states import Reason
 from forge_worker.attempt.attempt import Stop
-from forge_worker.attempt.cursors import BYTES, Cursors
+from forge_worker.attempt.folders import BYTES, Cursors
 from forge_worker.clock import this_boot
 from forge_worker.job_runs import job_state
 from forge_worker.machine.slots import Slot

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from forge_schema.code.tar_stream import FEED, BundleRefused
+from forge_schema.code import FEED, BundleRefused
 from forge_worker.prepare.archive import Limits, extract, extract_files
 from hypothesis import given, settings
 from hypothesis import strategies as st

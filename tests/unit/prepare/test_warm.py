@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from forge_schema.model.worker import WARM
-from forge_worker.prepare.warm import WarmParts
+from forge_worker.job_runs.services import WarmParts
 
 if TYPE_CHECKING:
     from pathlib import Path

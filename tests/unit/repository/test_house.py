@@ -89,6 +89,8 @@ def test_the_page_how_forge_works_names_every_room() -> None:
         for folder, package in zip(FOLDERS, PACKAGES, strict=True)
         for room in (ROOT / folder / package).iterdir()
         if room.is_dir() and room.name != "__pycache__"
+        # A room that is gone may leave what Python compiled.
+        if {path.name for path in room.iterdir()} - {"__pycache__"}
     ]
     assert [room for room in rooms if f"]({room})" not in page] == []
 

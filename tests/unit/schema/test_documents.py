@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from forge_schema.database.prepared import load_json
+from forge_schema.database.statements import load_json
 from forge_schema.model.fields import Document
 from pydantic import TypeAdapter, ValidationError
 

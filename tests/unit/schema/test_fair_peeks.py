@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.fair_peeks import EXACT, LEAST_PAST, fair_peeks
+from forge_schema.queue.claim import EXACT, LEAST_PAST, fair_peeks
 from forge_schema.queue.lane import Lane
 
 PAST = 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_schema.wake.hint import Hint, Snapshot
+from forge_schema.wake import Hint, Snapshot
 
 
 def test_a_snapshot_shows_what_had_committed() -> None:

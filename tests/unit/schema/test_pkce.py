@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_schema.pkce import challenge_of
+from forge_schema.http_client import challenge_of
 
 
 def test_a_challenge_is_that_of_the_rfc() -> None:

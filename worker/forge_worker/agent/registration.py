@@ -15,8 +15,7 @@ from forge_worker.gang.policy import GangPolicy
 from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.secrets import SecretStore
 from forge_worker.queue.gateway import Gateway
-from forge_worker.runners.choice import Runners
-from forge_worker.runners.installed import handlers_label
+from forge_worker.runners.choice import Runners, handlers_label
 from forge_worker.settings.settings import WorkerSettings
 
 log = structlog.get_logger(__name__)

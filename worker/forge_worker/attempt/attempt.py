@@ -18,8 +18,7 @@ from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.storage import keys
 
-from forge_worker.attempt.cursors import Cursors
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt.folders import Cursors, Folders
 from forge_worker.attempt.redact import Redactor
 from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds

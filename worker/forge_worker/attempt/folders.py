@@ -1,21 +1,33 @@
-"""The folders of one attempt on the worker's disk, and their size."""
+"""The folders of one attempt on the worker's disk: their size, short names, and cursors in them."""
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from uuid import UUID
 
 import structlog
 from forge_schema.model.lease import Fence
 
 from forge_worker.files.safe_files import BLOCK, remove_tree, weight
-from forge_worker.files.short_paths import forget_path
 
 # Files in the control folder for the job's results.
 RESULT_FILE, JUNIT_FILE = "result.json", "junit.xml"
 
 log = structlog.get_logger(__name__)
+
+PLACE = Path("/tmp")  # noqa: S108  a link there is short, and only its owner can replace it
+# Ray appends 68 bytes to the folder for temporary files, `multiprocessing` 32.
+LONGEST = 38
+DIGITS = 16
+
+# Within one page, so that a write is atomic even if the agent is killed.
+BYTES = 2048
+MODE = 0o600
 
 
 @dataclass(frozen=True)
@@ -118,3 +130,100 @@ class Folders:
         forget_path(self.tmp)
         if not remove_tree(self.root):
             log.warning("folder_not_removed", folder=str(self.root))
+
+
+def short_path(folder: Path) -> Path:
+    """Return a short path to a folder: its own, or else a link, which lasts until `forget_path`.
+
+    If no link can be made, the folder's own path is returned.
+    """
+    if len(os.fsencode(folder)) <= LONGEST:
+        return folder
+    link = _link(folder)
+    _tidy()
+    with suppress(OSError):
+        link.symlink_to(folder)
+    return link if _is_ours(link, folder) else folder
+
+
+def forget_path(folder: Path) -> None:
+    """Remove the link to a folder, if there is one. May be repeated."""
+    link = _link(folder)
+    if _is_ours(link, folder):
+        link.unlink(missing_ok=True)
+
+
+def _tidy() -> None:
+    """Remove the links to folders that are gone, as with a worker that was killed and deleted."""
+    for link in PLACE.glob(f"forge-{'[0-9a-f]' * DIGITS}"):
+        with suppress(OSError):
+            folder = link.readlink()
+            if link == _link(folder) and not folder.exists():
+                forget_path(folder)
+
+
+def _link(folder: Path) -> Path:
+    return PLACE / f"forge-{sha256(os.fsencode(folder)).hexdigest()[:DIGITS]}"
+
+
+def _is_ours(link: Path, folder: Path) -> bool:
+    """Return whether a link leads to the folder and belongs to this user, not to somebody else."""
+    try:
+        return link.readlink() == folder and link.lstat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+class Cursors:
+    """The numbers in a file; one that was never kept is 0. Thread-safe.
+
+    The file has its final size from the first write on, so that later writes need no more disk. It
+    is not synced to disk: after a crash of the machine, no job is left to continue.
+
+    Raises:
+        ValueError: the file exists, but was not written by `keep`.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._kept: dict[str, int] = _read(path)
+
+    def __getitem__(self, name: str) -> int:
+        return self._kept.get(name, 0)
+
+    def keep(self, **numbers: int) -> None:
+        """Store some numbers atomically.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        with self._lock:
+            kept = self._kept | numbers
+            if kept != self._kept:
+                _write(self._path, json.dumps(kept).encode().ljust(BYTES))
+                self._kept = kept
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        # A new attempt has no file yet, and `Path.open` takes long to find that out.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return {}
+    with os.fdopen(file, "rb") as opened:
+        kept = json.load(opened)
+    if not isinstance(kept, dict) or not all(type(number) is int for number in kept.values()):
+        raise ValueError(f"{path} contains no cursors")
+    return kept
+
+
+def _write(path: Path, page: bytes) -> None:
+    if len(page) > BYTES:
+        raise ValueError(f"more cursors than {path} has room for")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE)
+    try:
+        os.pwrite(file, page, 0)
+    finally:
+        os.close(file)

@@ -25,11 +25,10 @@ from typing import BinaryIO
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import MIB, size_text
-from forge_schema.storage.chunks import tree_digest
+from forge_schema.storage.manifest import tree_digest
 
 from forge_worker.files.formats.folders import is_half
 from forge_worker.files.formats.records import whole_records
-from forge_worker.files.pieces import PIECE, copy
 from forge_worker.files.rest import (
     OPEN_QUIET_NS,
     after_its_tick,
@@ -37,7 +36,7 @@ from forge_worker.files.rest import (
     open_for_writing,
     rests,
 )
-from forge_worker.files.safe_files import Listing, Status, opened, status_in
+from forge_worker.files.safe_files import PIECE, Listing, Status, copy, opened, status_in
 
 Doubt = Callable[[BinaryIO, Status], bool]
 """Tells whether a file may be half because its program was killed."""

@@ -36,6 +36,8 @@ KINDS = {
 # O_PATH, where it exists, opens a folder even without permission to read it.
 CLOSED_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
+PIECE = 1 << 16
+
 
 @contextmanager
 def opened(root: Path, relative: str) -> Iterator[BinaryIO]:
@@ -247,3 +249,23 @@ def _clear(place: int, top: int) -> list[str]:
             else:
                 os.unlink(entry.name, dir_fd=place)
     return moved
+
+
+def copy(source: BinaryIO, into: Path, size: int, go_on: Callable[[], None]) -> None:
+    """Copy the first `size` bytes of a file, keeping it sparse.
+
+    `go_on` is called before each piece; what it raises ends the copy.
+
+    Raises:
+        OSError: this machine's disk is full or faulty.
+    """
+    with into.open("wb") as target:
+        left = size
+        while piece := source.read(min(PIECE, left)):
+            go_on()
+            left -= len(piece)
+            if piece == bytes(len(piece)):
+                target.seek(len(piece), os.SEEK_CUR)
+            else:
+                target.write(piece)
+        target.truncate()

@@ -11,9 +11,8 @@ from functools import partial
 from forge_schema.model.attempt_records import Artifact, StoredArtifacts
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
-from forge_schema.storage.chunks import CHUNK_BYTES
 from forge_schema.storage.keys import UNNAMEABLE
-from forge_schema.storage.manifest import Entry, Manifest
+from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt, with_advice
 from forge_worker.files.copies import check_size

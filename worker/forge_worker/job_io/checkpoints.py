@@ -17,8 +17,7 @@ from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
 from forge_schema.model.stored import WORK
 from forge_schema.storage import ObjectTooLarge
-from forge_schema.storage.chunks import CHUNK_BYTES
-from forge_schema.storage.manifest import Entry, Manifest
+from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds

@@ -13,8 +13,7 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.states import Reason
 
 from forge_worker.attempt.attempt import Attempt, Stop
-from forge_worker.attempt.cursors import BYTES, MODE
-from forge_worker.attempt.folders import Folders
+from forge_worker.attempt.folders import BYTES, MODE, Folders
 from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
 from forge_worker.machine.slots import Slot

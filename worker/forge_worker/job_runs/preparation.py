@@ -8,7 +8,7 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.states import Launcher, Phase
 
 from forge_worker.attempt.attempt import Attempt
-from forge_worker.gang.launch import launched
+from forge_worker.gang.launchers import launched
 from forge_worker.job_runs.job_environment import container_name, run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts

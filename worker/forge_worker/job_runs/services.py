@@ -1,10 +1,17 @@
-"""The services that all attempts of a worker share."""
+"""The services that all attempts of a worker share.
 
-from collections.abc import Callable
+Parts of jobs that this machine has (images, environments, bundles) are told to the queue, which
+prefers it for jobs that need them. The queue's hash of a part is the name of a link to the entry of
+a cache, which dangles once the entry is evicted.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_schema.model.worker import Speed
+from forge_schema.model.worker import WARM, Speed
 
 from forge_worker import worker_folder
 from forge_worker.attempt.attempt import Attempt
@@ -14,18 +21,52 @@ from forge_worker.job_runs.job_environment import Host
 from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.health import Health
 from forge_worker.machine.watched import WatchedMachine
-from forge_worker.prepare.cache import CacheProvision, LruFolders
+from forge_worker.prepare.cache import CacheProvision, LruFolders, visible
 from forge_worker.prepare.handlers import KindProvision
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.job_module import JobModuleProvision
 from forge_worker.prepare.provisions import Provision
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
-from forge_worker.prepare.warm import WarmParts
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.choice import Runners
 from forge_worker.settings.settings import WorkerSettings
+
+
+class WarmParts:
+    """Links below `root`, shared between threads."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def note(self, parts: Mapping[int, Path | None]) -> None:
+        """Note the parts that a job uses, each with its place in a cache.
+
+        The place of an image is None: whether the engine still has it is not checked.
+        """
+        # It is a hint: a job needs no note to start.
+        with suppress(OSError):
+            self._root.mkdir(mode=0o700, exist_ok=True)
+            for part, place in parts.items():
+                fresh = self._root / f".{secrets.token_hex(8)}"
+                fresh.symlink_to(place or self._root)
+                fresh.replace(self._root / str(part))
+
+    def newest(self) -> list[int]:
+        """Return the parts that are still there, the last used first; forget the others."""
+        aged: list[tuple[int, Path]] = []
+        for link in visible(self._root):
+            with suppress(OSError, ValueError):
+                int(link.name)
+                aged.append((link.lstat().st_mtime_ns, link))
+        links = [link for _, link in sorted(aged, reverse=True)]
+        kept = [link for link in links if link.exists()][:WARM]
+        for link in links:
+            if link not in kept:
+                with suppress(OSError):
+                    link.unlink()
+        return [int(link.name) for link in kept]
 
 
 @dataclass(frozen=True, slots=True)

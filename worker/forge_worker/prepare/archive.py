@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from forge_schema.code.tar_stream import BundleRefused, Header, TarStream
+from forge_schema.code import BundleRefused, Header, TarStream
 from forge_schema.model.bundles import folded_name, name_fault
 from forge_schema.model.quantities import counted, size_text
 

@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 
 import structlog
-from forge_schema.code.tar_stream import BundleRefused
+from forge_schema.code import BundleRefused
 from forge_schema.model.bundles import MOST_LIST_BYTES, Segment, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys

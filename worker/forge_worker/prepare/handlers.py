@@ -16,7 +16,7 @@ from forge_schema.model.states import JobKind
 
 from forge_worker.attempt.attempt import Attempt
 from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
-from forge_worker.runners.installed import installed_handlers
+from forge_worker.runners.choice import installed_handlers
 from forge_worker.runners.runner import Runner, RunSpec, StartFailed
 
 ARGUMENTS = "arguments.json"

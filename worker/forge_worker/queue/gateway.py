@@ -19,8 +19,7 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_schema.queue.thinning import GoOn, Thinning
 from forge_schema.storage import Store
-from forge_schema.wake.hint import Hint
-from forge_schema.wake.sleepers import Sleepers
+from forge_schema.wake import Hint, Sleepers
 from pydantic import JsonValue
 
 from forge_worker.queue.unanswered import Ask, Unanswered

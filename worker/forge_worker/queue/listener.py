@@ -8,8 +8,8 @@ from time import monotonic
 
 import psycopg
 from forge_schema.database.pool import AccessRefused, explained, explicable
-from forge_schema.database.start import KEEPALIVE
-from forge_schema.wake.hint import ANY, ASKED, BACK, SHELL, Hint
+from forge_schema.database.settings import KEEPALIVE
+from forge_schema.wake import ANY, ASKED, BACK, SHELL, Hint
 
 from forge_worker.circuit_breaker import CircuitBreaker, QueueRefused
 from forge_worker.loop import AFTER_FAILURE_S, Loop

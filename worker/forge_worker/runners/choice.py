@@ -2,18 +2,44 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
+import structlog
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.spec import RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
+from forge_schema.model.spec import HANDLER, HANDLERS, RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
 
 from forge_worker.runners.docker.mounts import extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
-from forge_worker.runners.installed import installed_handlers
 from forge_worker.runners.owners import job_user
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import ImageMissing, Runner, StartFailed
 from forge_worker.settings.settings import WorkerSettings
+
+GROUP = "forge.handlers"
+# The longest value of a worker's label.
+LABEL_LENGTH = 2000
+
+log = structlog.get_logger(__name__)
+
+
+def installed_handlers() -> list[str]:
+    """Return the names of the handlers that are installed here, in order."""
+    named = {point.name for point in entry_points(group=GROUP)}
+    if odd := sorted(name for name in named if not HANDLER.fullmatch(name)):
+        log.warning("handler_names_invalid", names=odd)
+    return sorted(name for name in named if HANDLER.fullmatch(name))
+
+
+def handlers_label() -> dict[str, str]:
+    """Return the label that lists the handlers: `,name,name2,`, so that `*,name,*` finds one."""
+    kept: list[str] = []
+    for name in installed_handlers():
+        if len(",".join(["", *kept, name, ""])) > LABEL_LENGTH:
+            log.warning("too_many_handlers", first_left_out=name)
+            break
+        kept.append(name)
+    return {HANDLERS: ",".join(["", *kept, ""])} if kept else {}
 
 
 class NoRunner(ForgeError):

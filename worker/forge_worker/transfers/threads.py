@@ -10,7 +10,7 @@ from threading import Lock, Thread, get_ident
 from typing import TypeVar
 
 from forge_schema.protocol.messages import OBJECTS
-from forge_schema.storage.chunks import CHUNK_BYTES
+from forge_schema.storage.manifest import CHUNK_BYTES
 
 T = TypeVar("T")
 

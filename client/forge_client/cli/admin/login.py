@@ -16,8 +16,8 @@ from typing import Annotated
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import typer
+from forge_schema.http_client import challenge_of
 from forge_schema.model.quantities import duration_text
-from forge_schema.pkce import challenge_of
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.model.fields import Text
-from forge_schema.read import audit_pages
-from forge_schema.read.audit_pages import NEWEST, Place, Wanted
+from forge_schema.read import audit
+from forge_schema.read.audit import NEWEST, Place, Wanted
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
@@ -33,7 +33,7 @@ def events(
     """Show a page of actions. Empty filters are ignored."""
     place = Place.read(before) if before else NEWEST
     wanted = Wanted(actor or None, action or None, _id(job), _id(worker), place)
-    shown = audit_pages.page(shared.database, wanted)
+    shown = audit.page(shared.database, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
     return page(request, who, "events.html", trail=shown, filters=filters, before=before)
 

@@ -14,16 +14,14 @@ from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
 from forge_schema.model.results import PROGRESS, link_of
 from forge_schema.model.stored import Checkpoint
-from forge_schema.read.job_story import EVENTS_SHOWN, RUNS_SHOWN, JobStory
-from forge_schema.read.jobs import Jobs
+from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.jobs import address, telling
 from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
-from forge_functions.dashboard.visit.own_job import PageJob
 from forge_functions.dashboard.visit.session import Visitor
-from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, SubmitsByPage
+from forge_functions.dashboard.visit.visitor import PageJob, RulesByPage, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
 from forge_functions.services import Services, Shared
 

@@ -12,8 +12,7 @@ from forge_schema.read.series import Wanted
 from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
-from forge_functions.dashboard.visit.own_job import PageJob
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
 from forge_functions.errors import Refused
 from forge_functions.middleware.bodies import Body
 from forge_functions.services import Shared

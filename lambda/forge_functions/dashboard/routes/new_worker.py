@@ -15,7 +15,7 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import RulesByPage
 from forge_functions.errors import Refused
-from forge_functions.joining.package import package
+from forge_functions.joining import package
 from forge_functions.services import Services, Shared
 
 router = APIRouter()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.model.fields import Text, Word
-from forge_schema.read import queue_pages
+from forge_schema.read import overview
 from pydantic import Field
 
 from forge_functions.dashboard.page import after, page
@@ -21,15 +21,15 @@ Limit = Annotated[int | None, Form(ge=0, le=MOST)]
 def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") -> Response:
     """Show a page of queues. Non-admins see only their own jobs in them."""
     owner = who.scope
-    database, count = shared.database, queue_pages.PAGE
-    rows = queue_pages.queues(database, owner=owner, after=began, count=count + 1)
+    database, count = shared.database, overview.PAGE
+    rows = overview.queues(database, owner=owner, after=began, count=count + 1)
     return page(
         request,
         who,
         "queues.html",
         queues=rows[:count],
         next_after=rows[count - 1]["name"] if len(rows) > count else None,
-        demand=lambda: queue_pages.demand(database, owner=owner),
+        demand=lambda: overview.demand(database, owner=owner),
     )
 
 

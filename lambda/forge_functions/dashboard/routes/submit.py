@@ -8,7 +8,7 @@ from forge_schema.model.errors import ForgeError, JobInvalid
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.states import Target
 from forge_schema.queue.submission import IdempotencyConflict
-from forge_schema.read.job_story import JobStory, recent_bundles
+from forge_schema.read.jobs import JobStory, recent_bundles
 
 from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page

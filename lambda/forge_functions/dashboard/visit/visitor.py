@@ -6,12 +6,14 @@ from typing import Annotated
 from urllib.parse import quote, urlsplit
 
 from fastapi import Depends, Request
+from forge_schema.model.job import JobDetail
 from forge_schema.model.states import Role
 
 from forge_functions.dashboard.visit import csrf, session
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.errors import Refused
-from forge_functions.services import Services, services
+from forge_functions.middleware.bodies import IdInPath
+from forge_functions.services import Services, Shared, services
 
 LOGIN = "/login"
 LOGIN_WANTED = "login_wanted"
@@ -47,7 +49,11 @@ def visitor_with(role: Role) -> Callable[[Visitor], Visitor]:
 
 
 SeesPages = Annotated[Visitor, Depends(visitor_with(Role.VIEWER))]
+
+
 SubmitsByPage = Annotated[Visitor, Depends(visitor_with(Role.SUBMITTER))]
+
+
 RulesByPage = Annotated[Visitor, Depends(visitor_with(Role.ADMIN))]
 
 
@@ -75,3 +81,15 @@ def local(path: str) -> str:
     """Return a path if it is on this server, and otherwise the first page."""
     fits = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if fits and "\\" not in path else "/"
+
+
+def own_job_of_page(job_id: IdInPath, who: SeesPages, shared: Shared) -> JobDetail:
+    """Return a job. A FastAPI dependency.
+
+    Raises:
+        JobUnknown: it does not exist or belongs to another owner; the answer is the same.
+    """
+    return shared.service(who).job(job_id)
+
+
+PageJob = Annotated[JobDetail, Depends(own_job_of_page)]

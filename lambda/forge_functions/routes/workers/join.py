@@ -14,7 +14,7 @@ from forge_schema.protocol.answers import Joined
 from pydantic import Field
 
 from forge_functions.errors import Refused, problems
-from forge_functions.joining.package import package
+from forge_functions.joining import package
 from forge_functions.middleware.bodies import Body
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared

@@ -14,13 +14,13 @@ from forge_functions.errors import problems
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.registration import NotedRoute
 from forge_functions.services import Shared
-from forge_functions.streams import hint_stream
+from forge_functions.streams import long_claim
 from forge_functions.streams.long_claim import LongClaim
 
 AsWorker = Annotated[WorkerCaller, Depends(worker)]
 WaitS = Annotated[float, Query(ge=0, le=60, description="seconds; the server may wait for less")]
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"content": {hint_stream.MEDIA_TYPE: {"schema": {"type": "string"}}}}
+    200: {"content": {long_claim.MEDIA_TYPE: {"schema": {"type": "string"}}}}
 }
 
 router = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401))
@@ -85,11 +85,11 @@ async def stream(
     if shared.settings.long_poll_s <= 0:
         # Do not wait if calls are billed by time.
         return Hints()
-    if hint_stream.MEDIA_TYPE in accept:
-        told = hint_stream.events(shared, caller)
+    if long_claim.MEDIA_TYPE in accept:
+        told = long_claim.events(shared, caller)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(told, media_type=hint_stream.MEDIA_TYPE, headers=headers)
-    heard = await hint_stream.next_hints(shared.hub, caller.id, waits_s)
+        return StreamingResponse(told, media_type=long_claim.MEDIA_TYPE, headers=headers)
+    heard = await long_claim.next_hints(shared.hub, caller.id, waits_s)
     return Hints(items=heard, wait_s=waits_s)
 
 

@@ -2,16 +2,28 @@
 
 from sqlmodel import SQLModel
 
-from forge_schema.database.tables.api_key import ApiKey, RequestNonce, Standing
-from forge_schema.database.tables.attempt import AttemptRow, Result, Sample, TestResult
-from forge_schema.database.tables.event import Event
-from forge_schema.database.tables.gang import Draft, Forming
-from forge_schema.database.tables.identity import Identity
+from forge_schema.database.tables.attempt import AttemptRow, Event, Result, Sample, TestResult
 from forge_schema.database.tables.job import Job, Outcome
 from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
-from forge_schema.database.tables.notification import Delivery, Notification, Notifier
-from forge_schema.database.tables.places import Held, Lease, Ready, Scheduled, Slot, SweepCap, Turn
-from forge_schema.database.tables.plans import Dependency, Schedule, Template
+from forge_schema.database.tables.places import (
+    Draft,
+    Forming,
+    Held,
+    Lease,
+    Ready,
+    Scheduled,
+    Slot,
+    SweepCap,
+    Turn,
+)
+from forge_schema.database.tables.plans import (
+    Delivery,
+    Dependency,
+    Notification,
+    Notifier,
+    Schedule,
+    Template,
+)
 from forge_schema.database.tables.stored import (
     Artifact,
     Checkpoint,
@@ -20,8 +32,15 @@ from forge_schema.database.tables.stored import (
     MetricSpan,
     Upload,
 )
-from forge_schema.database.tables.sweeper import SetAside, Sweeper, Thinned, Tombstone
-from forge_schema.database.tables.worker import FormerWorker, Idle, Worker
+from forge_schema.database.tables.sweeper import Identity, SetAside, Sweeper, Thinned, Tombstone
+from forge_schema.database.tables.worker import (
+    ApiKey,
+    FormerWorker,
+    Idle,
+    RequestNonce,
+    Standing,
+    Worker,
+)
 
 metadata = SQLModel.metadata
 

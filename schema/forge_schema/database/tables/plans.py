@@ -1,10 +1,12 @@
-"""Templates, cron schedules and dependencies of jobs."""
+"""Templates, cron schedules, dependencies and notifications of jobs."""
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, UniqueConstraint, text
-from sqlmodel import SQLModel
+from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, Index, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import UUID as UUID_TYPE
+from sqlmodel import Field, SQLModel
 
 from forge_schema.database.tables import columns as c
 from forge_schema.model.states import DependencyKind
@@ -71,3 +73,106 @@ class Dependency(SQLModel, table=True):
     needs_id: int = c.key_big()
     kind: DependencyKind = c.word(DependencyKind)
     met: bool | None = c.maybe()
+
+
+class Notification(SQLModel, table=True):
+    """Whom to tell of which events, and about which jobs.
+
+    `target` and `secret` are never shown again. `server` is where the dashboard is, for links.
+    After `failures` tries in a row that failed, none but a test is made before `paused_until`.
+    `actor` made it, or changed it last; `withheld` is why nothing is sent for this actor any more.
+    """
+
+    __table_args__ = (
+        UniqueConstraint("owner", "name", name="notification_name"),
+        CheckConstraint("kind IN ('webhook', 'slack', 'email')", name="notification_kind"),
+    )
+
+    id: int = c.identity(big=False)
+    owner: str = c.string()
+    name: str = c.string()
+    kind: str = c.string()
+    target: str = c.string()
+    secret: str | None = c.string(null=True)
+    events: list[str] = c.strings()
+    query: str = c.string(default="''")
+    everyone: bool = c.flag()
+    server: str | None = c.string(null=True)
+    created_at: datetime = c.moment()
+    actor: str = c.string(default="''")
+    withheld: str | None = c.string(null=True)
+    failures: int = c.small(default="0")
+    paused_until: datetime | None = c.moment(null=True)
+    error: str | None = c.string(null=True)
+
+
+class Delivery(SQLModel, table=True):
+    """One message of a notification: `new` until it is known whether its query chooses the job.
+
+    `facts` is what was known of the event, `message` what is sent, the same at each try. A claimed
+    one is due again at `next_at`, in case its sender dies. A new test's is `-infinity`. Those of
+    one `batch` were tried together, in one message.
+    """
+
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["notification_id"], ["notification.id"], name="delivery_of", ondelete="CASCADE"
+        ),
+        # Each event is noticed again for a while: a row that was written late is not missed.
+        UniqueConstraint(
+            "notification_id", "event", "subject", "at", name="delivery_once_per_event"
+        ),
+        CheckConstraint(
+            "state IN ('new', 'waiting', 'sent', 'skipped', 'failed')", name="delivery_state"
+        ),
+        Index("delivery_new", "notification_id", "id", postgresql_where=text("state = 'new'")),
+        Index(
+            "delivery_due",
+            "notification_id",
+            "next_at",
+            postgresql_where=text("state = 'waiting'"),
+        ),
+        Index("delivery_settled", "settled_at", postgresql_where=text("settled_at IS NOT NULL")),
+        Index("delivery_failed", "notification_id", postgresql_where=text("state = 'failed'")),
+        Index("delivery_skipped", "at", postgresql_where=text("state = 'skipped'")),
+        Index("delivery_newest", "at", "id"),
+    )
+
+    id: UUID = Field(
+        default=None,
+        sa_column=Column(
+            UUID_TYPE(as_uuid=True), primary_key=True, server_default=text("gen_random_uuid()")
+        ),
+    )
+    notification_id: int = c.integer()
+    event: str = c.string()
+    # The job, or the worker if the event is one of those.
+    subject: int = c.big()
+    at: datetime = c.moment()
+    state: str = c.string(default="'new'")
+    facts: dict[str, Any] = c.document(default="'{}'")
+    message: dict[str, Any] | None = c.document(null=True)
+    tries: int = c.small(default="0")
+    batch: UUID | None = c.uuid(null=True)
+    next_at: datetime = c.moment()
+    settled_at: datetime | None = c.moment(null=True)
+    error: str | None = c.string(null=True)
+
+
+class Notifier(SQLModel, table=True):
+    """How notifications leave. One row, made by the migration.
+
+    Of addresses that are not public, webhooks reach those in the networks `allow`. Events until
+    `noticed_at` have been noticed. Of several senders `led_by` sends, and another one after
+    `lead_until`.
+    """
+
+    __table_args__ = (CheckConstraint("id = 1", name="one_notifier"),)
+
+    id: int = c.key_small()
+    smtp_url: str | None = c.string(null=True)
+    sender: str | None = c.string(null=True)
+    allow: list[str] = c.strings(default="'{}'")
+    noticed_at: datetime | None = c.moment(null=True)
+    led_by: UUID | None = c.uuid(null=True)
+    lead_until: datetime | None = c.moment(null=True)

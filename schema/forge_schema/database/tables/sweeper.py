@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import CheckConstraint
 from sqlmodel import SQLModel
@@ -63,3 +64,12 @@ class Thinned(SQLModel, table=True):
     subject: str = c.key_string()
     width_s: int = c.key_integer()
     until: datetime = c.moment(default="'-infinity'")
+
+
+class Identity(SQLModel, table=True):
+    """One row, made by the migration. Tells queues apart whose workers share a machine."""
+
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+    id: int = c.key_small()
+    queue_id: UUID = c.uuid(default="gen_random_uuid()")

@@ -12,8 +12,8 @@ from forge_schema.storage.opening import s3_place, split
 from forge_schema.storage.probe import CONTENT, Finding, Verdict, failed
 from forge_schema.storage.s3 import conditions
 from forge_schema.storage.s3.client import UPLOADER, as_metadata, translated
+from forge_schema.storage.s3.conditions import LASTS_S, RIGHT, UploadCheck, sent, upload_check
 from forge_schema.storage.s3.signer import S3Signer
-from forge_schema.storage.s3.upload_check import LASTS_S, RIGHT, UploadCheck, sent, upload_check
 from forge_schema.storage.store import StoreError
 
 if TYPE_CHECKING:

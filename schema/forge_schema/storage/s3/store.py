@@ -16,7 +16,6 @@ from botocore.exceptions import ClientError
 
 from forge_schema.storage import keys
 from forge_schema.storage.keys import checked, checked_prefix, is_valid
-from forge_schema.storage.landing import landing
 from forge_schema.storage.s3.client import (
     CONFLICT,
     DOCTOR,
@@ -27,10 +26,16 @@ from forge_schema.storage.s3.client import (
     status_of,
     translated,
 )
-from forge_schema.storage.s3.conditions import Conditions, find
+from forge_schema.storage.s3.conditions import Conditions, UploadCheck, find, upload_check
 from forge_schema.storage.s3.transfer import PART_BYTES, Upload, chunks
-from forge_schema.storage.s3.upload_check import UploadCheck, upload_check
-from forge_schema.storage.store import ObjectMissing, Piece, Progress, StoredObject, StoreUnfit
+from forge_schema.storage.store import (
+    ObjectMissing,
+    Piece,
+    Progress,
+    StoredObject,
+    StoreUnfit,
+    landing,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import HeadObjectOutputTypeDef, MultipartUploadTypeDef

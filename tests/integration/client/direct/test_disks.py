@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.checks import Standing
-from forge_client.direct.disks import disks
+from forge_client.direct.checks import disks
 from forge_schema.model.attempt_records import Artifact
-from forge_schema.read.growth import growth
+from forge_schema.read.gauges import growth
 from forge_schema.storage.file_store import FileStore
 
 if TYPE_CHECKING:

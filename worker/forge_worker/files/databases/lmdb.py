@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_worker.files.pieces import copy
+from forge_worker.files.safe_files import copy
 
 MAGIC, VERSION, LENGTH = 0xBEEFC0DE, 1, 152
 # After the head of a page: magic, version, address, size of the map, size of a page …

@@ -18,9 +18,8 @@ from typing import BinaryIO
 
 from forge_worker.files.databases import lmdb
 from forge_worker.files.groups import ROOT
-from forge_worker.files.pieces import copy
 from forge_worker.files.rest import TICK_NS, outside_its_tick
-from forge_worker.files.safe_files import Status, Where, entries, opened, status_in
+from forge_worker.files.safe_files import Status, Where, copy, entries, opened, status_in
 
 SQLITE, DUCKDB = b"SQLite format 3\0", b"DUCK"
 # Of SQLite's header: whether it has a log beside it, and the locks of a process that writes.

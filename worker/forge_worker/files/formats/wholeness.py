@@ -9,7 +9,7 @@ from enum import Enum
 from typing import BinaryIO
 
 from forge_worker.files.databases import lmdb
-from forge_worker.files.formats import arrays, compressed, documents, pickles, ubjson
+from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records
 
@@ -67,8 +67,8 @@ def _otherwise(file: BinaryIO, name: str, size: int, head: bytes) -> bool | None
         return _ends_with_a_record(file, size)
     if compressed.is_tar(head):
         return compressed.tar(file, size)
-    if head.startswith(ubjson.START) and not documents.is_text(head):
-        return ubjson.ends(file, size)
+    if head.startswith(documents.START) and not documents.is_text(head):
+        return documents.ubjson(file, size)
     return documents.text(file, size, head)
 
 
@@ -107,5 +107,5 @@ BY_HEAD: dict[bytes, Callable[[BinaryIO, int], bool | None]] = {
     b"x\x9c": compressed.zlib,
     b"x\xda": compressed.zlib,
     documents.LIGHTGBM: documents.lightgbm,
-    pickles.START: pickles.whole,
+    arrays.START: arrays.pickle,
 }

@@ -8,7 +8,7 @@ from time import monotonic
 import httpx
 import structlog
 from forge_schema.protocol.answers import Hints
-from forge_schema.wake.hint import SHELL
+from forge_schema.wake import SHELL
 from httpx_sse import EventSource
 from pydantic import ValidationError
 

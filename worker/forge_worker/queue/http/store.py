@@ -28,7 +28,7 @@ from forge_schema.storage import (
     StoreError,
     StoreUnreachable,
 )
-from forge_schema.storage.landing import landing
+from forge_schema.storage.store import landing
 from urllib3 import BaseHTTPResponse
 
 from forge_worker.attempt.attempt import Attempt

@@ -18,7 +18,6 @@ import structlog
 from docker.errors import APIError, ImageNotFound
 
 from forge_worker.runners.docker import hardening
-from forge_worker.runners.docker.accounts import Accounts, accounts_of
 from forge_worker.runners.docker.container import (
     FAILED,
     ContainerHandle,
@@ -34,7 +33,7 @@ from forge_worker.runners.docker.engine import (
     of_label,
 )
 from forge_worker.runners.docker.hardening import DockerPolicy
-from forge_worker.runners.docker.mounts import handed_over
+from forge_worker.runners.docker.mounts import Accounts, accounts_of, handed_over
 from forge_worker.runners.docker.network import (
     EXPOSED,
     EXPOSED_HINT,

@@ -1,5 +1,7 @@
-"""Login with an API key or with a link made from one, and logout."""
+"""Login with an API key or with a link made from one, logout; keys and sessions, for admins."""
 
+import secrets
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
@@ -9,15 +11,17 @@ from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
+from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from forge_schema.read.audit import Audit
 from forge_schema.service.caller import Forbidden
 
+from forge_functions.auth import short_token
 from forge_functions.auth.authentication import by_key
 from forge_functions.auth.roles import AsViewer
-from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit import csrf, login_link, session
-from forge_functions.dashboard.visit.visitor import SeesPages, local
+from forge_functions.dashboard.page import after, page
+from forge_functions.dashboard.visit import csrf, session
+from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, local
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
 
@@ -32,6 +36,10 @@ IN_THE_CLEAR = (
     "Without TLS, a browser would not keep the session. Use https, or http://127.0.0.1 on the"
     " server's own machine."
 )
+
+AUDIENCE = "forge-login"
+PURPOSE = b"forge dashboard login link"
+LASTS_S = 60
 
 
 @router.get("/login")
@@ -55,8 +63,8 @@ def make_link(service: AsViewer, shared: Shared) -> JSONResponse:
     key = Keys(shared.database, actor=who.actor).valid(who.key_id) if who.key_id else None
     if key is None or key["public_key"] is not None:
         raise Forbidden("login links are only for API keys that do not require signed requests")
-    to = f"/login/link?link={login_link.mint(shared, key)}"
-    return JSONResponse({"path": to, "expires_in_s": login_link.LASTS_S})
+    to = f"/login/link?link={mint(shared, key)}"
+    return JSONResponse({"path": to, "expires_in_s": LASTS_S})
 
 
 @router.post("/login")
@@ -73,7 +81,7 @@ def login(
     if not session.kept(request, shared):
         return login_page(request, shared, to, IN_THE_CLEAR)
     if link:
-        linked = login_link.use(shared, link)
+        linked = use(shared, link)
         return _begun(request, shared, linked, to) if linked else _used(request, shared)
     return _by_key(request, shared, key.strip(), to)
 
@@ -151,3 +159,52 @@ def _id_of(text: str) -> str | None:
 def address_of(request: Request) -> str:
     """Return the browser's address."""
     return request.client.host if request.client else ""
+
+
+def mint(shared: Services, key: Row) -> str:
+    """Return a one-time login token for an API key's row from `Keys.valid`."""
+    ends = key["now"] + timedelta(seconds=LASTS_S)
+    return short_token.signed(shared, PURPOSE, AUDIENCE, key, ends, jti=secrets.token_urlsafe(16))
+
+
+def use(shared: Services, text: str) -> Row | None:
+    """Return the API key of a link and use the link up; None if it is no longer valid."""
+    claims = short_token.claims_of(shared, PURPOSE, AUDIENCE, text)
+    if claims is None:
+        return None
+    key = Keys(shared.database, actor="anonymous").valid(claims["sub"])
+    if key is None or key["public_key"] is not None or claims["ver"] != short_token.version(key):
+        return None
+    return key if _taken(shared, claims) else None
+
+
+def _taken(shared: Services, claims: dict[str, object]) -> bool:
+    row = shared.database.one(
+        "use_nonce",
+        key_id=claims["sub"],
+        nonce=claims["jti"],
+        sent=claims["iat"],
+        window=LASTS_S,
+    )
+    return row is not None and bool(row["fresh"]) and bool(row["taken"])
+
+
+@router.get("/keys")
+def keys(request: Request, who: RulesByPage, shared: Shared) -> Response:
+    """Show the keys and the sessions that are valid, newest first."""
+    found = shared.service(who).admin.api_keys()
+    valid = [
+        key
+        for key in found
+        if key.revoked_at is None and (key.expires_at is None or key.expires_at > who.now)
+    ]
+    return page(request, who, "keys.html", keys=valid)
+
+
+@router.post("/keys/revoke")
+def revoke(
+    request: Request, who: RulesByPage, shared: Shared, key: Annotated[Word, Form()]
+) -> Response:
+    """Revoke a key or end a session."""
+    shared.service(who).admin.revoke_key(key)
+    return after(request, "/keys", "It is over.")

@@ -1,5 +1,7 @@
 """`forge login`: a person in a browser lets the command act for them."""
 
+import hmac
+import re
 from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode
@@ -7,6 +9,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from forge_schema.access.sessions import Sessions
+from forge_schema.database.pool import Row
+from forge_schema.http_client import challenge_of
 from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from pydantic import BaseModel, Field
@@ -16,16 +20,21 @@ from forge_functions.auth.authentication import bearer, unauthenticated
 from forge_functions.auth.roles import AsViewer
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.access.login import address_of
-from forge_functions.dashboard.visit import login_code
+from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.errors import Refused
-from forge_functions.services import Shared
+from forge_functions.services import Services, Shared
 
 router = APIRouter()
 PATH = "/login/terminal"
 Once = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{43}$")]
 # 0 if the command is on another machine than the browser.
 Port = Annotated[int, Field(ge=0, le=65535)]
+
+PURPOSE = b"forge login code"
+# Time enough to carry it to another window.
+LASTS_S = 300
+_FORM = re.compile(r"([0-9a-f]{16})-([0-9]{1,12})-([0-9a-f]{32})")
 
 
 class Exchange(BaseModel):
@@ -68,7 +77,7 @@ def allow(
     port: Annotated[Port, Form()] = 0,
 ) -> Response:
     """Lead to the command, which listens on the browser's machine, with a code; or show it."""
-    code = login_code.mint(shared, who, challenge)
+    code = mint(shared, who, challenge)
     query = urlencode({"state": state, "code": code})
     back = f"http://127.0.0.1:{port}/?{query}" if port else ""
     answer = page(request, who, "terminal.html", asked={}, code=code, back=back)
@@ -90,7 +99,7 @@ def exchange(
     Raises:
         Refused: 401 for a code that is not valid any more, or is another's.
     """
-    found = login_code.use(shared, code.credentials if code else "", body.verifier)
+    found = use(shared, code.credentials if code else "", body.verifier)
     begun = found and Sessions(shared.database).begin(
         found["acts_for"],
         found["owner"],
@@ -119,3 +128,30 @@ def leave(service: AsViewer, shared: Shared) -> None:
         hint = "an admin revokes an API key with `forge key revoke`"
         raise Refused(HTTPStatus.FORBIDDEN, "forbidden", "this is no login", hint=hint)
     Sessions(shared.database).end(who.session, actor=who.actor)
+
+
+def mint(shared: Services, who: Visitor, challenge: str) -> str:
+    """Return a code of a visitor's session, for whoever knows the challenge's verifier."""
+    sent = int(who.now.timestamp())
+    seal = _seal(shared, who.session, sent, who.version, challenge)
+    return f"{who.session}-{sent}-{seal}"
+
+
+def use(shared: Services, code: str, verifier: str) -> Row | None:
+    """Return the session that a code is from and use the code up; None if it is not valid."""
+    said = _FORM.fullmatch(code)
+    found = Sessions(shared.database).valid(said[1]) if said else None
+    if said is None or found is None:
+        return None
+    sent, challenge = int(said[2]), challenge_of(verifier)
+    ours = _seal(shared, found["id"], sent, short_token.version(found), challenge)
+    if not hmac.compare_digest(said[3], ours):
+        return None
+    once = {"key_id": found["id"], "nonce": said[3], "sent": sent, "window": LASTS_S}
+    row = shared.database.one("use_nonce", **once)
+    return found if row and row["fresh"] and row["taken"] else None
+
+
+def _seal(shared: Services, session: str, sent: int, version: str, challenge: str) -> str:
+    text = f"{session} {sent} {version} {challenge}".encode()
+    return hmac.new(short_token.secret(shared, PURPOSE), text, "sha256").hexdigest()[:32]

@@ -15,8 +15,16 @@ from itertools import islice
 from time import monotonic
 
 import zstandard
-from forge_schema.code.comparison import TooDifferent, differences, in_order, link_content
-from forge_schema.code.tar_stream import BLOCK, BundleRefused, Header, TarStream
+from forge_schema.code import (
+    BLOCK,
+    BundleRefused,
+    Header,
+    TarStream,
+    TooDifferent,
+    differences,
+    in_order,
+    link_content,
+)
 from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.storage import Store, StoreError, keys
 

@@ -11,7 +11,7 @@ from forge_schema.database.pool import Row
 from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import JobDetail
 from forge_schema.model.results import PROGRESS, link_of
-from forge_schema.read.job_story import JobStory
+from forge_schema.read.jobs import JobStory
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.runs.code_diff import CodeDiff, code_diff

@@ -8,16 +8,15 @@ from fastapi.responses import StreamingResponse
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import INTEGER, SMALLINT, Text
 from forge_schema.model.stored import destination, in_chunks, stays_inside
-from forge_schema.read.job_story import JobStory
+from forge_schema.read.jobs import JobStory
 from forge_schema.storage.manifest import Manifest
-from forge_schema.storage.small import small
+from forge_schema.storage.store import small
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.preview import WHOLE_BYTES, content, head, image_type, previewed
 from forge_functions.dashboard.rendering import Busy
-from forge_functions.dashboard.visit.own_job import PageJob
-from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared
 

@@ -1,1 +1,0 @@
-"""What a machine that joins gets: this installation's own package."""

@@ -1,1 +1,0 @@
-"""Objects for holders of leases."""

@@ -1,1 +1,0 @@
-"""Jobs as runs of their experiments."""
