@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import INTEGER, LARGEST, NUMERIC, SMALLINT, Flag, Id, Text, Word
 from forge_schema.model.job import MOST_SHOWN, job_states, possible_job
-from forge_schema.model.states import ShownState
+from forge_schema.model.states import StateWord, in_words
 from forge_schema.model.stored import PAGE
 from forge_schema.service.verb import Sent
 
@@ -49,7 +49,9 @@ Owner = Annotated[
 Query = Annotated[
     Text, Field(description="a filter, as on the page of jobs"), Sent("q", write=_seen)
 ]
-States = Annotated[Sequence[str] | None, Sent("state", kind=list[ShownState] | None, write=_states)]
+# Those of 0.2 are taken as the words for them; what is no state is refused.
+_State = Annotated[StateWord, BeforeValidator(in_words)]
+States = Annotated[Sequence[str] | None, Sent("state", kind=list[_State] | None, write=_states)]
 # Comma-separated.
 Columns = Annotated[
     Sequence[str],

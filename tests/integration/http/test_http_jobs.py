@@ -187,7 +187,10 @@ def test_lists_hold_the_callers_own_jobs(api: Api, ann: Caller, root: Caller) ->
 
     assert (listed(ann), listed(bob), listed(root)) == ([mine], [his], [his, mine])
     assert (listed(ann, "?owner=bob"), listed(root, "?owner=bob")) == ([], [his])
-    assert listed(root, "?state=scheduled&state=dead") == [his]
+    assert (listed(root, "?state=queued"), listed(root, "?state=failed")) == ([his, mine], [])
+    # As a client of 0.2.0 says it.
+    assert listed(root, "?state=scheduled&state=dead") == [his, mine]
+    problem(root.call("GET", f"{JOBS}?state=asleep"), 422, "invalid")
     assert listed(root, f"?before={his}&count=1") == [mine]
     both = {"job_ids": [mine, his, 99]}
     for caller, seen in ((ann, {mine}), (bob, {his}), (root, {mine, his})):
