@@ -71,7 +71,7 @@ def test_a_schedule_fires_when_it_is_due_and_once(rig: Rig, ann: Service) -> Non
     assert ann.explain(job_id).firing == job.firing
     assert [event.actor for event in ann.events(job_id)] == ["schedule:nightly"]
     now = ann.schedule("nightly")
-    assert (now.last_job_id, now.last_state, now.last_due_at) == (job_id, "ready", DUE)
+    assert (now.last_job_id, now.last_state, now.last_due_at) == (job_id, "queued", DUE)
     assert (now.next_times[0], now.error) == (DUE + timedelta(days=1), None)
 
 
