@@ -1,5 +1,6 @@
 """Bundles and saved images, named by their SHA-256 and uploaded once; and the code of jobs."""
 
+from enum import Enum
 from typing import Annotated, Literal
 
 from fastapi import Request
@@ -17,7 +18,7 @@ from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 
 router = Router(prefix="/api/v1", responses=problems(401, 403))
-BUNDLES = ["bundles"]
+BUNDLES: list[str | Enum] = ["bundles"]
 # The limit of one upload to S3.
 LARGEST = 5 << 30
 # URLs for so many segments are signed at once: slow clients must use them before they expire.

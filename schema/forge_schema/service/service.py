@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from forge_schema.compatibility.reports import FORMER
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.fields import LARGEST, Flag, Moment, Note, Path, Word
 from forge_schema.model.job import (
@@ -460,6 +461,7 @@ class Service(Scheduling):
         """
         from forge_schema.read import reports
 
+        name = FORMER.get(name, name)
         if not reports.report(name).owned and not self.caller.admin:
             raise Forbidden(f"the report {name} covers all owners; only an admin may read it")
         return reports.Reports(self._database).rows(

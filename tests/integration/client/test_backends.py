@@ -356,6 +356,8 @@ def test_workers_are_listed_and_drained(backend: Backend, rig: Rig) -> None:
 def test_reports_are_the_views(backend: Backend, rig: Rig, store_url: str) -> None:
     (job,) = backend.submit([SPEC])
     Holder(rig, store_url).end()
+    # As a client of 0.2 calls it.
+    assert backend.report("job_status", count=9) == backend.report("jobs", count=9)
     assert {"attempt_history", "jobs"} <= set(backend.reports())
     (row,) = backend.report("attempt_history", count=10)
     assert (row["job_id"], row["reason"]) == (job, "succeeded")
