@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from forge_client import Client, ClientError, Job
 from forge_client.results.follow import follow
-from forge_client.results.log_reader import Piece
+from forge_client.results.log_reader import LogPiece
 from forge_worker.files.safe_files import remove_tree
 from psycopg.rows import dict_row
 from rich.console import Console
@@ -118,7 +118,7 @@ def _watch(client: Client, job: Job, up: subprocess.Popen[bytes]) -> None:
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=quiet) as bar:
         task = bar.add_task("", total=1.0, job=job.id)
         for item in follow(client.backend, job.id):
-            if isinstance(item, Piece):
+            if isinstance(item, LogPiece):
                 console.out(item.data.decode(errors="replace").rstrip("\n"), highlight=False)
             elif item.progress is not None or item.terminal:
                 bar.update(task, completed=1.0 if item.terminal else item.progress)

@@ -14,7 +14,7 @@ from time import perf_counter
 from uuid import uuid4
 
 from forge_schema.database.pool import Database
-from forge_schema.model.attempt_records import MetricLine, MetricLines
+from forge_schema.model.attempt_records import MetricLines, MetricRecord
 from forge_schema.model.lease import Fence
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.worker import Capacity, Machine
@@ -56,7 +56,7 @@ def gateway() -> Iterator[SqlGateway]:
 def rate(queue: SqlGateway, size: int) -> float:
     """Store a job's lines in one call, and return how many that is per second."""
     fence = claimed(queue)
-    lines = [MetricLine(n, n, {"step": n, "loss": 1 / (n + 1), "lr": 0.1}) for n in range(size)]
+    lines = [MetricRecord(n, n, {"step": n, "loss": 1 / (n + 1), "lr": 0.1}) for n in range(size)]
     began = perf_counter()
     assert queue.record(fence, MetricLines(lines))
     return size / (perf_counter() - began)

@@ -10,7 +10,7 @@ import psycopg
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
 from forge_worker.agent.agent import Agent
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.connect import connect
 from forge_worker.job_runs import job_run
 from forge_worker.runners.choice import available
@@ -33,7 +33,7 @@ class Gate:
         self._full = Event()
         self._began, self._expected = 0, slots
 
-    def run(self, attempt: Attempt, *_: object) -> End:
+    def run(self, attempt: LiveAttempt, *_: object) -> End:
         """Stand in for the job's run: wait, and succeed."""
         with self._lock:
             self._began += 1

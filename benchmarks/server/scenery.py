@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 from forge_schema.database.pool import Database
-from forge_schema.model.attempt_records import Artifact, StoredArtifacts
+from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts
 from forge_schema.queue.attempt_records import Records
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys
@@ -44,8 +44,8 @@ def scenery(site: Site) -> Scenery:
     for _ in range(CHUNKS):
         whole.update(chunk)
     files = [
-        Artifact("model.bin", listed, entry.size, whole.hexdigest()),
-        Artifact(
+        ArtifactRecord("model.bin", listed, entry.size, whole.hexdigest()),
+        ArtifactRecord(
             "deep.json", keys.artifact("deep.json"), len(deep), hashlib.sha256(deep).hexdigest()
         ),
     ]

@@ -13,7 +13,7 @@ import psutil
 from forge_client.direct.backend import DirectBackend
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_client.up.postgres import Postgres
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.worker_tokens import WorkerTokens
@@ -25,7 +25,7 @@ from forge_schema.model.states import Role
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import open_store
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.circuit_breaker import Servers
 from forge_worker.queue.gateway import Gateway, SqlGateway
@@ -55,14 +55,14 @@ class Way:
     server: psutil.Process | None
     client: Connect
 
-    def attempt(self, bundle: str | None = None) -> tuple[Attempt, Objects]:
+    def attempt(self, bundle: str | None = None) -> tuple[LiveAttempt, Objects]:
         """Claim a job, submitted now unless one is ready."""
         if not (grants := self.gateway.finish_and_claim([], PLENTY, 1)[1]):
             spec = JobSpec(name="j", owner="ann", command=["true"], bundle_digest=bundle)
             self.queue.submit([spec])
             self.gateway.new_work()
             grants = self.gateway.finish_and_claim([], PLENTY, 1)[1]
-        attempt = Attempt(grants[0], Folders(self.root / str(grants[0].fence.token)))
+        attempt = LiveAttempt(grants[0], Folders(self.root / str(grants[0].fence.token)))
         attempt.folders.make()
         return attempt, self.http.of(attempt) if self.http else open_store(self.store_url)
 
@@ -83,7 +83,7 @@ def way(root: Path, *, over_http: bool, store_url: str | None = None) -> Iterato
         if not over_http:
             direct = SqlGateway(database, name="w", ttl=timedelta(hours=9), store=open_store(url))
             direct.register(machine)
-            reach = Connection(postgres.url, url)
+            reach = QueueConnection(postgres.url, url)
             client: Connect = partial(DirectBackend, reach, owner="ann")
             yield Way(direct, None, url, root, queue, None, client)
             return

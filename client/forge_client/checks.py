@@ -11,7 +11,7 @@ from forge_client.errors import ClientError
 SILENT_S = 120.0
 
 
-class Standing(StrEnum):
+class CheckStanding(StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -23,7 +23,7 @@ class Check(Record):
     """One finding of `forge doctor`."""
 
     name: str
-    standing: Standing
+    standing: CheckStanding
     detail: str
     hint: str = ""
 
@@ -38,7 +38,7 @@ def checked(name: str, look: Callable[[], Check]) -> list[Check]:
 
 def failed(name: str, error: ClientError) -> Check:
     """Return an error as a finding."""
-    return Check(name=name, standing=Standing.FAIL, detail=error.message, hint=error.hint)
+    return Check(name=name, standing=CheckStanding.FAIL, detail=error.message, hint=error.hint)
 
 
 def workers_check(rows: list[WorkerInfo], hint: str) -> Check:
@@ -49,6 +49,6 @@ def workers_check(rows: list[WorkerInfo], hint: str) -> Check:
     ]
     if heard:
         detail = f"{len(heard)} online: {', '.join(heard[:5])}"
-        return Check(name="workers", standing=Standing.OK, detail=detail)
+        return Check(name="workers", standing=CheckStanding.OK, detail=detail)
     detail = "no worker has reported in the last two minutes"
-    return Check(name="workers", standing=Standing.WARN, detail=detail, hint=hint)
+    return Check(name="workers", standing=CheckStanding.WARN, detail=detail, hint=hint)

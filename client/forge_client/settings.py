@@ -23,7 +23,7 @@ def login_name() -> str:
 
 
 @dataclass(frozen=True)
-class Connection:
+class QueueConnection:
     """The database and the store to use; of a `forge up`, also its folder and its server's URL."""
 
     database_url: str
@@ -107,7 +107,7 @@ class Settings(BaseModel):
             return checked_key(self.api_key.get_secret_value(), "FORGE_API_KEY")
         return None
 
-    def connection(self) -> Connection:
+    def connection(self) -> QueueConnection:
         """Return the configured database and store, or else those of a running `forge up`.
 
         A configured database never gets the store of a `forge up`: they would not match.
@@ -122,13 +122,13 @@ class Settings(BaseModel):
                 code="database_not_named",
             )
         if self.database_url:
-            return Connection(self.database_url, self.store_url)
+            return QueueConnection(self.database_url, self.store_url)
         # What it needs is of no use to those who have a server.
         from forge_client.up import running  # noqa: PLC0415
 
         up = running.find(self.dir)
         store_url = self.store_url or up.store_url
-        return Connection(up.database_url, store_url, up.dir, up.url or None)
+        return QueueConnection(up.database_url, store_url, up.dir, up.url or None)
 
     def note(self) -> str:
         """Return which `forge up` is used, if there is a choice and nothing makes it, else ""."""

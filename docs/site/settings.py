@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from forge_client.settings import Settings as ClientSettings
-from forge_functions.settings import Settings as ServerSettings
+from forge_functions.settings import FunctionsSettings as ServerSettings
 from forge_schema.sweeper.main import ProcessSettings as SweeperSettings
 from forge_worker.settings.help import profile_rows
 from forge_worker.settings.help import table as worker_settings

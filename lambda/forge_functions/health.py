@@ -28,7 +28,7 @@ UPGRADE = "run `forge db upgrade`"
 log = structlog.get_logger(__name__)
 
 
-class Standing(StrEnum):
+class CheckResult(StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -41,7 +41,7 @@ class Finding:
     """The state of one dependency, in words that reveal nothing."""
 
     name: str
-    standing: Standing
+    standing: CheckResult
     detail: str = ""
 
 
@@ -75,8 +75,8 @@ class Health:
         checks = {"database": database, "store": store, "sweeper": sweeper}
         begun = {name: self._looking.submit(look, self._shared) for name, look in checks.items()}
         found = [_finding(name, look, until) for name, look in begun.items()]
-        if found[0].standing is Standing.FAILING:
-            found[-1] = Finding("sweeper", Standing.UNKNOWN, "unknown without the database")
+        if found[0].standing is CheckResult.FAILING:
+            found[-1] = Finding("sweeper", CheckResult.UNKNOWN, "unknown without the database")
         return found
 
 
@@ -87,8 +87,8 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
         log.warning("server_unhealthy", check=name, error=str(error))
         # The details are for the operator, so only the log has them.
         detail = error.message if isinstance(error, Wrong) else "it is not available now"
-        return Finding(name, Standing.FAILING, detail)
-    return Finding(name, Standing.OK)
+        return Finding(name, CheckResult.FAILING, detail)
+    return Finding(name, CheckResult.OK)
 
 
 def database(shared: Services) -> None:

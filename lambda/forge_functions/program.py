@@ -12,7 +12,7 @@ from forge_schema.settings import faults
 from forge_schema.settings import help as help_text
 from pydantic_settings import CliApp
 
-from forge_functions.settings import Settings
+from forge_functions.settings import FunctionsSettings
 
 NAME = "forge-server"
 HEAD = """\
@@ -51,17 +51,17 @@ def main() -> None:
     run(_serving)
 
 
-def run(serving: Callable[[], Callable[[Settings], None]]) -> None:
+def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:
     """Read the settings, and serve with what `serving` returns then."""
     if help_text.wanted(sys.argv[1:]):
-        sys.stdout.write(help_text.text(HEAD, help_text.in_groups(Settings, GROUPS)))
+        sys.stdout.write(help_text.text(HEAD, help_text.in_groups(FunctionsSettings, GROUPS)))
         return
     hide()
     configure_log("text" if sys.stderr.isatty() else "json")
     settings = faults.read(
         NAME,
-        Settings,
-        lambda: CliApp.run(Settings),
+        FunctionsSettings,
+        lambda: CliApp.run(FunctionsSettings),
         words=WORDS,
         more=lambda given: [*_more(given)],
     )
@@ -74,8 +74,8 @@ def run(serving: Callable[[], Callable[[Settings], None]]) -> None:
         sys.exit(f"{NAME}: {error}")
 
 
-def _serving() -> Callable[[Settings], None]:
-    serve: Callable[[Settings], None] = import_module("forge_functions.server").serve
+def _serving() -> Callable[[FunctionsSettings], None]:
+    serve: Callable[[FunctionsSettings], None] = import_module("forge_functions.server").serve
     return serve
 
 
@@ -84,9 +84,9 @@ def _more(given: Mapping[str, str]) -> Iterator[str]:
     files = [name for name in ("tls_cert", "tls_key") if name in given]
     unreadable = [(name, why) for name in files if (why := faults.unreadable_file(given[name]))]
     for name, why in unreadable:
-        yield f"{faults.place(Settings, name)}: {why}"
+        yield f"{faults.place(FunctionsSettings, name)}: {why}"
     if "tls_cert" in given and not unreadable and (why := _tls_fault(given)):
-        yield f"{faults.place(Settings, 'tls_cert')}: {why}"
+        yield f"{faults.place(FunctionsSettings, 'tls_cert')}: {why}"
 
 
 def _tls_fault(given: Mapping[str, str]) -> str:

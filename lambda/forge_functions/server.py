@@ -39,7 +39,7 @@ from forge_functions.routes.workers import enrol, join, upcoming
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
-from forge_functions.settings import ServerSettings, Settings
+from forge_functions.settings import FunctionsSettings, ServerSettings
 from forge_functions.store_trial import try_store
 
 ROUTERS = (
@@ -75,7 +75,7 @@ NOTES = 12
 GAP = 1 / 4
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Prints its address, and ends waits and streams when it stops."""
 
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
@@ -105,7 +105,7 @@ def main() -> None:
     program.run(lambda: serve)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: FunctionsSettings) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
@@ -128,16 +128,16 @@ def serve(settings: Settings) -> None:
         )
     with listening_on(settings.host, settings.port) as listening:
         Thread(target=keep_noting, args=[services], name="presence", daemon=True).start()
-        run(Server(config, services), listening)
+        run(HttpServer(config, services), listening)
     services.close()
 
 
-def in_the_clear(settings: Settings) -> bool:
+def in_the_clear(settings: FunctionsSettings) -> bool:
     """Tell whether tokens cross a network unencrypted, unless there is a proxy in front."""
     return not settings.tls_cert and not is_loopback(settings.host)
 
 
-def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def config_of(app: ASGIApp, settings: FunctionsSettings) -> uvicorn.Config:
     """Return the way in which the server serves its app."""
     return uvicorn.Config(
         app,
@@ -161,7 +161,7 @@ def config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-def run(server: Server, listening: socket.socket) -> None:
+def run(server: HttpServer, listening: socket.socket) -> None:
     """Run a server until a signal, which is its normal end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)

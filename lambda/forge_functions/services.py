@@ -22,7 +22,7 @@ from forge_schema.storage.signed import ServerSigner, Signer, open_signer, signs
 from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
 from forge_functions.middleware.admission import Rate
-from forge_functions.middleware.bulkheads import Part, part
+from forge_functions.middleware.bulkheads import RequestPart, part
 from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub
@@ -72,8 +72,8 @@ class Services:
         # By a browser's session, where there are pages.
         self.visitor_of: Callable[[Request, Services], Caller | None] = lambda *_: None
         # One each: a failed connection of reports must not affect workers.
-        self._opening = {part: Lock() for part in Part}
-        self._opened: dict[Part, Database] = {}
+        self._opening = {part: Lock() for part in RequestPart}
+        self._opened: dict[RequestPart, Database] = {}
         self._lane_ids: LaneIds = {}
 
     @property
@@ -85,15 +85,17 @@ class Services:
             NotMigrated: it does not have Forge's tables.
         """
         sizes = {
-            Part.READS: self.settings.read_connections,
-            Part.REPORTS: self.settings.report_connections,
+            RequestPart.READS: self.settings.read_connections,
+            RequestPart.REPORTS: self.settings.report_connections,
         }
         size = sizes.get(part.get(), 0)
-        chosen = part.get() if size else Part.PROTOCOL
+        chosen = part.get() if size else RequestPart.PROTOCOL
         with self._opening[chosen]:
             if chosen not in self._opened:
                 size = size or self.settings.database_connections
-                limit_s = self.settings.report_limit_s if chosen is Part.REPORTS else STATEMENT_S
+                limit_s = (
+                    self.settings.report_limit_s if chosen is RequestPart.REPORTS else STATEMENT_S
+                )
                 self._opened[chosen] = self._open(size, limit_s)
             return self._opened[chosen]
 

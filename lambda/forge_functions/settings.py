@@ -128,7 +128,7 @@ class ServerSettings(BaseSettings):
         return timedelta(seconds=self.lease_ttl_s)
 
 
-class Settings(ServerSettings):
+class FunctionsSettings(ServerSettings):
     """Serve the HTTP functions of a Forge queue."""
 
     model_config = SettingsConfigDict(

@@ -5,7 +5,7 @@ from threading import Event, Thread
 
 import structlog
 from forge_schema.storage import StoreError, StoreUrlInvalid
-from forge_schema.storage.probe import Finding, Verdict, probe, require_fit
+from forge_schema.storage.probe import ProbeFinding, ProbeVerdict, probe, require_fit
 
 # A store that hangs must not keep the server from starting: /health tells of it.
 WITHIN_S = 30.0
@@ -38,15 +38,15 @@ def _again(url: str, stopping: Event) -> None:
                 return
 
 
-def _log(found: list[Finding]) -> None:
+def _log(found: list[ProbeFinding]) -> None:
     for one in found:
-        noted = log.info if one.verdict is Verdict.OK else log.warning
+        noted = log.info if one.verdict is ProbeVerdict.OK else log.warning
         told = {"hint": one.hint} if one.hint else {}
         noted("store_tried", what=one.capability, found=one.verdict.value, said=one.detail, **told)
 
 
-def _within(url: str) -> list[Finding]:
-    outcome: list[list[Finding] | StoreError] = []
+def _within(url: str) -> list[ProbeFinding]:
+    outcome: list[list[ProbeFinding] | StoreError] = []
 
     def ask() -> None:
         try:

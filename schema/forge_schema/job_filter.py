@@ -60,7 +60,7 @@ class FilterInvalid(ForgeError):
 
 
 @dataclass(frozen=True)
-class Said:
+class FilterTerm:
     """One term and its position in the text. Without a key it is a word."""
 
     key: str | None
@@ -197,14 +197,14 @@ def parse(text: str) -> Filter:
     return Filter(tuple(words), found, *(tuple(terms) for terms in repeated.values()))
 
 
-def _read(text: str) -> list[Said]:
+def _read(text: str) -> list[FilterTerm]:
     said = list(_terms(text))
     if broken := next((term for term in said if not term.whole), None):
         raise _wrong(broken, "a quote is not closed", 'write a quote inside as \\"')
     return said
 
 
-def _checked(said: Said) -> tuple[str, ...]:
+def _checked(said: FilterTerm) -> tuple[str, ...]:
     if said.key not in KEYS:
         hint = f'the keys are {", ".join(KEYS)}; quote text with a colon: "a:b"'
         raise _wrong(said, f"{said.key!r} is not a key{_meant(said.key or '', KEYS)}", hint)
@@ -248,12 +248,12 @@ def _is_span(text: str) -> bool:
         return False
 
 
-def _wrong(said: Said, message: str, hint: str) -> FilterInvalid:
+def _wrong(said: FilterTerm, message: str, hint: str) -> FilterInvalid:
     text = f"at character {said.start + 1}: {message}"
     return FilterInvalid(text, hint=hint, start=said.start, end=said.end)
 
 
-def _terms(text: str) -> Iterator[Said]:
+def _terms(text: str) -> Iterator[FilterTerm]:
     """Split a filter into terms. An unterminated quote makes the last term not `whole`."""
     at = _skip(text, 0)
     while at < len(text):
@@ -264,27 +264,27 @@ def _terms(text: str) -> Iterator[Said]:
         at = _skip(text, said.end)
 
 
-def _term(text: str, start: int) -> Said:
+def _term(text: str, start: int) -> FilterTerm:
     if found := _KEY.match(text, start):
         return _keyed(text, start, found)
     if text[start] == '"':
         value, end = _value(text, start)
-        return Said(None, (value or "",), start, end, value is not None)
+        return FilterTerm(None, (value or "",), start, end, value is not None)
     word = _WORD.match(text, start)
     end = word.end() if word else start + 1
     bare = text[start:end]
     if _IDS.fullmatch(bare):
-        return Said("id", tuple(bare.split(",")), start, end)
-    return Said(None, (bare,), start, end)
+        return FilterTerm("id", tuple(bare.split(",")), start, end)
+    return FilterTerm(None, (bare,), start, end)
 
 
-def _keyed(text: str, start: int, found: re.Match[str]) -> Said:
+def _keyed(text: str, start: int, found: re.Match[str]) -> FilterTerm:
     values, at = [], found.end()
     while True:
         value, at = _value(text, at)
         values.append(value or "")
         if value is None or not text.startswith(",", at):
-            return Said(found[1].lower(), tuple(values), start, at, value is not None)
+            return FilterTerm(found[1].lower(), tuple(values), start, at, value is not None)
         at += 1
 
 

@@ -35,7 +35,7 @@ class SigningKeyUnusable(ForgeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SignedMessage:
     """A request in the form that is signed; `target` is its canonical path and query."""
 
     method: str
@@ -87,7 +87,7 @@ class Signing(httpx.Auth):
 
     def headers(self, request: httpx.Request, created: datetime, nonce: str) -> dict[str, str]:
         """Return the headers that sign a request whose body has been read."""
-        message = Message(request.method, target_of(request), {})
+        message = SignedMessage(request.method, target_of(request), {})
         self._signer.sign(
             message,
             key_id=self._key_id,

@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 from forge_schema.database.pool import Database
 from forge_schema.http_client import in_the_clear, tls_context
-from forge_schema.notifications.sender import Sender
+from forge_schema.notifications.sender import DeliverySender
 from forge_schema.queue.queue import Queue
 from forge_schema.signing import Signing, read_signing_key
 from forge_schema.storage import Store, StoreError, open_store
@@ -20,7 +20,7 @@ from forge_schema.sweeper.sweeper import Sweeper
 from forge_schema.sweeper.tick import Tick, Windows
 from forge_schema.wake import Hint
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, Servers
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway, SqlGateway
@@ -66,16 +66,16 @@ class Loops(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Transport:
+class WorkerTransport:
     """A connection to the queue and the store, direct or over HTTP."""
 
     gateway: Gateway
-    objects: Callable[[Attempt], Objects]
+    objects: Callable[[LiveAttempt], Objects]
     loops: Loops
     refusals: Refusals
 
 
-def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
+def connect(settings: WorkerSettings) -> AbstractContextManager[WorkerTransport]:
     """Open the transport that the settings name, and close it when the block ends.
 
     Raises:
@@ -87,7 +87,7 @@ def connect(settings: WorkerSettings) -> AbstractContextManager[Transport]:
 
 
 @contextmanager
-def _direct(settings: WorkerSettings) -> Iterator[Transport]:
+def _direct(settings: WorkerSettings) -> Iterator[WorkerTransport]:
     refusals = Refusals()
     breaker = _breaker(settings, refusals)
     with (
@@ -118,7 +118,7 @@ def _direct(settings: WorkerSettings) -> Iterator[Transport]:
             with _running(StoreTidier(store)), hears, _ticking(settings, database, store):
                 yield
 
-        yield Transport(gateway, lambda _: store, loops, refusals)
+        yield WorkerTransport(gateway, lambda _: store, loops, refusals)
 
 
 def _listener(
@@ -183,7 +183,7 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
         tick,
         period_s=settings.sweep_s,
         retention=retention if days else None,
-        sender=Sender(database),
+        sender=DeliverySender(database),
         logged=(CircuitOpen,),
     )
     sweeper.start()
@@ -194,7 +194,7 @@ def _ticking(settings: WorkerSettings, database: Database, store: Store) -> Iter
 
 
 @contextmanager
-def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
+def _over_http(settings: WorkerSettings) -> Iterator[WorkerTransport]:
     tls = tls_context(settings.tls_ca, verify=not settings.insecure_skip_verify)
     _warn_of_readers(settings)
     servers = Servers(settings.url, longest_pause_s=settings.reconnect_limit_s)
@@ -212,11 +212,11 @@ def _over_http(settings: WorkerSettings) -> Iterator[Transport]:
             new_work = partial(_new_work, gateway, work)
             return _running(HttpHints(session, work=new_work, asked=asked, called=called))
 
-        def objects(attempt: Attempt) -> Objects:
+        def objects(attempt: LiveAttempt) -> Objects:
             # Without a lease, only the inputs can be read.
             return store.of(attempt) if attempt.fence.token else WaitingObjects(store, attempt)
 
-        yield Transport(gateway, objects, loops, servers.refusals)
+        yield WorkerTransport(gateway, objects, loops, servers.refusals)
 
 
 def _warn_of_readers(settings: WorkerSettings) -> None:

@@ -36,7 +36,7 @@ from forge_worker.privacy import shown_flags
 from forge_worker.runners.choice import available
 from forge_worker.settings import help as help_text
 from forge_worker.settings.settings import WorkerSettings, clamp_to_machine
-from forge_worker.shells.shells import Shells
+from forge_worker.shells.shells import ShellService
 from forge_worker.startup import beside_up, crashes
 from forge_worker.worker_folder import STOP_IT, held
 
@@ -198,7 +198,7 @@ def _work(settings: WorkerSettings) -> None:
             stack.enter_context(monitor.served(agent, host, port))
         leaving = agent.leaving
         listen(drain=leaving.drain, stop=leaving.stop, hand_over=leaving.hand_over)
-        shells = stack.enter_context(closing(Shells(settings, agent.running.attempts)))
+        shells = stack.enter_context(closing(ShellService(settings, agent.running.attempts)))
         with transport.loops(
             work=agent.claim_loop.wake, asked=agent.lease_renewal.wake, called=shells.open
         ):

@@ -31,7 +31,7 @@ from forge_client.downloads import (
     write_whole,
 )
 from forge_client.errors import ClientError
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment
@@ -60,7 +60,7 @@ class DirectBackend(Service):
 
     slowest_s = 0.5
 
-    def __init__(self, connection: Connection, *, owner: str) -> None:
+    def __init__(self, connection: QueueConnection, *, owner: str) -> None:
         # Anybody with access to the database may do everything there.
         caller = Caller(owner, Role.ADMIN, f"user:{owner}")
         super().__init__(caller, self._connected, lambda: self._store)

@@ -25,7 +25,7 @@ from forge_client.direct.database_url import checked_url
 from forge_client.direct.object_copy import copy, listed
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError, as_client_error
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 
 Say = Callable[[str], None]
 DUMPS = "queue-*.dump"
@@ -45,7 +45,7 @@ class Restored:
     next_job: int
 
 
-def backup(connection: Connection, folder: Path, say: Say) -> Path:
+def backup(connection: QueueConnection, folder: Path, say: Say) -> Path:
     """Add a backup to a folder and return its dump. Workers go on meanwhile.
 
     Cut short, it leaves the earlier backups in the folder whole.
@@ -72,7 +72,7 @@ def backup(connection: Connection, folder: Path, say: Say) -> Path:
     return dump
 
 
-def restore(connection: Connection, folder: Path, say: Say) -> Restored:
+def restore(connection: QueueConnection, folder: Path, say: Say) -> Restored:
     """Fill an empty database, and a store, from the newest backup in a folder.
 
     The queue then knows nothing of what happened since. What it handed out in that time is void: it

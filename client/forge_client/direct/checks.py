@@ -15,20 +15,20 @@ from forge_schema.model.worker import WorkerInfo
 from forge_schema.read.gauges import growth
 from forge_schema.storage import open_store
 from forge_schema.storage.file_store import FileStore
-from forge_schema.storage.probe import Finding, Verdict, probe
+from forge_schema.storage.probe import ProbeFinding, ProbeVerdict, probe
 from forge_schema.storage.store import Store
 
-from forge_client.checks import Check, Standing, checked, failed, workers_check
+from forge_client.checks import Check, CheckStanding, checked, failed, workers_check
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 
 STANDINGS = {
-    Verdict.OK: Standing.OK,
-    Verdict.WEAK: Standing.WARN,
-    Verdict.FAILED: Standing.FAIL,
-    Verdict.UNFIT: Standing.FAIL,
+    ProbeVerdict.OK: CheckStanding.OK,
+    ProbeVerdict.WEAK: CheckStanding.WARN,
+    ProbeVerdict.FAILED: CheckStanding.FAIL,
+    ProbeVerdict.UNFIT: CheckStanding.FAIL,
 }
 OFF = {"false", "0", "no", "off", "f", "n"}
 UNPREPARED = (
@@ -50,14 +50,14 @@ HINT = "have `forge-sweeper --keep-jobs-days` remove old jobs, or enlarge the di
 
 
 def checks(
-    connection: Connection,
+    connection: QueueConnection,
     workers: Callable[[], list[WorkerInfo]],
     database: Callable[[], Database],
 ) -> list[Check]:
     """Check each part separately, so that one failure does not hide others."""
     found = database_checks(connection.database_url)
     found += _store(connection)
-    if all(check.standing is not Standing.FAIL for check in found):
+    if all(check.standing is not CheckStanding.FAIL for check in found):
         found += _checked("workers", lambda: workers_check(workers(), TO_START))
         found += _disks(connection, database)
     return found
@@ -70,9 +70,9 @@ def _checked(name: str, look: Callable[[], Check]) -> list[Check]:
 def database_checks(url: str) -> list[Check]:
     """Check that the server takes writes and has this version's tables; a pooler is a finding."""
     found = _checked("database", lambda: _server(url))
-    if found[0].standing is Standing.OK:
+    if found[0].standing is CheckStanding.OK:
         found += _checked("tables", lambda: _tables(url))
-    if found[-1].name == "tables" and found[-1].standing is Standing.OK:
+    if found[-1].name == "tables" and found[-1].standing is CheckStanding.OK:
         found += _checked("connections", lambda: _sessions(url))
     return found
 
@@ -93,7 +93,9 @@ def _server(url: str) -> Check:
         raise ClientError(
             f"Postgres {version} at {place} takes no writes: {refuses[0]}", hint=WRITABLE
         )
-    return Check(name="database", standing=Standing.OK, detail=f"Postgres {version} at {place}")
+    return Check(
+        name="database", standing=CheckStanding.OK, detail=f"Postgres {version} at {place}"
+    )
 
 
 def _tables(url: str) -> Check:
@@ -108,45 +110,47 @@ def _tables(url: str) -> Check:
         return _tables_wrong("the database has no Forge tables")
     if row != (wanted,):
         return _tables_wrong(f"the tables are at revision {row[0]}; this Forge needs {wanted}")
-    return Check(name="tables", standing=Standing.OK, detail=f"revision {wanted}")
+    return Check(name="tables", standing=CheckStanding.OK, detail=f"revision {wanted}")
 
 
 def _sessions(url: str) -> Check:
     if owns_sessions(url):
-        return Check(name="connections", standing=Standing.OK, detail="they keep their settings")
+        return Check(
+            name="connections", standing=CheckStanding.OK, detail="they keep their settings"
+        )
     detail = "a pooler in transaction mode is in front of the database"
     if os.environ.get("FORGE_PREPARE", "").lower() in OFF:
         return Check(
-            name="connections", standing=Standing.OK, detail=f"{detail}; FORGE_PREPARE=false"
+            name="connections", standing=CheckStanding.OK, detail=f"{detail}; FORGE_PREPARE=false"
         )
-    return Check(name="connections", standing=Standing.WARN, detail=detail, hint=UNPREPARED)
+    return Check(name="connections", standing=CheckStanding.WARN, detail=detail, hint=UNPREPARED)
 
 
 def _tables_wrong(detail: str) -> Check:
     hint = "run `forge db upgrade` on it"
-    return Check(name="tables", standing=Standing.FAIL, detail=detail, hint=hint)
+    return Check(name="tables", standing=CheckStanding.FAIL, detail=detail, hint=hint)
 
 
-def _disks(connection: Connection, database: Callable[[], Database]) -> list[Check]:
+def _disks(connection: QueueConnection, database: Callable[[], Database]) -> list[Check]:
     try:
         with translated():
             return list(disks(database(), open_store(connection.store())))
     except ClientError as error:
         # It is a prediction, and everything works without it.
-        return [failed("disks", error).model_copy(update={"standing": Standing.WARN})]
+        return [failed("disks", error).model_copy(update={"standing": CheckStanding.WARN})]
 
 
-def _store(connection: Connection) -> list[Check]:
+def _store(connection: QueueConnection) -> list[Check]:
     try:
         with translated():
             url = connection.store()
             tried = store_checks(probe(url))
     except ClientError as error:
         return [failed("store", error)]
-    return [Check(name="store", standing=Standing.OK, detail=f"{url} answers"), *tried]
+    return [Check(name="store", standing=CheckStanding.OK, detail=f"{url} answers"), *tried]
 
 
-def store_checks(found: Iterable[Finding]) -> list[Check]:
+def store_checks(found: Iterable[ProbeFinding]) -> list[Check]:
     """Return what was found about a store, each as a check."""
     return [
         Check(
@@ -190,16 +194,20 @@ def _check(disk: _Disk, all_disks: list[_Disk]) -> Check:
     room = "its free space cannot be seen from here" if free is None else f"{size_text(free)} free"
     if len(known) < len(added):
         growing = "too young to predict its growth"
-        return Check(name=disk.name, standing=Standing.OK, detail=_said(disk.holds, room, growing))
+        return Check(
+            name=disk.name, standing=CheckStanding.OK, detail=_said(disk.holds, room, growing)
+        )
     per_day = sum(known)
     growing = f"grows by about {size_text(per_day)} a day"
     if free is None or per_day <= 0:
-        return Check(name=disk.name, standing=Standing.OK, detail=_said(disk.holds, growing, room))
+        return Check(
+            name=disk.name, standing=CheckStanding.OK, detail=_said(disk.holds, growing, room)
+        )
     days = free / per_day
     detail = _said(disk.holds, growing, room, f"full in about {counted(round(days), 'day')}")
     if days < SOON_DAYS:
-        return Check(name=disk.name, standing=Standing.WARN, detail=detail, hint=HINT)
-    return Check(name=disk.name, standing=Standing.OK, detail=detail)
+        return Check(name=disk.name, standing=CheckStanding.WARN, detail=detail, hint=HINT)
+    return Check(name=disk.name, standing=CheckStanding.OK, detail=detail)
 
 
 def _said(*parts: str) -> str:

@@ -25,7 +25,7 @@ from forge_client.direct.database_url import checked_url
 from forge_client.direct.object_copy import copy
 from forge_client.direct.translation import translated
 from forge_client.errors import ClientError, as_client_error
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 
 Say = Callable[[str], None]
 MOVED = "forge moved this queue to "
@@ -48,7 +48,7 @@ class Move:
         say: called with a line for each step.
     """
 
-    def __init__(self, source: Connection, target: Connection, say: Say) -> None:
+    def __init__(self, source: QueueConnection, target: QueueConnection, say: Say) -> None:
         self._from, self._to = checked_url(source.database_url), checked_url(target.database_url)
         with as_client_error():
             self._source, self._target = open_store(source.store()), open_store(target.store())

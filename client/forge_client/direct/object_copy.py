@@ -33,7 +33,7 @@ class Copied:
     all: int = 0
 
 
-class Listing:
+class ObjectListing:
     """The objects that a store had when it was listed."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -66,7 +66,7 @@ def copy(source: Store, target: Store) -> Copied:
     return done
 
 
-def _lacking(source: Store, there: Listing, done: Copied) -> Iterator[StoredObject]:
+def _lacking(source: Store, there: ObjectListing, done: Copied) -> Iterator[StoredObject]:
     for ours in source.list(""):
         if ours.key.startswith(PROBE):
             continue
@@ -115,7 +115,7 @@ def _check(target: Store, key: str, digest: bytes) -> None:
 
 
 @contextmanager
-def listed(store: Store, prefix: str, folder: Path) -> Iterator[Listing]:
+def listed(store: Store, prefix: str, folder: Path) -> Iterator[ObjectListing]:
     """List the objects below a prefix into a file in `folder`, which the caller removes.
 
     Stores list in different orders, and may hold more objects than fit in memory.
@@ -125,4 +125,4 @@ def listed(store: Store, prefix: str, folder: Path) -> Iterator[Listing]:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute(TABLE)
         connection.executemany(ADD, ((one.key, one.size) for one in store.list(prefix)))
-        yield Listing(connection)
+        yield ObjectListing(connection)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forge_client.checks import Check
     from forge_client.http.admin import HttpAdmin
     from forge_client.http.findings import HttpFindings
-    from forge_client.http.objects import Objects, Offer
+    from forge_client.http.objects import ObjectTransfers, Offer
     from forge_client.project.bundle import Bundle
     from forge_client.project.image_tar import ImageTar
 
@@ -78,10 +78,10 @@ class HttpBackend(Service):
         self._transport.close()
 
     @made_once
-    def _objects(self) -> Objects:
-        from forge_client.http.objects import Objects
+    def _objects(self) -> ObjectTransfers:
+        from forge_client.http.objects import ObjectTransfers
 
-        return Objects(self._transport.bare)
+        return ObjectTransfers(self._transport.bare)
 
     @made_once
     def admin(self) -> HttpAdmin:

@@ -9,7 +9,7 @@ from forge_schema.model.admin import Myself
 from forge_schema.model.worker import WorkerInfo
 from pydantic import BaseModel, ValidationError
 
-from forge_client.checks import Check, Standing, checked, failed, workers_check
+from forge_client.checks import Check, CheckStanding, checked, failed, workers_check
 from forge_client.errors import ClientError
 from forge_client.http.errors import Retryable, not_forge
 from forge_client.http.transport import Transport
@@ -18,7 +18,7 @@ OPERATORS = "the server's log has more details"
 TO_START = "start one with `forge-worker`; an admin creates its token with `forge worker create`"
 
 
-class Finding(BaseModel, defer_build=True):
+class HealthFinding(BaseModel, defer_build=True):
     """One check of the server's public health report."""
 
     name: str
@@ -27,17 +27,21 @@ class Finding(BaseModel, defer_build=True):
 
     def check(self) -> Check:
         """Return it as a `Check`."""
-        standings = {"ok": Standing.OK, "failing": Standing.FAIL, "unknown": Standing.WARN}
+        standings = {
+            "ok": CheckStanding.OK,
+            "failing": CheckStanding.FAIL,
+            "unknown": CheckStanding.WARN,
+        }
         hint = "" if self.standing == "ok" else OPERATORS
         standing = standings[self.standing]
         return Check(name=self.name, standing=standing, detail=self.detail, hint=hint)
 
 
-class Health(BaseModel, defer_build=True):
+class ServerHealth(BaseModel, defer_build=True):
     """The answer of `/health`, healthy or not."""
 
     version: str = ""
-    checks: list[Finding]
+    checks: list[HealthFinding]
 
 
 def checks(
@@ -45,9 +49,9 @@ def checks(
 ) -> list[Check]:
     """Check each part separately, so that a failed one does not hide the others."""
     found = list(_server(transport))
-    if found[0].standing is not Standing.FAIL:
+    if found[0].standing is not CheckStanding.FAIL:
         found += checked("API key", lambda: _key(transport, me()))
-    if found[-1].name == "API key" and found[-1].standing is not Standing.FAIL:
+    if found[-1].name == "API key" and found[-1].standing is not CheckStanding.FAIL:
         found += checked("workers", lambda: workers_check(workers(), TO_START))
     return found
 
@@ -62,16 +66,16 @@ def _server(transport: Transport) -> Iterator[Check]:
     else:
         version = f", version {health.version}" if health.version else ""
         where = f"{transport.server.url}{version}"
-        yield Check(name="server", standing=Standing.OK, detail=where)
+        yield Check(name="server", standing=CheckStanding.OK, detail=where)
         yield from (finding.check() for finding in health.checks)
 
 
-def _health(transport: Transport) -> Health:
+def _health(transport: Transport) -> ServerHealth:
     answer = transport.exchange("GET", "/health", auth=None)
     if answer.status_code not in {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}:
         raise not_forge(answer, transport.server.url)
     try:
-        return Health.model_validate_json(answer.content)
+        return ServerHealth.model_validate_json(answer.content)
     except ValidationError:
         raise not_forge(answer, transport.server.url) from None
 
@@ -80,8 +84,8 @@ def _key(transport: Transport, caller: Myself) -> Check:
     detail = f"{caller.owner}, with the role {caller.role}"
     if in_the_clear(transport.server.url):
         hint = "anyone on the network path can read the API key; use https://"
-        return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
+        return Check(name="API key", standing=CheckStanding.WARN, detail=detail, hint=hint)
     if not transport.server.verify:
         hint = "the server can be impersonated; unset FORGE_INSECURE_SKIP_VERIFY"
-        return Check(name="API key", standing=Standing.WARN, detail=detail, hint=hint)
-    return Check(name="API key", standing=Standing.OK, detail=detail)
+        return Check(name="API key", standing=CheckStanding.WARN, detail=detail, hint=hint)
+    return Check(name="API key", standing=CheckStanding.OK, detail=detail)

@@ -37,7 +37,7 @@ class UrlRefused(ClientError):
     code = "url_refused"
 
 
-class Objects:
+class ObjectTransfers:
     """Transfers objects; each method is one try, and raises `Retryable` if another may succeed."""
 
     def __init__(self, client: httpx.Client) -> None:

@@ -15,7 +15,7 @@ import zstandard
 from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
 
-from forge_client.project.listing import BundleError, Entry, Listing, readable
+from forge_client.project.listing import BundleEntry, BundleError, Listing, readable
 from forge_client.project.scan import scan
 
 __all__ = ["Bundle", "BundleError", "Listing", "pack", "pack_listing", "scan"]
@@ -99,7 +99,7 @@ def refuse_too_large(listing: Listing, limit_bytes: int) -> None:
     )
 
 
-def add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
+def add(tar: tarfile.TarFile, entry: BundleEntry, progress: Progress | None) -> None:
     """Add an entry to an archive.
 
     Raises:
@@ -128,7 +128,7 @@ def add(tar: tarfile.TarFile, entry: Entry, progress: Progress | None) -> None:
 class _Source:
     """A file being packed, which must not change after it was listed."""
 
-    def __init__(self, file: IO[bytes], entry: Entry, progress: Progress | None) -> None:
+    def __init__(self, file: IO[bytes], entry: BundleEntry, progress: Progress | None) -> None:
         self._file, self._entry, self._progress = file, entry, progress
 
     def read(self, size: int) -> bytes:

@@ -18,7 +18,7 @@ class BundleError(ClientError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class BundleEntry:
     """A file or folder of the bundle: `name` in the bundle, `path` of its content.
 
     With a `link`, it is a link with this text, to a file or to a `folder`.
@@ -43,19 +43,19 @@ class Listing:
     """
 
     root: Path
-    entries: tuple[Entry, ...]
+    entries: tuple[BundleEntry, ...]
     left_out: tuple[LeftOut, ...] = ()
     unmatched: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
     @property
-    def links_last(self) -> list[Entry]:
+    def links_last(self) -> list[BundleEntry]:
         """The entries as a bundle has them: whoever unpacks it writes nothing through a link."""
         return sorted(self.entries, key=lambda one: one.link is not None)
 
     @property
-    def files(self) -> tuple[Entry, ...]:
+    def files(self) -> tuple[BundleEntry, ...]:
         """The entries that are files, or links to files."""
         return tuple(entry for entry in self.entries if not entry.folder)
 

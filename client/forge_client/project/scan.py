@@ -12,7 +12,7 @@ from forge_schema.model.quantities import counted
 
 from forge_client.project.git.tree import Rules, Tree
 from forge_client.project.ignore import ALWAYS, OLD_RESULTS, Guard, LeftOut, is_always_out
-from forge_client.project.listing import IGNORE_HINT, BundleError, Entry, Listing, readable
+from forge_client.project.listing import IGNORE_HINT, BundleEntry, BundleError, Listing, readable
 
 MOST_ENTRIES = 100_000
 # As many links as a kernel follows.
@@ -99,7 +99,7 @@ class _Scan:
     copying: bool = False
     outputs: frozenset[tuple[int, int]] = field(default_factory=_outputs)
 
-    def run(self) -> list[Entry]:
+    def run(self) -> list[BundleEntry]:
         with readable("."):
             rules = self.tree.rules()
         entries = self._with_links(self._folder(self.root, "", rules)[0])
@@ -107,7 +107,7 @@ class _Scan:
             raise _together(self.faults)
         return sorted(entries, key=lambda one: one.name.split("/"))
 
-    def _folder(self, path: Path, name: str, rules: Rules) -> tuple[list[Entry], bool]:
+    def _folder(self, path: Path, name: str, rules: Rules) -> tuple[list[BundleEntry], bool]:
         """List a folder's content, and return whether the folder is really empty."""
         with readable(name or "."), self._entered(path, name):
             rules = self.tree.inside(path, name, rules).within(path, name)
@@ -115,7 +115,7 @@ class _Scan:
             inside = [e for child in children for e in self._child(path, name, child, rules)]
             return inside, not children
 
-    def _child(self, parent: Path, above: str, child: str, rules: Rules) -> list[Entry]:
+    def _child(self, parent: Path, above: str, child: str, rules: Rules) -> list[BundleEntry]:
         path, name = parent / child, f"{above}/{child}" if above else child
         try:
             return self._listed(path, name, rules)
@@ -125,7 +125,7 @@ class _Scan:
             self.faults.append(error)
             return []
 
-    def _listed(self, path: Path, name: str, rules: Rules) -> list[Entry]:
+    def _listed(self, path: Path, name: str, rules: Rules) -> list[BundleEntry]:
         if is_always_out(name) or self._is_output(path):
             return []
         folder, link = path.is_dir(), path.is_symlink()
@@ -157,12 +157,12 @@ class _Scan:
             self.left_out.append(LeftOut(shown, why))
         return why is not None
 
-    def _content(self, path: Path, name: str, rules: Rules) -> list[Entry]:
+    def _content(self, path: Path, name: str, rules: Rules) -> list[BundleEntry]:
         with readable(name):
             found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             inside, empty = self._folder(path, name, rules)
-            return [Entry(name, path, folder=True), *inside] if inside or empty else []
+            return [BundleEntry(name, path, folder=True), *inside] if inside or empty else []
         if stat.S_ISREG(found.st_mode):
             return [_file(name, path, found)]
         raise BundleError(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
@@ -184,7 +184,7 @@ class _Scan:
                 hint="list data and build folders in .forgeignore",
             )
 
-    def _linked(self, path: Path, name: str) -> list[Entry]:
+    def _linked(self, path: Path, name: str) -> list[BundleEntry]:
         target = self._followed(path, name)
         folder, within = target.is_dir(), target.relative_to(self.root).as_posix()
         if not self.guard.includes(name, folder=folder) and self._is_guarded(target, name, within):
@@ -194,18 +194,20 @@ class _Scan:
         text = None if self.copying else _plain(path, name, target)
         if text is None:
             return self._content(target, name, Rules())
-        return [Entry(name, path, folder=folder, link=text)]
+        return [BundleEntry(name, path, folder=folder, link=text)]
 
-    def _with_links(self, entries: list[Entry]) -> list[Entry]:
+    def _with_links(self, entries: list[BundleEntry]) -> list[BundleEntry]:
         """Return entries in which each link leads to another; else it is what it leads to."""
         texts = {one.name: one.link for one in entries if one.link is not None}
         real = {one.name for one in entries if one.link is None}
-        self.copying, made = True, list[Entry]()
+        self.copying, made = True, list[BundleEntry]()
         for one in entries:
             made += self._kept(one, texts, real) if one.link is not None else [one]
         return made
 
-    def _kept(self, one: Entry, texts: Mapping[str, str], real: set[str]) -> list[Entry]:
+    def _kept(
+        self, one: BundleEntry, texts: Mapping[str, str], real: set[str]
+    ) -> list[BundleEntry]:
         target = Path(os.path.realpath(one.path))
         if target.relative_to(self.root).as_posix() not in real:
             return self._copied(one, target)
@@ -214,7 +216,7 @@ class _Scan:
         # It leads there through a link that is left out.
         return [replace(one, link=_direct(one.path, target))]
 
-    def _copied(self, one: Entry, target: Path) -> list[Entry]:
+    def _copied(self, one: BundleEntry, target: Path) -> list[BundleEntry]:
         try:
             return self._content(target, one.name, Rules())
         except BundleError as error:
@@ -294,10 +296,10 @@ def _direct(path: Path, target: Path) -> str:
     return Path(os.path.relpath(target, os.path.realpath(path.parent))).as_posix()
 
 
-def _file(name: str, path: Path, found: os.stat_result) -> Entry:
+def _file(name: str, path: Path, found: os.stat_result) -> BundleEntry:
     # Only the owner's bit, so that the umask of a checkout does not change the bundle.
     executable = bool(found.st_mode & stat.S_IXUSR)
-    return Entry(
+    return BundleEntry(
         name,
         path,
         folder=False,

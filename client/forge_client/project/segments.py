@@ -18,7 +18,7 @@ from forge_schema.model.bundles import (
 )
 
 from forge_client.project.bundle import LEVEL, Bundle, Progress, add, refuse_too_large
-from forge_client.project.listing import BundleError, Entry, Listing
+from forge_client.project.listing import BundleEntry, BundleError, Listing
 
 # On average. Where the limit cuts depends on what came before, so few segments should reach it.
 USUAL_BYTES = SEGMENT_BYTES // 4
@@ -67,7 +67,7 @@ def _bundle(listing: Listing, folder: Path, segments: list[Segment]) -> Bundle:
     return Bundle(digest, folder, size, listing.total_bytes, files, tuple(segments))
 
 
-def _ends_segment(entry: Entry) -> bool:
+def _ends_segment(entry: BundleEntry) -> bool:
     """Decide by the entry alone, so that an edit of others changes nothing.
 
     The larger the file, the likelier, so that segments have about the same size.

@@ -71,7 +71,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSubmit:
     """Jobs and their files, read and not yet sent.
 
     Without a parcel, they have no files. With a saved config, which only the queue knows, `whole`
@@ -120,7 +120,7 @@ def prepared(
     *,
     owner: str | None,
     narrator: Narrator = SILENT,
-) -> Prepared:
+) -> PreparedSubmit:
     """Complete jobs as far as it needs no queue.
 
     Raises:
@@ -129,10 +129,10 @@ def prepared(
     requests, images = with_images(requests, bar=narrator.bar)
     if parcel is None:
         whole = specs(requests, owner=owner, folder=Path())
-        return Prepared(requests, images, owner, narrator, whole)
+        return PreparedSubmit(requests, images, owner, narrator, whole)
     _tell_command(requests[0], parcel.listing, narrator)
     fields = [{"config_name": parcel.config, **request.fields()} for request in requests]
-    ready = Prepared(requests, images, owner, narrator, fields, parcel)
+    ready = PreparedSubmit(requests, images, owner, narrator, fields, parcel)
     if parcel.config:
         return ready
     if not all(request.command for request in requests):
@@ -140,7 +140,7 @@ def prepared(
     return _with_packages(ready, parcel)
 
 
-def uploaded(backend: Backend, ready: Prepared) -> list[dict[str, Any]]:
+def uploaded(backend: Backend, ready: PreparedSubmit) -> list[dict[str, Any]]:
     """Have the queue check jobs, upload what they need, and return them as it takes them.
 
     Raises:
@@ -162,7 +162,9 @@ def uploaded(backend: Backend, ready: Prepared) -> list[dict[str, Any]]:
     return [{**spec, **stored.fields} for spec in ready.shown()]
 
 
-def _with_packages(ready: Prepared, parcel: Parcel, config: Template | None = None) -> Prepared:
+def _with_packages(
+    ready: PreparedSubmit, parcel: Parcel, config: Template | None = None
+) -> PreparedSubmit:
     """Choose what the jobs install, and bring them into the queue's form."""
     whole = with_packages(ready.requests, parcel.listing, config.spec if config else None)
     for text in whole.said:

@@ -22,7 +22,7 @@ SHOWN = 30
 
 
 @dataclass(frozen=True)
-class Group:
+class PointGroup:
     """The jobs with the same values of the grouping parameters; `ratio` is to the baseline's mean.
 
     `spread` is the sample's standard deviation, None for a single value.
@@ -38,17 +38,17 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SweepComparison:
     """The groups in order, the number of jobs without the metric, and the other metrics."""
 
-    groups: list[Group]
+    groups: list[PointGroup]
     without: int
     others: list[str]
 
 
 def compare(
     sweeps: Mapping[str, Iterable[SweepPoint]], metric: str, by: Sequence[str] | None = None
-) -> Comparison:
+) -> SweepComparison:
     """Return the statistics of a metric over groups of successful jobs.
 
     Args:
@@ -79,7 +79,7 @@ def compare(
     means = {place: fmean(values) for place, values in found.items()}
     first = next(iter(sweeps), "")
     groups = [
-        Group(
+        PointGroup(
             sweep=place[0],
             by=shown[place],
             count=len(values),
@@ -95,7 +95,7 @@ def compare(
     numbers = (*SPENT[:3], *told, *SPENT[3:])
     own = {metric, f"{RESULT}{metric}", f"{METRICS}{metric}"}
     others = [name for name in numbers if name not in own]
-    return Comparison(groups, without, others)
+    return SweepComparison(groups, without, others)
 
 
 def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None:

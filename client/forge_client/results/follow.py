@@ -7,7 +7,7 @@ from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError, Outage
-from forge_client.results.log_reader import LogReading, Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading
 
 QUICKEST_S = 0.1
 
@@ -19,10 +19,10 @@ def _silent(_text: str) -> None:
 def follow(
     backend: Backend,
     job_id: int,
-    part: Part | None = None,
+    part: LogPart | None = None,
     *,
     say: Callable[[str], None] = _silent,
-) -> Iterator[Piece | JobDetail]:
+) -> Iterator[LogPiece | JobDetail]:
     """Yield output as it arrives, and the job's status first, last and after each change.
 
     The start or end of an attempt comes after all output written before it.
@@ -33,7 +33,7 @@ def follow(
         part: the part of its output; with an attempt, only that attempt is followed.
         say: tells that nothing answers for a while.
     """
-    part = part or Part()
+    part = part or LogPart()
     reading: LogReading | None = None
     known: JobDetail | None = None
     pause, outage = QUICKEST_S, Outage()

@@ -14,7 +14,7 @@ from forge_client.errors import ClientError
 
 
 @dataclass(frozen=True)
-class Piece:
+class LogPiece:
     """Some output of an attempt; `missing` bytes before it are not available anywhere.
 
     `at` is when it was stored. If `mixed`, output of other ranks may follow.
@@ -37,7 +37,7 @@ class Chosen(TypedDict):
 
 
 @dataclass(frozen=True)
-class Part:
+class LogPart:
     """The part of a log to read, by attempt, rank, time stored and number of last lines."""
 
     attempt: int | None = None
@@ -64,17 +64,17 @@ class LogReader:
     """Remembers its position; each call of `new` continues from there."""
 
     def __init__(
-        self, backend: Backend, job_id: int, part: Part | None = None, start: Start | None = None
+        self, backend: Backend, job_id: int, part: LogPart | None = None, start: Start | None = None
     ) -> None:
         self._backend = backend
         self._job_id = job_id
-        self._chosen = (part or Part()).chosen
+        self._chosen = (part or LogPart()).chosen
         begin = start or Start(BEGINNING, 0)
         self._place, self._end, self._skip = begin.place, begin.end, begin.skip
         # Why the first of the chunks that cannot be read cannot.
         self.damaged: ClientError | None = None
 
-    def new(self, *, final: bool) -> Iterator[Piece]:
+    def new(self, *, final: bool) -> Iterator[LogPiece]:
         """Read the output stored so far.
 
         Args:
@@ -91,7 +91,7 @@ class LogReader:
                     self.damaged, missing = self.damaged or read, max(missing, 0) + chunk.bytes
                 data = b"" if isinstance(read, ClientError) else read[self._skip :]
                 self._place, self._end, self._skip = chunk.place, chunk.start + chunk.bytes, 0
-                yield Piece(chunk.attempt, data, missing, chunk.rank, chunk.created_at)
+                yield LogPiece(chunk.attempt, data, missing, chunk.rank, chunk.created_at)
 
     def _expected(self, chunk: LogChunk) -> int:
         if chunk.place[:2] == self._place[:2]:
@@ -106,7 +106,7 @@ class LogReading:
     Ranks write at the same time, so each has its own reader: one position cannot cover all of them.
     """
 
-    def __init__(self, backend: Backend, job: JobDetail, part: Part) -> None:
+    def __init__(self, backend: Backend, job: JobDetail, part: LogPart) -> None:
         parts = [replace(part, rank=rank) for rank in _ranks(job, part)]
         self._mixed = len(parts) > 1
         self._readers = [_reader(backend, job.job_id, one) for one in parts]
@@ -116,7 +116,7 @@ class LogReading:
         """Why the first of the chunks that could not be read could not; None without such."""
         return next((one.damaged for one in self._readers if one.damaged), None)
 
-    def new(self, *, final: bool) -> Iterator[Piece]:
+    def new(self, *, final: bool) -> Iterator[LogPiece]:
         """Read the output stored so far, as `LogReader.new` does, one rank after another."""
         for reader in self._readers:
             for piece in reader.new(final=final):
@@ -133,19 +133,19 @@ def log_bytes(backend: Backend, chunk: LogChunk) -> bytes | ClientError:
         return error
 
 
-def _reader(backend: Backend, job_id: int, part: Part) -> LogReader:
+def _reader(backend: Backend, job_id: int, part: LogPart) -> LogReader:
     start = None if part.tail is None else tail(backend, job_id, part)
     return LogReader(backend, job_id, part, start)
 
 
-def _ranks(job: JobDetail, part: Part) -> Sequence[int | None]:
+def _ranks(job: JobDetail, part: LogPart) -> Sequence[int | None]:
     if part.rank is not None:
         return [part.rank]
     nodes = job.spec.get("max_nodes") or job.nodes
     return range(nodes) if nodes > 1 else [None]
 
 
-def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
+def tail(backend: Backend, job_id: int, part: LogPart) -> Start | None:
     """Return where the last `part.tail` lines begin; None if the log has no more lines than that.
 
     The end of an attempt or of a rank's output also ends its last line.
@@ -168,7 +168,7 @@ def tail(backend: Backend, job_id: int, part: Part) -> Start | None:
     return None
 
 
-def _backwards(backend: Backend, job_id: int, part: Part) -> Iterator[LogChunk]:
+def _backwards(backend: Backend, job_id: int, part: LogPart) -> Iterator[LogChunk]:
     place = THE_END
     while chunks := backend.log_chunks_before(job_id, before=place, **part.chosen):
         yield from chunks

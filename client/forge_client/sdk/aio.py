@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from forge_client.client import Client
-from forge_client.results.log_reader import LogReading, Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading
 from forge_client.sdk.job import Job, Texts
 from forge_client.sdk.spec import NamedSpec
 from forge_client.sdk.sweeps import Sweep
@@ -81,7 +81,7 @@ class AsyncJob:
         """Yield the output as text, as `Job.logs` does."""
         texts, pause = Texts(), QUICKEST_S
         reading = LogReading(
-            self.sync.backend, await self.status(), Part(rank=rank, attempt=attempt)
+            self.sync.backend, await self.status(), LogPart(rank=rank, attempt=attempt)
         )
         over = False
         while not over:
@@ -110,7 +110,7 @@ class AsyncJob:
         return await asyncio.to_thread(self.sync.diff, theirs)
 
 
-def _new(reading: LogReading, *, final: bool) -> list[Piece]:
+def _new(reading: LogReading, *, final: bool) -> list[LogPiece]:
     return list(reading.new(final=final))
 
 

@@ -34,7 +34,7 @@ from forge_schema.model.worker import WorkerInfo
 from forge_client.checks import Check
 from forge_client.client import Client
 from forge_client.project.matrix import Scalar
-from forge_client.results.comparison import Group
+from forge_client.results.comparison import PointGroup
 from forge_client.sdk.administration import OwnersLimits, QueueLimits
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import FoundRows, Rows
@@ -104,7 +104,7 @@ class AsyncSweep:
         *,
         metric: str = "seconds",
         by: Sequence[str] | str | None = None,
-    ) -> Rows[Group]: ...
+    ) -> Rows[PointGroup]: ...
 
 class AsyncClient:
     sync: Client

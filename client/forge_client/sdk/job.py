@@ -26,7 +26,7 @@ from forge_client.project.request import several, words
 from forge_client.project.submission import repeated
 from forge_client.results.endings import decisive, ending
 from forge_client.results.follow import QUICKEST_S, follow
-from forge_client.results.log_reader import LogReader, Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece, LogReader
 from forge_client.sdk.notebook import follow as follow_all
 from forge_client.sdk.notebook import jobs_html
 from forge_client.sdk.rows import Rows
@@ -44,7 +44,7 @@ class Texts:
         self._decoders: defaultdict[int, codecs.IncrementalDecoder]
         self._decoders = defaultdict(partial(UTF_8, errors="replace"))
 
-    def of(self, piece: Piece) -> str:
+    def of(self, piece: LogPiece) -> str:
         """Return the text of a piece."""
         return self._decoders[piece.rank].decode(piece.data)
 
@@ -205,10 +205,10 @@ class Job:
         Raises:
             ClientError: a part of it is damaged, after all others; without `follow`.
         """
-        part = Part(rank=rank, attempt=attempt)
+        part = LogPart(rank=rank, attempt=attempt)
         if follow:
             followed = _follow(self, part)
-            yield from _texts(item for item in followed if isinstance(item, Piece))
+            yield from _texts(item for item in followed if isinstance(item, LogPiece))
             return
         reader = LogReader(self.backend, self.id, part)
         yield from _texts(reader.new(final=True))
@@ -219,7 +219,7 @@ class Job:
         """Return the last lines of the output, of one rank or of the last one of all."""
         last: deque[str] = deque(maxlen=lines)
         rest = ""
-        reader = LogReader(self.backend, self.id, Part(rank=rank))
+        reader = LogReader(self.backend, self.id, LogPart(rank=rank))
         for text in _texts(reader.new(final=True)):
             *whole, rest = (rest + text).split("\n")
             last.extend(whole)
@@ -401,12 +401,12 @@ class Job:
         return []
 
 
-def _texts(pieces: Iterable[Piece]) -> Iterator[str]:
+def _texts(pieces: Iterable[LogPiece]) -> Iterator[str]:
     texts = Texts()
     for piece in pieces:
         yield texts.of(piece)
     yield from texts.rest()
 
 
-def _follow(job: Job, part: Part) -> Iterator[Piece | JobStatus]:
+def _follow(job: Job, part: LogPart) -> Iterator[LogPiece | JobStatus]:
     return follow(job.backend, job.id, part)

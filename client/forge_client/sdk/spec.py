@@ -13,7 +13,7 @@ Amount: TypeAlias = int | str
 """Bytes, or text such as `512MiB`."""
 
 
-class Submitted(Protocol):
+class SubmittedJob(Protocol):
     """A job with an id, such as `Job`."""
 
     @property
@@ -21,7 +21,7 @@ class Submitted(Protocol):
         """The job's id."""
 
 
-JobIds: TypeAlias = int | str | Submitted | Iterable[int | Submitted]
+JobIds: TypeAlias = int | str | SubmittedJob | Iterable[int | SubmittedJob]
 
 
 class CommonSpec(TypedDict, total=False):

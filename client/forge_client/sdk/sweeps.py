@@ -7,7 +7,7 @@ from forge_schema.model.results import SweepCancelled, SweepPoint
 from forge_client.backend import Backend
 from forge_client.findings import all_points
 from forge_client.project.request import several
-from forge_client.results.comparison import Group
+from forge_client.results.comparison import PointGroup
 from forge_client.results.comparison import compare as compared
 from forge_client.sdk.futures import wait
 from forge_client.sdk.job import Job
@@ -65,7 +65,7 @@ class Sweep:
         *,
         metric: str = "seconds",
         by: Sequence[str] | str | None = None,
-    ) -> Rows[Group]:
+    ) -> Rows[PointGroup]:
         """Compare the results of its successful jobs, or of two sweeps.
 
         Args:

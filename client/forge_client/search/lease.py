@@ -20,7 +20,7 @@ RENEWED_AFTER_S = 10.0
 LAPSES_AFTER_S = 45.0
 
 
-class Lease:
+class StudyLease:
     """A search's lease: Optuna's storages have no lock that ends with its process."""
 
     def __init__(

@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateSchema
 
 from forge_client.errors import ClientError
 from forge_client.project.matrix import Scalar
-from forge_client.search.lease import Lease
+from forge_client.search.lease import StudyLease
 from forge_client.search.named import pruner
 from forge_client.search.plan import LIMITS, Plan, Range
 from forge_client.search.samplers import sampler_of
@@ -38,7 +38,7 @@ class Search:
     def __init__(self, study: optuna.Study, plan: Plan) -> None:
         self.study = study
         self.plan = plan
-        self._lease = Lease(study)
+        self._lease = StudyLease(study)
         self._space = _space(plan)
         self._trials: dict[int, Trial] = {}
         study.pruner = pruner(plan)

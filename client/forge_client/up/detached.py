@@ -27,7 +27,7 @@ STOP_S = 180.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class UpOptions:
     """The options of a `forge up`.
 
     `cpus` and `memory_mb` are for each worker; None shares the machine among them. `port` is the
@@ -88,7 +88,7 @@ def holder(folder: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else max(0, pid)
 
 
-def detached(plan: Plan) -> int:
+def detached(plan: UpOptions) -> int:
     """Continue in a process that outlives this one; return as `os.fork` does.
 
     Raises:
@@ -107,7 +107,7 @@ def detached(plan: Plan) -> int:
     return child
 
 
-def await_up(plan: Plan, child: int) -> Running:
+def await_up(plan: UpOptions, child: int) -> Running:
     """Wait until the detached process is up.
 
     Raises:
@@ -126,7 +126,7 @@ def await_up(plan: Plan, child: int) -> Running:
     raise _not_up(_log(plan), ExitCode.FAILED)
 
 
-def _log(plan: Plan) -> Path:
+def _log(plan: UpOptions) -> Path:
     return plan.dir / "logs" / "up.log"
 
 

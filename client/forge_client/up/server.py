@@ -22,7 +22,7 @@ LOOK_S = 0.05
 STOP_S = 10.0
 
 
-class Server:
+class UpServer:
     """Keeps its port and its secret in the folder, so that signed URLs stay valid.
 
     Args:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import psutil
 
 from forge_client.errors import ClientError
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_client.up import leftovers
 from forge_client.up.child_process import ChildProcess
-from forge_client.up.detached import Plan, locked
+from forge_client.up.detached import UpOptions, locked
 from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import FILE, Running
-from forge_client.up.server import Server
+from forge_client.up.server import UpServer
 from forge_client.up.stop_signals import StopSignals
 from forge_client.up.workers import MODULE as WORKER
 from forge_client.up.workers import Say, Workers
@@ -37,7 +37,7 @@ LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
 
 
-def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
+def up(plan: UpOptions, say: Say, ready: Callable[[Running], None]) -> None:
     """Start everything, supervise it until told to stop, and stop it again.
 
     Args:
@@ -57,8 +57,8 @@ def up(plan: Plan, say: Say, ready: Callable[[Running], None]) -> None:
         _serve(plan, asked, say, ready)
 
 
-def _serve(plan: Plan, asked: StopSignals, say: Say, ready: Callable[[Running], None]) -> None:
-    server = Server(plan.dir, port=plan.port, say=say)
+def _serve(plan: UpOptions, asked: StopSignals, say: Say, ready: Callable[[Running], None]) -> None:
+    server = UpServer(plan.dir, port=plan.port, say=say)
     with _postgres(plan.dir, say) as postgres:
         running = _running(plan.dir, postgres)
         workers = _workers(plan, running)
@@ -104,7 +104,7 @@ def _postgres(folder: Path, say: Say) -> Iterator[Postgres]:
 def _backend(running: Running) -> "DirectBackend":
     from forge_client.direct.backend import DirectBackend  # noqa: PLC0415 - slow
 
-    connection = Connection(running.database_url, running.store_url, running.dir)
+    connection = QueueConnection(running.database_url, running.store_url, running.dir)
     return DirectBackend(connection, owner="up")
 
 
@@ -133,7 +133,7 @@ def _running(folder: Path, postgres: Postgres) -> Running:
     )
 
 
-def _workers(plan: Plan, running: Running) -> list[ChildProcess]:
+def _workers(plan: UpOptions, running: Running) -> list[ChildProcess]:
     logs = plan.dir / "logs"
     logs.mkdir(exist_ok=True)
     stem = _stem(plan.dir)
@@ -147,7 +147,7 @@ def _stem(folder: Path) -> str:
     return f"{host}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:4]}"
 
 
-def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
+def _worker(name: str, plan: UpOptions, running: Running) -> ChildProcess:
     folder = plan.dir / "workers" / name
     own = {
         "FORGE_DATABASE_URL": running.database_url,
@@ -169,7 +169,7 @@ def _worker(name: str, plan: Plan, running: Running) -> ChildProcess:
     return ChildProcess(name, WORKER, folder, log, {**_share(plan), **gangs, **own})
 
 
-def _share(plan: Plan) -> dict[str, str]:
+def _share(plan: UpOptions) -> dict[str, str]:
     """Return each worker's share of the machine, if it is not the whole machine."""
     cpus, memory_mb = plan.cpus, plan.memory_mb
     if plan.workers > 1:
@@ -187,7 +187,7 @@ def _share(plan: Plan) -> dict[str, str]:
 class Upkeep:
     """Restarts the server and Postgres if they die; called regularly."""
 
-    def __init__(self, server: Server, postgres: Postgres, say: Say) -> None:
+    def __init__(self, server: UpServer, postgres: Postgres, say: Say) -> None:
         self._server = server
         self._postgres = postgres
         self._say = say

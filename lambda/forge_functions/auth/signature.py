@@ -10,7 +10,7 @@ from fastapi import Request
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
-from forge_schema.signing import COVERED, INPUT, TAG, Message, canonical
+from forge_schema.signing import COVERED, INPUT, TAG, SignedMessage, canonical
 from http_message_signatures import (
     HTTPMessageSignaturesException,
     HTTPMessageVerifier,
@@ -30,7 +30,7 @@ class SignatureInvalid(ForgeError):
     code = "signature_invalid"
 
 
-class Said(NamedTuple):
+class SignatureClaims(NamedTuple):
     """What a valid signature says: the time in seconds since 1970, and a nonce."""
 
     sent: int
@@ -64,10 +64,10 @@ def check(
         raise _refused("this signed request was already used")
 
 
-def _read(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
+def _read(request: Request, body: bytes, key: Ed25519PublicKey) -> SignatureClaims:
     if INPUT not in request.headers:
         raise _refused("requests with these credentials must be signed")
-    message = Message(request.method, target_of(request), dict(_fields(request)))
+    message = SignedMessage(request.method, target_of(request), dict(_fields(request)))
     verifier = _Verifier(signature_algorithm=ED25519, key_resolver=_OneKey(key))
     try:
         (found,) = verifier.verify(
@@ -79,7 +79,7 @@ def _read(request: Request, body: bytes, key: Ed25519PublicKey) -> Said:
     created, nonce = found.parameters.get("created"), found.nonce or ""
     if not _TIMESTAMP.fullmatch(str(created)) or not _NONCE.fullmatch(nonce):
         raise _refused("the signature needs `created`, and a `nonce` of 16 to 64 characters")
-    return Said(int(created or 0), nonce)
+    return SignatureClaims(int(created or 0), nonce)
 
 
 class _Verifier(HTTPMessageVerifier):

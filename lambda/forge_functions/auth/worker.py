@@ -10,7 +10,7 @@ from fastapi import Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 from forge_schema.access import tokens
-from forge_schema.access.tokens import Token, TokenKind, TokenMalformed
+from forge_schema.access.tokens import ParsedToken, TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Command, WorkerKind
@@ -45,7 +45,7 @@ class WorkerCaller:
     kind: WorkerKind
     boot_id: UUID
     command: Command | None
-    token: Token
+    token: ParsedToken
     address: str | None = None
     public_key: bytes | None = None
 
@@ -120,7 +120,7 @@ def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
     return found
 
 
-def _found(shared: Services, said: Token) -> WorkerCaller | None:
+def _found(shared: Services, said: ParsedToken) -> WorkerCaller | None:
     row = WorkerTokens(shared.database, actor=f"worker:{said.id}").check(said)
     if row is None:
         return None

@@ -75,7 +75,7 @@ def end(rank: int) -> LogPlace:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PagePiece:
     """Some bytes of an attempt's output; `missing` bytes before them are not available."""
 
     attempt: int
@@ -93,7 +93,7 @@ class Pieces:
 
     first: LogPlace
     last: LogPlace
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PagePiece] = field(default_factory=list)
     earlier: bool = False
     more: bool = False
 
@@ -134,7 +134,7 @@ class LogPieces:
             start = 0 if data is None else _line_start(data[:offset], offset - room)
             shown = b"" if data is None else data[start:offset]
             missing = offset if data is None else 0
-            got.pieces.insert(0, Piece(row["attempt"], row["token"], shown, missing))
+            got.pieces.insert(0, PagePiece(row["attempt"], row["token"], shown, missing))
             got.first = LogPlace(*_chunk(row), start)
             room -= len(shown)
             if room <= 0 or start or len(got.pieces) == MOST_CHUNKS:
@@ -162,7 +162,7 @@ class LogPieces:
             upto = row["bytes"] if data is None else min(offset + room, row["bytes"])
             shown = b"" if data is None else data[offset:upto]
             lost = missing + upto - offset - len(shown)
-            got.pieces.append(Piece(row["attempt"], row["token"], shown, lost))
+            got.pieces.append(PagePiece(row["attempt"], row["token"], shown, lost))
             got.last, got.more = LogPlace(*_chunk(row), upto), upto < row["bytes"]
             room -= len(shown)
         return got

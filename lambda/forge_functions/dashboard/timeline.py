@@ -30,7 +30,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Line:
+class TimelineRow:
     """The bars of one attempt and rank; `run` is None if it has not started.
 
     It waited for `waited_s` seconds, including the pause after the attempt before.
@@ -41,7 +41,7 @@ class Line:
     waited_s: float
 
 
-def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
+def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[TimelineRow]:
     """Return the wait of a job that will run, and a line for each attempt and rank, newest first.
 
     Args:
@@ -60,13 +60,13 @@ def timeline(job: JobStatus, runs: Sequence[Row], now: datetime) -> list[Line]:
     if waits or not runs:
         since = max([run["finished_at"] for run in runs if run["finished_at"]], default=begin)
         bars = _placed([("waiting", since, until)], begin, scale)
-        lines.insert(0, Line(bars, None, (until - since).total_seconds()))
+        lines.insert(0, TimelineRow(bars, None, (until - since).total_seconds()))
     return lines
 
 
 def _line(
     run: Row, before: datetime | None, begin: datetime, until: datetime, scale: float
-) -> Line:
+) -> TimelineRow:
     end = run["finished_at"] or until
     # A retry becomes ready only after its pause.
     since = min(before or run["ready_at"], run["ready_at"])
@@ -79,7 +79,7 @@ def _line(
         ("lost", lost, end),
     ]
     waited_s = (run["claimed_at"] - since).total_seconds()
-    return Line(_placed(stretches, begin, scale), run, waited_s)
+    return TimelineRow(_placed(stretches, begin, scale), run, waited_s)
 
 
 def _placed(

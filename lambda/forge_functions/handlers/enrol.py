@@ -25,7 +25,7 @@ INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 log = structlog.get_logger(__name__)
 
 
-class Settings(BaseSettings):
+class EnrolmentSettings(BaseSettings):
     """The database of the workers, and the machines allowed to enrol."""
 
     model_config = SettingsConfigDict(env_prefix="FORGE_", extra="ignore")
@@ -36,10 +36,10 @@ class Settings(BaseSettings):
 
 
 @cache
-def settings() -> Settings:
+def settings() -> EnrolmentSettings:
     """Return the settings, read with the first event."""
     configure_log("json", sys.stdout)
-    return Settings.model_validate({})
+    return EnrolmentSettings.model_validate({})
 
 
 @cache

@@ -53,7 +53,7 @@ class NoSuchGroup(ForgeError):
 
 
 @dataclass(frozen=True)
-class Cloud:
+class AwsClients:
     """AWS's clients for groups and for machines."""
 
     scaling: Client
@@ -61,7 +61,7 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class Group:
+class ScalingGroup:
     """A group as AWS describes it: the ids of its machines, and its size."""
 
     name: str
@@ -71,7 +71,7 @@ class Group:
 
 
 @cache
-def opened() -> tuple[Database, Cloud]:
+def opened() -> tuple[Database, AwsClients]:
     """Return the database and the clients, which stay open between invocations.
 
     Raises:
@@ -79,7 +79,7 @@ def opened() -> tuple[Database, Cloud]:
     """
     session = boto3.session.Session()
     database = Database(os.environ["FORGE_DATABASE_URL"], size=1, prepare=False).open()
-    return database, Cloud(session.client("autoscaling"), session.client("ec2"))
+    return database, AwsClients(session.client("autoscaling"), session.client("ec2"))
 
 
 def handler(_event: object, _context: object) -> None:
@@ -87,7 +87,7 @@ def handler(_event: object, _context: object) -> None:
     look(*opened(), ScaleSettings.model_validate({}))
 
 
-def look(database: Database, cloud: Cloud, settings: ScaleSettings) -> None:
+def look(database: Database, cloud: AwsClients, settings: ScaleSettings) -> None:
     """Fit the group to what is wanted now.
 
     Raises:
@@ -107,7 +107,7 @@ def demand(database: Database, accelerators: str) -> int:
     return jobs
 
 
-def fit(database: Database, cloud: Cloud, settings: ScaleSettings, wanted: int) -> None:
+def fit(database: Database, cloud: AwsClients, settings: ScaleSettings, wanted: int) -> None:
     """Take the steps of one look; whatever is cut short, the next look does."""
     client, name = cloud.scaling, settings.group
     group = described(client, name)
@@ -126,14 +126,14 @@ def fit(database: Database, cloud: Cloud, settings: ScaleSettings, wanted: int) 
         drain_idle(database, mine, left - wanted)
 
 
-def described(client: Client, name: str) -> Group:
+def described(client: Client, name: str) -> ScalingGroup:
     """Return the group, without machines that are on their way out."""
     groups = client.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
     if not groups["AutoScalingGroups"]:
         raise NoSuchGroup(f"there is no Auto Scaling group {name}")
     (found,) = groups["AutoScalingGroups"]
     here = {i["InstanceId"] for i in found["Instances"] if not leaving(i["LifecycleState"])}
-    return Group(name, frozenset(here), found["DesiredCapacity"], found["MaxSize"])
+    return ScalingGroup(name, frozenset(here), found["DesiredCapacity"], found["MaxSize"])
 
 
 def leaving(state: str) -> bool:
@@ -150,7 +150,7 @@ def end_drained(client: Client, mine: list[Row]) -> int:
     return len(drained)
 
 
-def end_strangers(cloud: Cloud, unknown: frozenset[str], within_s: float) -> int:
+def end_strangers(cloud: AwsClients, unknown: frozenset[str], within_s: float) -> int:
     """End machines that have been there for long and never enrolled, and return how many.
 
     Nothing else would notice them, and each costs as much as a busy one.

@@ -7,7 +7,7 @@ from functools import cache
 import structlog
 from forge_schema.database.pool import Database
 from forge_schema.log import configure_log
-from forge_schema.notifications.sender import Sender
+from forge_schema.notifications.sender import DeliverySender
 from forge_schema.queue.queue import Queue
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.settings import SweeperSettings
@@ -22,7 +22,7 @@ class ScheduledSettings(SweeperSettings):
 
 
 @cache
-def steps() -> tuple[Tick, Retention, Sender]:
+def steps() -> tuple[Tick, Retention, DeliverySender]:
     """Return the tick, retention and the sender, whose connections stay open between invocations.
 
     Raises:
@@ -32,7 +32,7 @@ def steps() -> tuple[Tick, Retention, Sender]:
     settings = ScheduledSettings.model_validate({})
     database = Database(settings.database_url, size=2, prepare=settings.prepare).open()
     queue = Queue(database, actor="sweeper", ttl=settings.ttl)
-    return settings.tick(queue), settings.retention(queue), Sender(database)
+    return settings.tick(queue), settings.retention(queue), DeliverySender(database)
 
 
 def handler(_event: object, _context: object) -> dict[str, int]:

@@ -85,7 +85,7 @@ class Buckets:
             self._left.popitem(last=False)
 
 
-class Admission:
+class RequestAdmission:
     """Limits how many requests run and wait.
 
     Args:

@@ -9,5 +9,5 @@ from pydantic import BaseModel, Field
 IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
-class Body(KnownFields, BaseModel):
+class RequestBody(KnownFields, BaseModel):
     """The base of bodies and queries, which rejects unknown fields."""

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge_functions.middleware.admission import Admission, Bodies, Rate, again
+from forge_functions.middleware.admission import Bodies, Rate, RequestAdmission, again
 from forge_functions.middleware.requests import SHORT_BYTES, has_body, vouch
 from forge_functions.settings import ServerSettings
 
@@ -46,7 +46,7 @@ CallerOf = Callable[[Request], Awaitable[Caller | None]]
 NoteRefusal = Callable[[Request, Caller, int], Awaitable[None]]
 
 
-class Part(StrEnum):
+class RequestPart(StrEnum):
     """The kind of a request. Reads and reports have connections of their own."""
 
     PROTOCOL = "protocol"
@@ -55,18 +55,18 @@ class Part(StrEnum):
     REPORTS = "reports"
 
 
-part: ContextVar[Part] = ContextVar("part", default=Part.PROTOCOL)
+part: ContextVar[RequestPart] = ContextVar("part", default=RequestPart.PROTOCOL)
 
 
-def part_of(method: str, path: str) -> Part:
+def part_of(method: str, path: str) -> RequestPart:
     """Return the part that a request belongs to."""
     if path.startswith(NEVER_HELD):
-        return Part.PROTOCOL
+        return RequestPart.PROTOCOL
     if path.startswith(READ_BY_WORKERS if method == "GET" else WORKERS):
-        return Part.PROTOCOL
+        return RequestPart.PROTOCOL
     if method != "GET":
-        return Part.CHANGES
-    return Part.REPORTS if path.startswith(REPORTS) else Part.READS
+        return RequestPart.CHANGES
+    return RequestPart.REPORTS if path.startswith(REPORTS) else RequestPart.READS
 
 
 class Bulkheads:
@@ -93,16 +93,20 @@ class Bulkheads:
         # With the entries below, they leave twelve of the process's 40 threads to the lease
         # protocol.
         self._parts = {
-            Part.CHANGES: Admission(running=min(changes, 5), waiting=96, of_one_caller=16),
-            Part.READS: Admission(running=12, waiting=128, of_one_caller=32),
-            Part.REPORTS: Admission(running=2, waiting=6, of_one_caller=OF_ONE_CALLER),
+            RequestPart.CHANGES: RequestAdmission(
+                running=min(changes, 5), waiting=96, of_one_caller=16
+            ),
+            RequestPart.READS: RequestAdmission(running=12, waiting=128, of_one_caller=32),
+            RequestPart.REPORTS: RequestAdmission(
+                running=2, waiting=6, of_one_caller=OF_ONE_CALLER
+            ),
         }
-        self._logins = Admission(running=2, waiting=64)
-        self._strangers = Admission(running=2, waiting=128)
+        self._logins = RequestAdmission(running=2, waiting=64)
+        self._strangers = RequestAdmission(running=2, waiting=128)
         # Who a caller is, is looked up in a moment.
         self._entries = {
-            Part.CHANGES: Admission(running=1, waiting=256),
-            Part.READS: Admission(running=4, waiting=256),
+            RequestPart.CHANGES: RequestAdmission(running=1, waiting=256),
+            RequestPart.READS: RequestAdmission(running=4, waiting=256),
         }
         most = settings.body_limit_bytes
         self._bodies = Bodies(waiting=64, of_one_caller=8, within_s=inf, most_bytes=most)
@@ -114,7 +118,7 @@ class Bulkheads:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         chosen = part_of(scope.get("method", ""), scope.get("path", ""))
-        if scope["type"] != "http" or chosen is Part.PROTOCOL:
+        if scope["type"] != "http" or chosen is RequestPart.PROTOCOL:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
@@ -126,7 +130,9 @@ class Bulkheads:
             response = await answer if inspect.isawaitable(answer) else answer
             await response(scope, receive, send)
 
-    async def _serve(self, request: Request, chosen: Part, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self, request: Request, chosen: RequestPart, receive: Receive, send: Send
+    ) -> None:
         caller = await self._caller(request, chosen)
         who = f"address:{request.client.host if request.client else ''}"
         admission, bodies = self._strangers, self._strangers_bodies
@@ -138,7 +144,7 @@ class Bulkheads:
         part.set(chosen)
         # Strangers have only the small pools: one address may be that of everybody's proxy.
         if self._rate is not None and caller is not None:
-            self._rate.take(who, REPORT_COSTS if chosen is Part.REPORTS else 1)
+            self._rate.take(who, REPORT_COSTS if chosen is RequestPart.REPORTS else 1)
         # The API answers strangers by their heads alone.
         if has_body(request.scope) and (caller is not None or not _is_api(request)):
             receive = await self._body(bodies, who, receive, limited=caller is not None)
@@ -158,9 +164,9 @@ class Bulkheads:
             named.take(who, body.count(b":"))
         return again(body, receive)
 
-    async def _caller(self, request: Request, chosen: Part) -> Caller | None:
+    async def _caller(self, request: Request, chosen: RequestPart) -> Caller | None:
         # A connection for reports may be busy for long.
-        looking = Part.CHANGES if chosen is Part.CHANGES else Part.READS
+        looking = RequestPart.CHANGES if chosen is RequestPart.CHANGES else RequestPart.READS
         part.set(looking)
         async with self._entries[looking].admitted(""):
             return await self._caller_of(request)

@@ -167,7 +167,7 @@ def _announced(scope: Scope) -> int:
     return int(said) if said.isdecimal() else 0
 
 
-class Turns(Protocol):
+class KnownTurns(Protocol):
     """What is told of known callers; on Lambda there is none."""
 
     def known(self, address: str) -> None:
@@ -177,7 +177,7 @@ class Turns(Protocol):
 def vouch(request: HTTPConnection) -> None:
     """Note that a request is a known caller's."""
     state = request.scope.get("state", {})
-    turns: Turns | None = state.get("turns")
+    turns: KnownTurns | None = state.get("turns")
     if turns is not None and not is_known(request.scope):
         state["known"] = True
         turns.known(client_of(request.scope))

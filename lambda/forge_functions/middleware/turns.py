@@ -34,7 +34,7 @@ WAIT = "wait; send a valid key or token"
 PROXIES = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
 
 
-class Turns:
+class AddressTurns:
     """The turns of each address."""
 
     def __init__(self, proxies: str = PROXIES) -> None:
@@ -65,13 +65,13 @@ class Turns:
         return not self._everybody and address in self._proxies
 
 
-TURNS = Turns()
+TURNS = AddressTurns()
 
 
 class TakingTurns:
     """Plain ASGI middleware, around everything else."""
 
-    def __init__(self, app: ASGIApp, turns: Turns = TURNS) -> None:
+    def __init__(self, app: ASGIApp, turns: AddressTurns = TURNS) -> None:
         self._app, self._turns = app, turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -33,7 +33,7 @@ OTHER = "other"
 router = APIRouter(tags=["metrics"])
 
 
-class Meters:
+class ServerMeters:
     """Meters in their own registry, so that a process may have several."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Meters:
 class RequestMeter:
     """Plain ASGI, so that streams are not buffered."""
 
-    def __init__(self, app: ASGIApp, *, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp, *, meters: ServerMeters) -> None:
         self._app = app
         self._meters = meters
 
@@ -129,7 +129,7 @@ async def scope(
 @router.get("/metrics")
 def metrics(request: Request, owner: Annotated[str | None, Depends(scope)]) -> Response:
     """Return the metrics of the queue, as far as the caller may see it, and of this server."""
-    meters: Meters = request.app.state.meters
+    meters: ServerMeters = request.app.state.meters
     gauges: QueueGauges = request.app.state.gauges
     text = generate_latest(meters.registry) + generate_latest(gauges.registry(owner))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
@@ -138,7 +138,7 @@ def metrics(request: Request, owner: Annotated[str | None, Depends(scope)]) -> R
 def metered(app: FastAPI) -> FastAPI:
     """Add `/metrics` to an app and return the app."""
     services: Services = app.state.services
-    meters = app.state.meters = Meters()
+    meters = app.state.meters = ServerMeters()
     app.state.gauges = QueueGauges(lambda: services.database, services.settings.ttl)
     services.exchanged = meters.exchanged
     app.include_router(router, include_in_schema=False)

@@ -10,7 +10,7 @@ from time import monotonic
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import UNFINISHED_STATES
-from forge_schema.read.gauges import Gauges
+from forge_schema.read.gauges import QueueCounts
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -50,7 +50,7 @@ class QueueGauges:
         self._ttl = ttl
         self._clock = clock
         self._lock = Lock()
-        self._gauges: Gauges | None = None
+        self._gauges: QueueCounts | None = None
         self._seen: Seen | None = None
         self._asked_at = float("-inf")
 
@@ -71,7 +71,7 @@ class QueueGauges:
     def _asked(self) -> Seen | None:
         try:
             if self._gauges is None:
-                self._gauges = Gauges(self._database(), self._ttl)
+                self._gauges = QueueCounts(self._database(), self._ttl)
             gauges = self._gauges
             seen = Seen(gauges.lanes(), gauges.fleet(), gauges.now())
             gauges.count_ended()
@@ -164,7 +164,7 @@ def _of_fleet(seen: Seen) -> Iterator[Metric]:
         yield _gauge("sweeper_last_tick_age_seconds", about, now["silent_s"])
 
 
-def _ended(gauges: Gauges) -> Iterator[Metric]:
+def _ended(gauges: QueueCounts) -> Iterator[Metric]:
     about = "Attempts ended since this server was first scraped, a minute late."
     ended = CounterMetricFamily("forge_attempts_ended", about, labels=["queue", "reason"])
     seconds = CounterMetricFamily(

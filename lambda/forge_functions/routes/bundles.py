@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsSubmitter, AsViewer, JobInPath
 from forge_functions.errors import problems
-from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.bodies import RequestBody
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services, Shared
 
@@ -26,20 +26,20 @@ SEGMENTS = 32
 EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 
-class Announced(Body):
+class Announced(RequestBody):
     """An object to upload: its SHA-256 and its size."""
 
     digest: Annotated[Digest, Field(examples=[EXAMPLE])]
     bytes: Annotated[int, Field(ge=1, le=LARGEST, examples=[40_960]), NUMERIC]
 
 
-class Stored(BaseModel):
+class AlreadyStored(BaseModel):
     """The object is stored already; nothing to do."""
 
     stored: Literal[True] = True
 
 
-class Upload(SignedUrl):
+class UploadOffer(SignedUrl):
     """How to upload it: with this method and exactly these headers."""
 
     stored: Literal[False] = False
@@ -48,7 +48,7 @@ class Upload(SignedUrl):
 @router.post("/bundles", tags=BUNDLES)
 def bundle(
     service: AsSubmitter, shared: Shared, request: Request, said: Announced
-) -> Stored | Upload:
+) -> AlreadyStored | UploadOffer:
     """Tell whether the owner's bundle is stored, or how to upload it."""
     return _offer(keys.bundle(said.digest), service, shared, request, said)
 
@@ -83,7 +83,7 @@ def segments(
 @router.post("/images", tags=BUNDLES)
 def image(
     service: AsSubmitter, shared: Shared, request: Request, said: Announced
-) -> Stored | Upload:
+) -> AlreadyStored | UploadOffer:
     """Tell whether the owner's saved image (a tar) is stored, or how to upload it."""
     return _offer(keys.image(said.digest), service, shared, request, said)
 
@@ -98,11 +98,11 @@ def code(
 
 def _offer(
     key: str, service: Service, shared: Services, request: Request, said: Announced
-) -> Stored | Upload:
+) -> AlreadyStored | UploadOffer:
     if service.is_stored(key, said.digest, size=said.bytes):
-        return Stored()
+        return AlreadyStored()
     signer = shared.signer(str(request.base_url))
     # An owner who has not uploaded it must prove to have the content by uploading it again. An
     # answer that depended on whether it exists would reveal that another owner has it.
     put = signer.put(key, size=said.bytes, sha256=said.digest, owner=service.caller.owner)
-    return Upload(**put.model_dump())
+    return UploadOffer(**put.model_dump())

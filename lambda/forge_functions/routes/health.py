@@ -9,7 +9,7 @@ from forge_schema.model.errors import Problem
 from pydantic import BaseModel
 
 from forge_functions.errors import answer
-from forge_functions.health import Finding, Standing
+from forge_functions.health import CheckResult, Finding
 from forge_functions.services import Shared
 from forge_functions.settings import VERSION
 
@@ -38,7 +38,7 @@ class Unhealthy(Problem):
 def health(request: Request, shared: Shared) -> Healthy | JSONResponse:
     """Check the database, its tables, the store, and whether the sweeper keeps up."""
     checks = shared.health.findings()
-    failing = [check for check in checks if check.standing is Standing.FAILING]
+    failing = [check for check in checks if check.standing is CheckResult.FAILING]
     if not failing:
         return Healthy(version=VERSION, checks=checks)
     problem = Unhealthy(

@@ -24,7 +24,7 @@ from forge_functions.auth.roles import AsAdmin, AsSubmitter, AsViewer, JobInPath
 from forge_functions.errors import problems
 from forge_functions.items import Done, Items, next_page
 from forge_functions.joining import package
-from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.bodies import RequestBody
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Services
 
@@ -131,7 +131,7 @@ def _argument(name: str, kind: Any, default: Any = Argument.empty) -> Argument: 
     return Argument(name, Argument.KEYWORD_ONLY, annotation=kind, default=default)
 
 
-def _model(verb: Verb, fields: Iterable[Parameter]) -> type[Body]:
+def _model(verb: Verb, fields: Iterable[Parameter]) -> type[RequestBody]:
     named = {
         parameter.field: (
             parameter.kind,
@@ -140,8 +140,8 @@ def _model(verb: Verb, fields: Iterable[Parameter]) -> type[Body]:
         for parameter in fields
     }
     title = "".join(word.title() for word in f"{verb.name}_request".split("_"))
-    made: type[Body] = create_model(
-        title, __base__=Body, __doc__=verb.about.partition("\n\n")[0], **named
+    made: type[RequestBody] = create_model(
+        title, __base__=RequestBody, __doc__=verb.about.partition("\n\n")[0], **named
     )  # type: ignore[call-overload]
     return made
 

@@ -21,7 +21,7 @@ Finish = Callable[[Sequence[End]], list[Ended]]
 
 
 @dataclass(slots=True, eq=False)
-class Report:
+class EndsReport:
     """The ends of one request, and what became of them; `alone` if they must go by themselves."""
 
     ends: Sequence[End]
@@ -44,7 +44,7 @@ class GroupFinishing:
     def __init__(self, finish: Finish) -> None:
         self._finish = finish
         self._line = Lock()
-        self._reports: deque[Report] = deque()
+        self._reports: deque[EndsReport] = deque()
 
     @property
     def waiting(self) -> int:
@@ -57,7 +57,7 @@ class GroupFinishing:
         If the shared statement fails, each request repeats its own ends and raises its own error,
         unless no database answers: then all raise that error at once.
         """
-        mine = Report(ends)
+        mine = EndsReport(ends)
         self._reports.append(mine)
         with self._line:
             while not mine.answered:
@@ -66,7 +66,7 @@ class GroupFinishing:
             raise mine.error
         return self._finish(ends) if mine.ended is None else mine.ended
 
-    def _next_group(self) -> list[Report]:
+    def _next_group(self) -> list[EndsReport]:
         """Take the reports that wait, up to one that names a job again or is too many."""
         group = [self._reports.popleft()]
         jobs = _jobs(group[0])
@@ -78,7 +78,7 @@ class GroupFinishing:
             group.append(self._reports.popleft())
         return group
 
-    def _report(self, group: Sequence[Report]) -> None:
+    def _report(self, group: Sequence[EndsReport]) -> None:
         try:
             ended = self._finish([end for one in group for end in one.ends])
         except Exception as error:  # noqa: BLE001 - raised by `finish`, in the request's thread
@@ -95,5 +95,5 @@ class GroupFinishing:
             one.ended = [next(left) for _ in one.ends]
 
 
-def _jobs(report: Report) -> set[int]:
+def _jobs(report: EndsReport) -> set[int]:
     return {end.fence.job_id for end in report.ends}

@@ -4,7 +4,7 @@ import secrets
 from datetime import timedelta
 
 from forge_schema.access import tokens
-from forge_schema.access.tokens import Token, TokenKind
+from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
@@ -81,7 +81,7 @@ class Keys:
         """Return all keys, without their hashes."""
         return self._database.rows("keys", again=True)
 
-    def check(self, token: Token) -> Row | None:
+    def check(self, token: ParsedToken) -> Row | None:
         """Return the valid key that a token belongs to, or None. Record its use."""
         row = self._database.one("use_key", again=True, id=token.id, hash=token.digest)
         if row is None or not tokens.matches(token, row.pop("hash")):

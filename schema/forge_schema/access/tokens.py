@@ -40,7 +40,7 @@ class TokenKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ParsedToken:
     """A parsed token: the id that it claims, and the SHA-256 of its text, 32 bytes."""
 
     kind: TokenKind
@@ -58,7 +58,7 @@ def mint(kind: TokenKind, key_id: str, secret: str = "") -> tuple[str, bytes]:
     return text, _digest(text)
 
 
-def parse(text: str, kind: TokenKind) -> Token:
+def parse(text: str, kind: TokenKind) -> ParsedToken:
     """Parse a token of this kind. `matches` checks whether it is valid.
 
     Raises:
@@ -70,10 +70,10 @@ def parse(text: str, kind: TokenKind) -> Token:
             "this is not a complete token",
             hint=f"it begins with {kind.value}_; copy it as it was shown",
         )
-    return Token(kind, match[2], _digest(text))
+    return ParsedToken(kind, match[2], _digest(text))
 
 
-def matches(token: Token, stored: bytes | None) -> bool:
+def matches(token: ParsedToken, stored: bytes | None) -> bool:
     """Compare a token with the stored digest in constant time."""
     return stored is not None and hmac.compare_digest(token.digest, stored)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from psycopg.types.json import Jsonb
 
 from forge_schema.access import tokens
-from forge_schema.access.tokens import Token, TokenKind
+from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import WorkerKind
@@ -139,7 +139,7 @@ class WorkerTokens:
             )
         return worker_id, text
 
-    def join(self, token: Token, secret: str) -> tuple[int, str, str]:
+    def join(self, token: ParsedToken, secret: str) -> tuple[int, str, str]:
         """Exchange a token to join with, once; return the worker's id, its name and its token.
 
         A repeat with the same secret has the same answer, so a lost one does no harm.
@@ -199,7 +199,7 @@ class WorkerTokens:
                 hint="drain it, stop it, and delete it once `forge worker list` shows it offline",
             )
 
-    def check(self, token: Token) -> Row | None:
+    def check(self, token: ParsedToken) -> Row | None:
         """Return the worker with this token and its `public_key`, or None."""
         worker_id = _worker_id(token)
         row = worker_id and self._database.one("worker_by_token", again=True, id=worker_id)
@@ -208,7 +208,7 @@ class WorkerTokens:
         return row
 
 
-def _worker_id(token: Token) -> int | None:
+def _worker_id(token: ParsedToken) -> int | None:
     """Return the id that a token names; None if no worker can have it."""
     known = token.id.isdecimal() and int(token.id) <= LARGEST_ID
     return int(token.id) if known else None

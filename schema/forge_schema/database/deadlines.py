@@ -17,7 +17,7 @@ import psycopg
 LOOKS_PER_LIMIT = 4
 
 
-class Answers:
+class AwaitedAnswers:
     """The connections that are waiting for an answer, watched by a thread once started.
 
     Args:

@@ -14,7 +14,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from forge_schema.database import settings
-from forge_schema.database.deadlines import Answers
+from forge_schema.database.deadlines import AwaitedAnswers
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.database.statements import Prepared, load_json, statement
 from forge_schema.model.errors import ForgeError
@@ -167,7 +167,7 @@ class Database:
         self._statement_s = statement_s
         self._prepare = prepare
         self._limit_s: float | None = None
-        self._answers = Answers(ANSWER_S)
+        self._answers = AwaitedAnswers(ANSWER_S)
         # The pool only says that there was no connection in time.
         self._not_connected: psycopg.Error | None = None
         self._pool: ConnectionPool[Connection] = ConnectionPool(

@@ -60,7 +60,7 @@ def level(end: End, *, asked: bool) -> int:
     return LIKELY_ECHO if asked else CAUSE
 
 
-class Runs:
+class GangRuns:
     """Ends members and settles runs. Every method is idempotent.
 
     A run that is left unsettled, since its last member's process died or the statement failed, is

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from forge_schema.database.pool import Row
-from forge_schema.explain.fit import Kind
+from forge_schema.explain.fit import GpuKind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
 from forge_schema.model.quantities import MIB, counted, size_text
@@ -56,7 +56,7 @@ def _needing(lane: Lane, needs: Capacity) -> Lane:
     return replace(lane, needs=needs)
 
 
-def _sizes(job: Row, have: Capacity, kinds: Sequence[Kind]) -> Changes | None:
+def _sizes(job: Row, have: Capacity, kinds: Sequence[GpuKind]) -> Changes | None:
     changes: Changes = {}
     for name, least in (("cpus", 0.01), ("memory_mb", 1), ("disk_mb", 1)):
         value = getattr(have, name)
@@ -69,8 +69,8 @@ def _sizes(job: Row, have: Capacity, kinds: Sequence[Kind]) -> Changes | None:
     return {**changes, **_gpus(job, _nearest(job, kinds))} if kinds else None
 
 
-def _nearest(job: Row, kinds: Sequence[Kind]) -> Kind:
-    def changes(kind: Kind) -> tuple[float, int, int]:
+def _nearest(job: Row, kinds: Sequence[GpuKind]) -> GpuKind:
+    def changes(kind: GpuKind) -> tuple[float, int, int]:
         # For a job that names a GPU model, fewer of that model are better than another model.
         model = 0.0 if kind.suits(job["gpu_model"]) else 1.5
         few, small = kind.free < job["gpus"], kind.vram_mb < job["vram_mb"]
@@ -79,7 +79,7 @@ def _nearest(job: Row, kinds: Sequence[Kind]) -> Kind:
     return min(kinds, key=changes)
 
 
-def _gpus(job: Row, kind: Kind) -> Changes:
+def _gpus(job: Row, kind: GpuKind) -> Changes:
     changes: Changes = {}
     if kind.free < job["gpus"]:
         changes["gpus"] = kind.free

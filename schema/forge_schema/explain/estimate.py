@@ -8,7 +8,7 @@ from statistics import median
 
 from forge_schema.database.pool import Database, Row, run
 from forge_schema.explain.fit import Room, devices, room
-from forge_schema.explain.fleet import Candidate, Fleet
+from forge_schema.explain.fleet import Candidate, FleetChances
 from forge_schema.model.explanation import Estimate
 from forge_schema.model.lease import array
 from forge_schema.model.quantities import counted, duration_text
@@ -44,7 +44,7 @@ class Past:
         return {key: median(values) for key, values in took.items()}
 
 
-def estimate(database: Database, job: Row, fleet: Fleet, ahead: int) -> Estimate | None:
+def estimate(database: Database, job: Row, fleet: FleetChances, ahead: int) -> Estimate | None:
     """Estimate the wait of a job with `ahead` jobs before it; None without enough history."""
     for window in PASTS:
         past = _past(database, job, window)
@@ -65,7 +65,7 @@ def _past(database: Database, job: Row, window: timedelta) -> Past:
     return Past(rows, max(seconds, 1.0))
 
 
-def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
+def _by_pace(job: Row, fleet: FleetChances, ahead: int, past: Past) -> Estimate | None:
     ended = past.ended({*fleet.front.lanes(), job["id"]})
     if ended < ENOUGH:
         return None
@@ -77,7 +77,7 @@ def _by_pace(job: Row, fleet: Fleet, ahead: int, past: Past) -> Estimate | None:
     )
 
 
-def _by_ends(database: Database, fleet: Fleet, past: Past) -> Estimate | None:
+def _by_ends(database: Database, fleet: FleetChances, past: Past) -> Estimate | None:
     """Estimate when enough running jobs end, from the run times of earlier jobs like them."""
     nearest = fleet.able[:NEAREST]
     if not nearest:

@@ -3,7 +3,7 @@
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain import past as explain_past
 from forge_schema.explain.estimate import estimate
-from forge_schema.explain.fleet import Fleet, fleet
+from forge_schema.explain.fleet import FleetChances, fleet
 from forge_schema.explain.front import MOST_AHEAD
 from forge_schema.explain.gang import Machines, machines, members_text
 from forge_schema.explain.gang import remedies as gang_remedies
@@ -153,7 +153,9 @@ def _not_only_waiting(found: list[Remedy], attempts: list[AttemptEnd]) -> list[R
     return [mended if one.code == "wait" else one for one in found]
 
 
-def _remedies(job: Row, held: list[Limit], found: Fleet, gang: Machines | None) -> list[Remedy]:
+def _remedies(
+    job: Row, held: list[Limit], found: FleetChances, gang: Machines | None
+) -> list[Remedy]:
     if gang is None:
         return remedies(job, held, found)
     return of_limits(job, held) or gang_remedies(job, gang, found)
@@ -190,7 +192,7 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
     return Outlook.UNAVAILABLE if found & AWAY else Outlook.UNFIT
 
 
-def _nobody(found: Fleet) -> str:
+def _nobody(found: FleetChances) -> str:
     """Say which secret, handler or label no worker has, or else that none can run the job."""
     lacking = [one.lacking for one in found.chances if one.chance is Chance.UNFIT]
     asked_of_first = found.candidates[found.chances[0].worker_id].asked if lacking else []
@@ -200,7 +202,7 @@ def _nobody(found: Fleet) -> str:
     return "no worker can run it"
 
 
-def _text(outlook: Outlook, held: list[Limit], found: Fleet, ahead: int | None) -> str:
+def _text(outlook: Outlook, held: list[Limit], found: FleetChances, ahead: int | None) -> str:
     before = f"{counted(ahead or 0, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
     first = found.chances[0].worker if found.chances else ""
     holding = "it waits: " + "; ".join(limit.text for limit in held)

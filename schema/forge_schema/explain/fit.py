@@ -33,7 +33,7 @@ NOTHING: Row = {"leases": 0, "cpus": 0, "memory_mb": 0, "disk_mb": 0, "gpus": []
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GpuKind:
     """GPUs of one name and memory size: how many the worker has, and how many are free."""
 
     name: str
@@ -51,7 +51,7 @@ class Room:
     """A worker's free resources: everything but GPUs in `rest`, and its GPUs by kind."""
 
     rest: Capacity
-    kinds: tuple[Kind, ...]
+    kinds: tuple[GpuKind, ...]
     leases: int
 
     def choices(self) -> list[Capacity]:
@@ -81,7 +81,7 @@ def room(worker: Row, leased: Row | None, busy: Collection[str]) -> Room:
             _take(free, lease)
     return Room(
         Capacity(**{name: max(0, worker[name] - leased[name]) for name in AMOUNTS}),
-        tuple(Kind(*kind, count, max(0, free[kind])) for kind, count in sorted(kinds.items())),
+        tuple(GpuKind(*kind, count, max(0, free[kind])) for kind, count in sorted(kinds.items())),
         leased["leases"],
     )
 
@@ -108,7 +108,7 @@ def devices(leased: Iterable[Row]) -> set[str]:
 def _take(free: Counter[tuple[str, int]], lease: Mapping[str, Any]) -> None:
     # The worker has not yet reported which GPUs the lease got.
     suiting = [
-        kind for kind in free if Kind(*kind, 0, 0).suits(lease["gpu_model"], lease["vram_mb"])
+        kind for kind in free if GpuKind(*kind, 0, 0).suits(lease["gpu_model"], lease["vram_mb"])
     ]
     if suiting:
         free[max(suiting, key=lambda kind: (free[kind], kind))] -= lease["gpus"]
@@ -175,7 +175,7 @@ def _vram(job: Row, room: Room) -> int:
     return max((kind.vram_mb for kind in enough or of_model or room.kinds), default=0)
 
 
-def _counted(kind: Kind) -> str:
+def _counted(kind: GpuKind) -> str:
     return f"{kind.in_all} x {kind.name}"
 
 

@@ -80,7 +80,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetChances:
     """Every worker's chance, best first; `able` has the ids of those that could take the job."""
 
     chances: list[WorkerChance]
@@ -90,7 +90,7 @@ class Fleet:
     in_all: int
 
 
-def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
+def fleet(database: Database, job: Row, *, patience_s: float) -> FleetChances:
     """Return how each worker's next claim treats a job that no limit holds back."""
     found = candidates(database, job)
     able = [one.row["id"] for one in found if one.fits and one.takes]
@@ -98,7 +98,7 @@ def fleet(database: Database, job: Row, *, patience_s: float) -> Fleet:
     chances = [_chance(one, front if one.takes and one.has_room() else None) for one in found]
     chances.sort(key=_distance)
     by_id = {one.row["id"]: one for one in found}
-    return Fleet(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
+    return FleetChances(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
 
 
 def candidates(database: Database, job: Row, *, worker_id: int | None = None) -> list[Candidate]:

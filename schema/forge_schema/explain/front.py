@@ -11,8 +11,8 @@ from forge_schema.model.worker import Capacity
 from forge_schema.queue.claim import LOOK_PAST
 from forge_schema.queue.lane import LAST, SHOWN, Lane, needed, read
 from forge_schema.queue.reservation import (
-    Head,
-    Patience,
+    LaneHead,
+    LanePatience,
     Reservation,
     drafted,
     may_come,
@@ -76,7 +76,7 @@ class Front:
         self._nice: int = job["nice"]
         self._job_id: int = job["job_id"]
         self._longest_s: float | None = job["longest_s"]
-        self._patience = Patience(database, patience_s)
+        self._patience = LanePatience(database, patience_s)
         self._rivals = _rivals(database, job)
         self._own_shape: int = job["shape_id"]
         self._lent = self._lendings(workers)
@@ -139,7 +139,7 @@ class Front:
     def _reservation(self, worker_id: int, rivals: list[Rival], free: Capacity) -> Reservation:
         lanes = {rival.lane.id: rival.lane for rival in rivals if may_come(rival.lane, free)}
         heads = {
-            rival.lane.id: Head(rival.nice, rival.job_id, rival.passed_s)
+            rival.lane.id: LaneHead(rival.nice, rival.job_id, rival.passed_s)
             for rival in rivals
             if rival.lane.id in lanes
         }

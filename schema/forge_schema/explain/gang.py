@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.changes import for_idle, in_words
-from forge_schema.explain.fleet import SERVES, Fleet
+from forge_schema.explain.fleet import SERVES, FleetChances
 from forge_schema.explain.remedies import back, to_name
 from forge_schema.explain.text import ADDRESS, GANGS_ALLOWED, LABEL, wish
 from forge_schema.model.explanation import Chance, Outlook, Remedy, WorkerChance
@@ -125,7 +125,7 @@ def _some(named: list[str]) -> str:
     return ", ".join([*named[:NAMED], *more])
 
 
-def machines(job: Row, fleet: Fleet) -> Machines:
+def machines(job: Row, fleet: FleetChances) -> Machines:
     """Count the machines that a gang can have."""
     fits = [one for one in fleet.chances if one.chance is not Chance.UNFIT]
     serves = [one for one in fits if one.chance in SERVES]
@@ -146,13 +146,13 @@ def machines(job: Row, fleet: Fleet) -> Machines:
     )
 
 
-def _most(fleet: Fleet, chances: Iterable[WorkerChance]) -> int:
+def _most(fleet: FleetChances, chances: Iterable[WorkerChance]) -> int:
     """Count workers, of those that are alike in the way in which most are."""
     kinds = Counter(fleet.candidates[one.worker_id].row["alike"] for one in chances)
     return max(kinds.values(), default=0)
 
 
-def remedies(job: Row, found: Machines, fleet: Fleet) -> list[Remedy]:
+def remedies(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
     """Return what would start a gang that no limit holds back; none if it only has to wait."""
     if found.outlook() in {Outlook.STARTS, Outlook.BUSY}:
         return []
@@ -164,7 +164,7 @@ def remedies(job: Row, found: Machines, fleet: Fleet) -> list[Remedy]:
     return [*again[:NAMED], *_smaller(job, found, fleet), _more(job, found, fleet), *_fewer(found)]
 
 
-def _more(job: Row, found: Machines, fleet: Fleet) -> Remedy:
+def _more(job: Row, found: Machines, fleet: FleetChances) -> Remedy:
     if found.same and not found.labelled and found.checked:
         text = f"start workers with the label (--labels {found.same}=…)"
         return Remedy(code="add_worker", text=text)
@@ -192,7 +192,7 @@ def _fewer(found: Machines) -> list[Remedy]:
     return [Remedy(code="ask_less", text=text, changes={"nodes": found.able})]
 
 
-def _smaller(job: Row, found: Machines, fleet: Fleet) -> list[Remedy]:
+def _smaller(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
     """Suggest what enough of the workers have, if they need not be alike in anything."""
     if found.same or job["one_model"]:
         return []

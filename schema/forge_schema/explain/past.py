@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain.fleet import candidates
-from forge_schema.model.explanation import AttemptEnd, CurrentAttempt, End, Remedy, Spending
+from forge_schema.model.explanation import AttemptEnd, CurrentAttempt, JobEnd, Remedy, Spending
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import Asked, Budget, Phase, Reason, State, reason_in_words
 from forge_schema.model.stored import checkpoint_name, passed_over_text
@@ -113,10 +113,10 @@ def _spent(database: Database, job_id: int) -> dict[str, int]:
     }
 
 
-def end(database: Database, status: Row) -> End:
+def end(database: Database, status: Row) -> JobEnd:
     """Return how a job ended."""
     resumes = _resumes(database, status)
-    return End(
+    return JobEnd(
         **{name: status[name] for name in ("reason", "exit_code", "detail", "finished_at")},
         budget=Reason(status["reason"]).budget,
         retryable=retryable(status),

@@ -7,7 +7,7 @@ from shlex import quote
 from forge_schema.database.pool import Row
 from forge_schema.explain.changes import Changes, for_free, for_idle, free_now, in_words
 from forge_schema.explain.fit import wishes
-from forge_schema.explain.fleet import SERVES, Candidate, Fleet
+from forge_schema.explain.fleet import SERVES, Candidate, FleetChances
 from forge_schema.explain.limits import sweeper_missing
 from forge_schema.explain.text import LABEL, wish
 from forge_schema.model.explanation import Chance, Limit, Remedy, Requirement, WorkerChance
@@ -22,7 +22,7 @@ HIGHEST = 1000
 PLAIN = {"cpus", "memory_mb", "disk_mb", LABEL + RUNS}
 
 
-def remedies(job: Row, limits: list[Limit], fleet: Fleet) -> list[Remedy]:
+def remedies(job: Row, limits: list[Limit], fleet: FleetChances) -> list[Remedy]:
     """Return what would start a waiting job, best first; none if nothing must change."""
     needed = of_limits(job, limits)
     if any(chance.chance is Chance.STARTS for chance in fleet.chances):
@@ -91,7 +91,7 @@ def _needed(code: str, text: str, command: str | None = None) -> Remedy:
     return Remedy(code=code, text=text, needed=True, command=command)
 
 
-def _alternatives(job: Row, fleet: Fleet) -> Iterator[Remedy]:
+def _alternatives(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
     for chance in fleet.chances[:LOOKED_AT]:
         one = fleet.candidates[chance.worker_id]
         match chance.chance:
@@ -108,7 +108,7 @@ def _alternatives(job: Row, fleet: Fleet) -> Iterator[Remedy]:
                 yield back(one, chance)
 
 
-def _priority(job: Row, fleet: Fleet, chance: WorkerChance) -> Iterator[Remedy]:
+def _priority(job: Row, fleet: FleetChances, chance: WorkerChance) -> Iterator[Remedy]:
     priority = fleet.front.priority(chance.worker_id) + 1
     if priority <= HIGHEST:
         yield Remedy(
@@ -170,7 +170,7 @@ def _worker(code: str, text: str, name: str, command: str | None = None) -> Reme
     return Remedy(code=code, text=text, worker=name, command=command)
 
 
-def _image(fleet: Fleet) -> Iterator[Remedy]:
+def _image(fleet: FleetChances) -> Iterator[Remedy]:
     """Suggest an image if some worker runs only jobs that have one."""
     for one in fleet.candidates.values():
         for asked in one.asked:
@@ -183,7 +183,7 @@ def _image(fleet: Fleet) -> Iterator[Remedy]:
                 return
 
 
-def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:
+def _added(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
     """Suggest another worker if none that takes jobs could run the job."""
     if any(one.chance in SERVES and one.worker_id in fleet.able for one in fleet.chances):
         return
@@ -192,7 +192,7 @@ def _added(job: Row, fleet: Fleet) -> Iterator[Remedy]:
     yield Remedy(code="add_worker", text=f"start another worker{with_it}")
 
 
-def to_name(job: Row, fleet: Fleet) -> list[Requirement]:
+def to_name(job: Row, fleet: FleetChances) -> list[Requirement]:
     """Return the requirements to name to somebody who starts a worker for the job."""
     ones = list(fleet.candidates.values())
     lacked = {asked.name for one in ones for asked in one.asked if not asked.met}

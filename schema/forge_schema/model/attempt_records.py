@@ -36,7 +36,7 @@ Line = Annotated[int, Field(ge=0, lt=INTEGER), NUMERIC]
 
 
 @dataclass(frozen=True)
-class LogChunk:
+class LogChunkRecord:
     """A stored piece of output; `start` and `bytes` count uncompressed bytes."""
 
     number: Annotated[int, Field(ge=0, lt=10**8), NUMERIC]
@@ -47,7 +47,7 @@ class LogChunk:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointRecord:
     """A stored checkpoint of one rank; `key` is its manifest.
 
     One of another rank than 0 `follows` rank 0's of this number and those before: it was taken
@@ -65,7 +65,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact(MessagePart):
+class ArtifactRecord(MessagePart):
     """A stored output file; `path` is relative to the output folder, with forward slashes.
 
     A link has a `target`, which is its content too. `modified_at` is when a file was last changed.
@@ -80,7 +80,7 @@ class Artifact(MessagePart):
 
 
 @dataclass(frozen=True, slots=True)
-class MetricLine(MessagePart):
+class MetricRecord(MessagePart):
     """One line of a job's metrics file."""
 
     number: Line
@@ -121,14 +121,14 @@ class BeginsWith:
 class StoredArtifacts:
     """Output files whose uploads are complete."""
 
-    artifacts: Annotated[list[Artifact], FailFast(), Field(min_length=1, max_length=ROWS)]
+    artifacts: Annotated[list[ArtifactRecord], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
 @dataclass(frozen=True)
 class MetricLines:
     """Metric lines, in order; `progress` is the fraction done, 0 to 1."""
 
-    lines: Annotated[list[MetricLine], FailFast(), Field(min_length=1, max_length=ROWS)]
+    lines: Annotated[list[MetricRecord], FailFast(), Field(min_length=1, max_length=ROWS)]
     progress: Number | None = None
 
 
@@ -154,8 +154,8 @@ class ReportedTests:
 
 
 AttemptRecord: TypeAlias = (
-    LogChunk
-    | Checkpoint
+    LogChunkRecord
+    | CheckpointRecord
     | BeginsWith
     | StoredArtifacts
     | MetricLines

@@ -178,7 +178,7 @@ class CurrentAttempt(Record):
     saved_s: float | None = None
 
 
-class End(Record):
+class JobEnd(Record):
     """How a job ended, and what `forge retry` would do, from the checkpoint `resumes`."""
 
     reason: Open[Reason]
@@ -224,7 +224,7 @@ class Explanation(Record):
     remedies: list[Remedy] = Field(default_factory=list)
     estimate: Estimate | None = None
     run: CurrentAttempt | None = None
-    end: End | None = None
+    end: JobEnd | None = None
     budgets: list[Spending] = Field(default_factory=list)
     attempts: list[AttemptEnd] = Field(default_factory=list)
     begins: str = ""

@@ -53,7 +53,7 @@ class Gpus(Record):
     busy: int
 
 
-class Sweeper(Record):
+class SweeperStatus(Record):
     """The sweepers' last tick; `late_s` is how overdue the most overdue job is, in seconds."""
 
     ticked_at: datetime | None = None
@@ -124,7 +124,7 @@ class Overview(Record):
     fleet: dict[Open[WorkerStatus], int]
     cost_per_hour: float | None = None
     interruptions: dict[Open[Reason], int]
-    sweeper: Sweeper
+    sweeper: SweeperStatus
     jobs: list[RunningJob]
     workers: list[WorkerUse]
 

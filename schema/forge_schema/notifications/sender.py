@@ -36,7 +36,7 @@ MOST = 1_000
 log = structlog.get_logger(__name__)
 
 
-class Sender:
+class DeliverySender:
     """Sends deliveries; at least once, the same one with the same id.
 
     A notification sends one message at a time, so a slow receiver holds up only its own messages

@@ -10,11 +10,11 @@ from forge_schema.model.states import Command, Standing, WorkerKind
 from forge_schema.model.stored import SignedUrl
 
 
-class Answer(BaseModel):
+class WorkerAnswer(BaseModel):
     """An answer. A worker older than the server ignores unknown fields."""
 
 
-class Registered(Answer):
+class Registered(WorkerAnswer):
     """The worker's identity, and the intervals in seconds at which it should report."""
 
     worker_id: int
@@ -27,7 +27,7 @@ class Registered(Answer):
     small_objects: bool = False
 
 
-class Enrolled(Answer):
+class Enrolled(WorkerAnswer):
     """The caller's own worker and its token. The previous token is invalid."""
 
     worker_id: int
@@ -40,20 +40,20 @@ class Joined(Enrolled):
     name: str
 
 
-class Claimed(Answer):
+class Claimed(WorkerAnswer):
     """The outcomes of the ended leases, and the jobs granted."""
 
     ended: list[Ended] = []
     grants: list[Grant] = []
 
 
-class Upcoming(Answer):
+class Upcoming(WorkerAnswer):
     """The job that the worker would likely be granted next. It has no lease: its token is 0."""
 
     grant: Grant | None = None
 
 
-class Stands(Answer):
+class Stands(WorkerAnswer):
     """The status of one lease."""
 
     job_id: int
@@ -69,7 +69,7 @@ class Stands(Answer):
         return Fence(self.job_id, self.token, self.nonce)
 
 
-class Renewed(Answer):
+class Renewed(WorkerAnswer):
     """The status of each lease, and what the worker as a whole is asked to do."""
 
     standings: list[Stands] = []
@@ -77,32 +77,32 @@ class Renewed(Answer):
     gangs_after_s: float | None = None
 
 
-class Told(Answer):
+class ReportAnswer(WorkerAnswer):
     """The answer to a report: the lease's status for a phase, the outcome for an end."""
 
     standing: Standing | None = None
     ended: Ended | None = None
 
 
-class Gathered(Answer):
+class Gathered(WorkerAnswer):
     """The lease's status, and all members of its run by rank."""
 
     standing: Standing
     members: list[Member] = []
 
 
-class Nothing(Answer):
+class Nothing(WorkerAnswer):
     """Success without content."""
 
 
-class Companion(Answer):
+class Companion(WorkerAnswer):
     """The manifest of another rank's part of a checkpoint."""
 
     rank: int
     key: str
 
 
-class LatestCheckpoint(Answer):
+class LatestCheckpoint(WorkerAnswer):
     """A complete checkpoint of a job; `job_id` is the job that stored it.
 
     `key` is the manifest of rank 0, `companions` are those of the other ranks.
@@ -118,7 +118,7 @@ class LatestCheckpoint(Answer):
     passed_over: int | None = None
 
 
-class NewestCheckpoints(Answer):
+class NewestCheckpoints(WorkerAnswer):
     """The number and step of rank 0's newest checkpoint in a run, and the caller's own newest."""
 
     master_number: int | None = None
@@ -129,26 +129,26 @@ class NewestCheckpoints(Answer):
     step: int | None = None
 
 
-class Restorable(Answer):
+class Restorable(WorkerAnswer):
     """A job's checkpoint, or None, and others to try if it is damaged."""
 
     checkpoint: LatestCheckpoint | None = None
     others: list[LatestCheckpoint] = []
 
 
-class Thinned(Answer):
+class ThinnedCount(WorkerAnswer):
     """The number of objects removed."""
 
     objects: int
 
 
-class SignedUrls(Answer):
+class SignedUrls(WorkerAnswer):
     """A signed URL for each object, in the order of the request."""
 
     urls: list[SignedUrl]
 
 
-class Hints(Answer):
+class Hints(WorkerAnswer):
     """What happened: `ready` if there may be work, `asked` if the worker should renew.
 
     `shell:` and an id asks the worker to connect for a shell inside one of its jobs.

@@ -17,8 +17,8 @@ from pydantic.config import JsonDict
 
 from forge_schema.model.attempt_records import (
     BeginsWith,
-    Checkpoint,
-    LogChunk,
+    CheckpointRecord,
+    LogChunkRecord,
     MetricLines,
     ReportedResult,
     ReportedTests,
@@ -205,11 +205,11 @@ class Gather(Held):
     member: Document
 
 
-class NewLogChunk(Held, LogChunk):  # type: ignore[misc]
+class NewLogChunk(Held, LogChunkRecord):  # type: ignore[misc]
     """Record a log chunk whose upload is complete."""
 
 
-class NewCheckpoint(Held, Checkpoint):  # type: ignore[misc]
+class NewCheckpoint(Held, CheckpointRecord):  # type: ignore[misc]
     """Record a checkpoint of one rank. Attempts may resume from it once every rank has one."""
 
 
@@ -238,8 +238,8 @@ class NewTests(Held, ReportedTests):  # type: ignore[misc]
 
 
 RECORDS: dict[type, tuple[str, type[Held]]] = {
-    LogChunk: ("log-chunks", NewLogChunk),
-    Checkpoint: ("checkpoints", NewCheckpoint),
+    LogChunkRecord: ("log-chunks", NewLogChunk),
+    CheckpointRecord: ("checkpoints", NewCheckpoint),
     BeginsWith: ("checkpoints/begin", Begins),
     StoredArtifacts: ("artifacts", NewArtifacts),
     MetricLines: ("metrics", NewMetrics),

@@ -10,10 +10,10 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.model.attempt_records import (
     AttemptRecord,
     BeginsWith,
-    Checkpoint,
-    LogChunk,
-    MetricLine,
+    CheckpointRecord,
+    LogChunkRecord,
     MetricLines,
+    MetricRecord,
     ReportedResult,
     ReportedTests,
     Sample,
@@ -76,9 +76,9 @@ class Records:
 def _statement(record: AttemptRecord) -> tuple[str, dict[str, object]]:  # noqa: PLR0911 - one each
     """Return the statement that stores a record, and its parameters."""
     match record:
-        case LogChunk():
+        case LogChunkRecord():
             return "add_log_chunk", asdict(record)
-        case Checkpoint():
+        case CheckpointRecord():
             return "add_checkpoint", asdict(record)
         case BeginsWith():
             return "add_beginning", {"from_attempt": record.attempt, "from_number": record.number}
@@ -99,7 +99,7 @@ def _statement(record: AttemptRecord) -> tuple[str, dict[str, object]]:  # noqa:
             return "add_tests", {"tests": Jsonb([asdict(test) for test in record.tests])}
 
 
-def _kept(rows: Sequence[MetricLine] | Sequence[Sample]) -> int:
+def _kept(rows: Sequence[MetricRecord] | Sequence[Sample]) -> int:
     return max((row.number + 1 for row in rows), default=0)
 
 

@@ -129,7 +129,7 @@ def needed(row: Row) -> Capacity:
 Place = tuple[int, float, int, Lane]
 
 
-class Order:
+class LaneOrder:
     """The lanes that have jobs, in the order in which these are to be claimed.
 
     Lanes of one shape share a heap. A place that is no longer that of its lane is put right
@@ -186,7 +186,7 @@ def _tidy(heap: list[Place]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class GangDraft:
     """The lane and the `nice` of the gang that a worker keeps room for.
 
     The gang should form at `expected_at`, on this process's clock, if that is known.
@@ -197,7 +197,7 @@ class Draft:
     expected_at: float
 
     @classmethod
-    def of(cls, read_at: float, lane_id: int, nice: int, seconds: float | None) -> "Draft":
+    def of(cls, read_at: float, lane_id: int, nice: int, seconds: float | None) -> "GangDraft":
         """Return a draft as `match` names it, read at a moment of this process's clock."""
         return cls(lane_id, nice, -math.inf if seconds is None else read_at + seconds)
 
@@ -212,7 +212,7 @@ class Edition:
         self.read_at = read_at
         self.asked = {*rows[0]["asked"]} if rows else set[int]()
         drafts = (rows[0]["drafts"] if rows else None) or {}
-        self.drafts = {int(worker): Draft.of(read_at, *told) for worker, told in drafts.items()}
+        self.drafts = {int(worker): GangDraft.of(read_at, *told) for worker, told in drafts.items()}
         self.lanes = {row["id"]: read(row) for row in rows}
         self.shapes: dict[int, list[Lane]] = {}
         self._owned: dict[str, list[Lane]] = {}
@@ -223,7 +223,7 @@ class Edition:
                 self.passed_by(lane.id, read_at - row["passed_s"])
             self.shapes.setdefault(lane.shape_id, []).append(lane)
             self._owned.setdefault(lane.owner, []).append(lane)
-        self._order = Order(self.lanes.values())
+        self._order = LaneOrder(self.lanes.values())
         self._lock = Lock()
 
     def first(self, most: int, shapes: Iterable[int], without: Collection[int]) -> list[Lane]:

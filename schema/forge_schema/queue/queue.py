@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from pydantic import JsonValue
 
 from forge_schema.database.pool import Database, Row
-from forge_schema.ending.runs import Runs
+from forge_schema.ending.runs import GangRuns
 from forge_schema.ending.statement import AT_ONCE, by_job, finish_params
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
@@ -65,7 +65,7 @@ class Queue:
         self.database = database
         self.actor = actor
         self.ttl = ttl
-        self.runs = Runs(database)
+        self.runs = GangRuns(database)
         self._acts = JobActs(database, owner=None, actor=actor)
         self._submission = Submission(database, actor, {})
 

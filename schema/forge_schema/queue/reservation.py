@@ -57,7 +57,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LaneHead:
     """A lane's first job; a worker first passed it by, for lack of room, `passed_s` seconds ago."""
 
     nice: int
@@ -65,11 +65,11 @@ class Head:
     passed_s: float | None = None
 
 
-Heads = Mapping[int, Head]
+Heads = Mapping[int, LaneHead]
 """The first job of each lane that may be served now, by lane."""
 
 
-class Patience:
+class LanePatience:
     """Tells whether a worker has passed a job by for long enough: for its turns of `patience_s`.
 
     How many turns that is for a worker and a job, it asks the database once.
@@ -80,7 +80,7 @@ class Patience:
         self._patience_s = patience_s
         self._turns: dict[tuple[int, int], int] = {}
 
-    def ended(self, worker_id: int, lane_id: int, head: Head) -> bool:
+    def ended(self, worker_id: int, lane_id: int, head: LaneHead) -> bool:
         """Tell whether a worker reserves room for the first job of a lane."""
         if head.passed_s is None or head.passed_s < self._patience_s:
             return False
@@ -90,7 +90,7 @@ class Patience:
             self._turns[key] = turns(self._database, ids)
         return head.passed_s >= self._patience_s * self._turns[key]
 
-    def keep(self, heads: Iterable[Head]) -> None:
+    def keep(self, heads: Iterable[LaneHead]) -> None:
         """Forget all other jobs."""
         waiting = {head.job_id for head in heads}
         self._turns = {key: turns for key, turns in self._turns.items() if key[1] in waiting}
@@ -109,7 +109,7 @@ class Backfill:
         self._database = database
         self._worker_id = worker_id
         self._refresh_s = refresh_s
-        self._patience = Patience(database, patience_s)
+        self._patience = LanePatience(database, patience_s)
         # By model of GPU: when it looked, and which of the lanes had no room under their limits.
         self._looked: dict[str, tuple[float, set[int]]] = {}
 
@@ -140,7 +140,7 @@ class Backfill:
     def _note(
         self,
         edition: Edition,
-        heads: dict[int, Head],
+        heads: dict[int, LaneHead],
         lanes: Mapping[int, Lane],
         free: Capacity,
         now: float,
@@ -162,10 +162,12 @@ class Backfill:
         return limited - {row["id"] for row in rows}
 
 
-def _head(lane: Lane, now: float) -> Head | None:
+def _head(lane: Lane, now: float) -> LaneHead | None:
     if lane.nice is None or lane.job_id is None:
         return None
-    return Head(lane.nice, lane.job_id, None if lane.passed_at is None else now - lane.passed_at)
+    return LaneHead(
+        lane.nice, lane.job_id, None if lane.passed_at is None else now - lane.passed_at
+    )
 
 
 def newly_passed(heads: Heads, lanes: Mapping[int, Lane], free: Capacity) -> int | None:
@@ -181,7 +183,7 @@ def reserved(
     heads: Heads,
     lanes: Mapping[int, Lane],
     free: Capacity,
-    is_impatient: Callable[[int, Head], bool],
+    is_impatient: Callable[[int, LaneHead], bool],
 ) -> Reservation:
     """Return the reservation for the first job whose patience has ended and that does not fit."""
     late = [

@@ -35,7 +35,7 @@ GoOn = Callable[[], bool]
 log = structlog.get_logger(__name__)
 
 
-class Erasable(Protocol):
+class Thinnable(Protocol):
     """The part of a store that thinning needs."""
 
     def get(self, key: str) -> bytes: ...
@@ -55,7 +55,7 @@ class Thinning:
     """
 
     def __init__(
-        self, database: Database, store: Erasable, clock: Callable[[], float] = monotonic
+        self, database: Database, store: Thinnable, clock: Callable[[], float] = monotonic
     ) -> None:
         self._database = database
         self._store = store

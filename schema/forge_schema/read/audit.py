@@ -155,7 +155,7 @@ def _windows(began: datetime, now: datetime, *, whole: bool) -> Iterator[datetim
     yield LAST
 
 
-class Place(NamedTuple):
+class AuditPlace(NamedTuple):
     """Where a page begins: after this event, and after the submit of this job."""
 
     event: int = LARGEST
@@ -169,7 +169,7 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.event}.{self.job}"
 
-    def after(self, acts: Iterable[Row]) -> "Place":
+    def after(self, acts: Iterable[Row]) -> "AuditPlace":
         """Return the place after these actions, which follow this one."""
         place = self
         for act in acts:
@@ -180,18 +180,18 @@ class Place(NamedTuple):
         return place
 
 
-NEWEST = Place()
+NEWEST = AuditPlace()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AuditFilter:
     """A filter of actions: parts of the actor's and action's names, a job, a worker."""
 
     actor: str | None = None
     action: str | None = None
     job_id: int | None = None
     worker_id: int | None = None
-    before: Place = NEWEST
+    before: AuditPlace = NEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +202,11 @@ class Page:
     """
 
     acts: list[Row]
-    before: Place | None
+    before: AuditPlace | None
     reached: datetime | None = None
 
 
-def page(database: Database, wanted: Wanted, *, count: int = 50) -> Page:
+def page(database: Database, wanted: AuditFilter, *, count: int = 50) -> Page:
     """Return up to `count` of the newest matching actions before a given one."""
     count = min(count, TRAIL_PAGE)
     params = {
@@ -224,10 +224,12 @@ def page(database: Database, wanted: Wanted, *, count: int = 50) -> Page:
     return _page(rows, wanted.before, count)
 
 
-def _page(rows: list[Row], before: Place, count: int) -> Page:
+def _page(rows: list[Row], before: AuditPlace, count: int) -> Page:
     acts = [row for row in rows if row["action"] is not None]
     if len(acts) > count:
         return Page(acts[:count], before.after(acts[:count]))
     if rows and rows[0]["looked"] >= REACH:
-        return Page(acts, Place(rows[0]["reached"], rows[0]["reached_job"]), rows[0]["reached_at"])
+        return Page(
+            acts, AuditPlace(rows[0]["reached"], rows[0]["reached_job"]), rows[0]["reached_at"]
+        )
     return Page(acts, None)

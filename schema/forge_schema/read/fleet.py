@@ -21,7 +21,7 @@ Place = tuple[datetime, int]
 
 
 @dataclass(frozen=True)
-class Page:
+class WorkerPage:
     """A page of rows, and where the next page begins; None at the end."""
 
     rows: list[Row]
@@ -47,7 +47,7 @@ class Fleet:
         statuses: Sequence[WorkerStatus] = (),
         after: str | None = None,
         count: int = PAGE,
-    ) -> Page:
+    ) -> WorkerPage:
         """Return a page of workers, ordered by name.
 
         Args:
@@ -64,7 +64,7 @@ class Fleet:
         }
         with self._database.reporting() as connection:
             rows = run(connection, "page_workers", params)
-        return Page(rows[:count], rows[count - 1]["name"] if len(rows) > count else None)
+        return WorkerPage(rows[:count], rows[count - 1]["name"] if len(rows) > count else None)
 
     def worker(self, worker_id: int) -> Row:
         """Return one worker.
@@ -94,7 +94,7 @@ class Fleet:
 
     def attempts(
         self, worker_id: int, *, owner: str | None = None, before: Place | None = None
-    ) -> Page:
+    ) -> WorkerPage:
         """Return the worker's ended attempts, newest first; with an owner, only that owner's.
 
         With an owner, a page may be empty although there is a next one.
@@ -111,8 +111,8 @@ class Fleet:
         )
         mine = [row for row in rows if owner is None or row["owner"] == owner]
         if len(mine) > ATTEMPTS:
-            return Page(mine[:ATTEMPTS], _place(mine[ATTEMPTS - 1]))
-        return Page(mine, _place(rows[-1]) if len(rows) == count else None)
+            return WorkerPage(mine[:ATTEMPTS], _place(mine[ATTEMPTS - 1]))
+        return WorkerPage(mine, _place(rows[-1]) if len(rows) == count else None)
 
     def events(self, worker_id: int) -> list[Row]:
         """Return the worker's newest events."""

@@ -25,7 +25,7 @@ class Tally:
     gpu_seconds: float = 0.0
 
 
-class Gauges:
+class QueueCounts:
     """`ended` is what `count_ended` has counted, by queue and reason. It never decreases.
 
     Args:

@@ -40,7 +40,7 @@ ID = re.compile(r"\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Page:
+class JobPage:
     """A page of jobs, newest first.
 
     Args:
@@ -61,7 +61,7 @@ def page(
     owner: str | None = None,
     before: int | None = None,
     count: int = PAGE,
-) -> Page:
+) -> JobPage:
     """Return the newest jobs that match a filter.
 
     Args:
@@ -81,9 +81,9 @@ def page(
     said = {name: rows[0][name] for name in REACH}
     jobs = [{k: v for k, v in row.items() if k not in REACH} for row in rows if row["job_id"]]
     if len(jobs) > count:
-        return Page(jobs[:count], jobs[count - 1]["job_id"], said["looked"])
+        return JobPage(jobs[:count], jobs[count - 1]["job_id"], said["looked"])
     more = said["looked"] == said["reach"] and not said["past"]
-    return Page(jobs, said["lowest"] if more else None, said["looked"])
+    return JobPage(jobs, said["lowest"] if more else None, said["looked"])
 
 
 def among(

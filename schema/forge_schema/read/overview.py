@@ -16,7 +16,7 @@ PAGE = 100
 SHAPES = 30
 
 
-class Overview:
+class OverviewReader:
     """Reads the overview. Its cost depends on current and recent jobs, not on the history."""
 
     def __init__(self, database: Database) -> None:

@@ -19,7 +19,7 @@ SLACK = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedSeries:
     """Which series: by default all keys of rank 0, its metrics joined over all attempts.
 
     `points` is the maximum number of points of each. With `since` and `until`, only the part of
@@ -37,7 +37,7 @@ class Wanted:
     contains: str | None = None
 
 
-class Series:
+class SeriesReader:
     """Reads a bounded number of rows by primary key.
 
     Values are split into runs of equal length in the order written. Each run is a point with `min`,
@@ -49,7 +49,7 @@ class Series:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def of(self, job_id: int, wanted: Wanted | None = None) -> Row:
+    def of(self, job_id: int, wanted: WantedSeries | None = None) -> Row:
         """Return `attempt`, `rank`, `since`, `until`, `running`, `left_off`, the `items` and more.
 
         Each item is one curve: `source` (metric or sample), `key`, `gpu` (a UUID, or None), `count`
@@ -64,7 +64,7 @@ class Series:
         `attempt`. `joins` are the attempts after the first, each with the `step` and the time `t`
         at which it began.
         """
-        wanted = wanted or Wanted()
+        wanted = wanted or WantedSeries()
         found = self._database.rows(
             "series_attempts",
             again=True,
@@ -100,7 +100,7 @@ class Series:
             "joins": [_join(run) for run in found[1:]],
         }
 
-    def _metrics(self, runs: list[Row], wanted: Wanted, most: Row) -> list[Row]:
+    def _metrics(self, runs: list[Row], wanted: WantedSeries, most: Row) -> list[Row]:
         bounds = {
             "tokens": [run["token"] for run in runs],
             "since": [run["since"] - SLACK for run in runs],
@@ -112,7 +112,7 @@ class Series:
         }
         return self._database.rows("series_metrics", again=True, bytes=BYTES, **bounds, **most)
 
-    def _samples(self, run: Row, wanted: Wanted, most: Row) -> list[Row]:
+    def _samples(self, run: Row, wanted: WantedSeries, most: Row) -> list[Row]:
         since, until = run["since"] - SLACK, run["until"] + SLACK
         if wanted.x == "time":
             since, until = _within(since, until, wanted)
@@ -122,7 +122,7 @@ class Series:
         )
 
 
-def _within(since: datetime, until: datetime, wanted: Wanted) -> tuple[datetime, datetime]:
+def _within(since: datetime, until: datetime, wanted: WantedSeries) -> tuple[datetime, datetime]:
     """Return the part of a time that is wanted; empty if none of it is."""
     first, last = since.timestamp(), until.timestamp()
     first = max(first, first if wanted.since is None else wanted.since)
@@ -154,7 +154,7 @@ def _curves(source: str, rows: list[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _none(wanted: Wanted) -> Row:
+def _none(wanted: WantedSeries) -> Row:
     return {
         "attempt": wanted.attempt,
         "began": None,

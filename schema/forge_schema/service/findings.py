@@ -99,9 +99,9 @@ class Findings(Verbs):
         """
         from forge_schema.read import series as curves
 
-        wanted = curves.Wanted(attempt, rank, keys, points, x, since, until, contains)
+        wanted = curves.WantedSeries(attempt, rank, keys, points, x, since, until, contains)
         self._visible(job_id)
-        return Series.model_validate(curves.Series(self._database).of(job_id, wanted))
+        return Series.model_validate(curves.SeriesReader(self._database).of(job_id, wanted))
 
     @verb("GET", f"{JOB}/metrics", errors=(404,), pages=METRIC_PAGES)
     def metrics(

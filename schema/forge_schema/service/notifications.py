@@ -40,7 +40,7 @@ def _whole(kind: type[BaseModel]) -> Sent:
     return Sent(kind=kind, where="whole", read=lambda some: some.model_dump(exclude_unset=True))
 
 
-class Naming(BaseModel):
+class NotificationNaming(BaseModel):
     """The name that a person gives a notification."""
 
     name: NotificationName
@@ -86,7 +86,7 @@ class Notifying(Verbs):
             Forbidden: only an admin's notification tells of everyone's jobs, or of workers.
         """
         self.caller.require(Role.SUBMITTER)
-        checked(Naming, {"name": name}, ())
+        checked(NotificationNaming, {"name": name}, ())
         request = checked(NotificationRequest, wanted, ())
         own = self._of(owner)
         whole = own.planned(name, request)

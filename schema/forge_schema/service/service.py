@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from forge_schema.compatibility.reports import FORMER
 from forge_schema.job_filter import Filter, parse
 from forge_schema.model.fields import LARGEST, Flag, Moment, Note, Path, Word
 from forge_schema.model.job import (
@@ -434,7 +433,7 @@ class Service(Scheduling):
         from forge_schema.model.overview import Overview
         from forge_schema.read import overview
 
-        reads = overview.Overview(self._database)
+        reads = overview.OverviewReader(self._database)
         return Overview.model_validate(
             reads.now(owner=self.caller.scope, jobs=jobs, workers=workers)
         )
@@ -459,6 +458,7 @@ class Service(Scheduling):
 
         Non-admins see only their own.
         """
+        from forge_schema.compatibility.reports import FORMER
         from forge_schema.read import reports
 
         name = FORMER.get(name, name)

@@ -52,7 +52,7 @@ LOOKS_AT_ONCE = 8
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
 
-class Reference(BaseModel):
+class ConfigReference(BaseModel):
     """A job config by its name."""
 
     model_config = ConfigDict(defer_build=True)
@@ -265,8 +265,8 @@ class Submitting(Verbs):
         if fields["owner"] != self.caller.owner and not self.caller.admin:
             raise Forbidden("only an admin may submit jobs of another owner")
         if "config_name" in fields:
-            named = {name: fields[name] for name in Reference.model_fields}
-            config = checked(Reference, named, place)
+            named = {name: fields[name] for name in ConfigReference.model_fields}
+            config = checked(ConfigReference, named, place)
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             # A config without a name for its jobs gives them its own.

@@ -12,7 +12,7 @@ from forge_schema.model.bundles import MOST_LIST_BYTES, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.stored import below_a_link, stays_inside
 from forge_schema.storage import keys
-from forge_schema.storage.store import ObjectMissing, ObjectTooLarge, Readable, Store, small
+from forge_schema.storage.store import ObjectMissing, ObjectTooLarge, SmallReadable, Store, small
 
 CHUNK_BYTES = 32 << 20
 # Clients hold a chunk in memory, so nobody may name a larger one than workers make.
@@ -187,7 +187,7 @@ class Manifest:
         return cls(files)
 
 
-def chunk_list(store: Readable, key: str) -> Entry:
+def chunk_list(store: SmallReadable, key: str) -> Entry:
     """Read the list of an artifact's chunks.
 
     Raises:

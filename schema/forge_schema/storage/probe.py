@@ -24,7 +24,7 @@ ALLOW_DELETING = "allow it, or old checkpoints and jobs fill the store"
 ABANDONED = timedelta(hours=1)
 
 
-class Verdict(StrEnum):
+class ProbeVerdict(StrEnum):
     """What a finding means for Forge."""
 
     OK = "ok"
@@ -37,16 +37,16 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProbeFinding:
     """What a probe found about one capability."""
 
     capability: str
-    verdict: Verdict
+    verdict: ProbeVerdict
     detail: str
     hint: str = ""
 
 
-def probe(url: str) -> list[Finding]:
+def probe(url: str) -> list[ProbeFinding]:
     """Try the store, which must exist: some servers create a bucket that is written to.
 
     Whatever the probe wrote is deleted, and what earlier ones left when they died.
@@ -62,7 +62,7 @@ def probe(url: str) -> list[Finding]:
     folder = f"{keys.PROBE}{secrets.token_hex(12)}/"
     try:
         found = [*_written(store, folder)]
-        if split(url).scheme == "s3" and found[0].verdict is Verdict.OK:
+        if split(url).scheme == "s3" and found[0].verdict is ProbeVerdict.OK:
             # Only S3 users import boto3.
             from forge_schema.storage.s3.probing import findings  # noqa: PLC0415
 
@@ -74,14 +74,14 @@ def probe(url: str) -> list[Finding]:
                 store.delete(left.key)
 
 
-def require_fit(url: str, found: list[Finding]) -> None:
+def require_fit(url: str, found: list[ProbeFinding]) -> None:
     """Check that no finding rules the store out.
 
     Raises:
         StoreUnfit: one does.
     """
     for one in found:
-        if one.verdict is Verdict.UNFIT:
+        if one.verdict is ProbeVerdict.UNFIT:
             raise StoreUnfit(f"{url}: {one.capability}: {one.detail}", hint=one.hint)
 
 
@@ -98,47 +98,51 @@ def delete_abandoned(store: Store) -> None:
             store.delete(left.key)
 
 
-def failed(capability: str, error: StoreError) -> Finding:
+def failed(capability: str, error: StoreError) -> ProbeFinding:
     """Return an error as a finding. One that may pass, or is about rights, rules nothing out."""
     lasts = isinstance(error, StoreUnfit | ObjectMissing)
-    verdict = Verdict.UNFIT if lasts else Verdict.FAILED
-    return Finding(capability, verdict, error.message, error.hint)
+    verdict = ProbeVerdict.UNFIT if lasts else ProbeVerdict.FAILED
+    return ProbeFinding(capability, verdict, error.message, error.hint)
 
 
-def _written(store: Store, folder: str) -> Iterator[Finding]:
+def _written(store: Store, folder: str) -> Iterator[ProbeFinding]:
     """Write, read and delete one object; nothing else is tried if it cannot be written."""
     key = f"{folder}object"
     try:
         store.put(key, CONTENT)
     except StoreDenied as error:
         detail = f"these credentials may list objects, but not write any: {error.message}"
-        yield Finding("writing", Verdict.FAILED, detail, RIGHTS)
+        yield ProbeFinding("writing", ProbeVerdict.FAILED, detail, RIGHTS)
         return
     except StoreError as error:
         yield failed("writing", error)
         return
-    yield Finding("writing", Verdict.OK, "an object was written")
+    yield ProbeFinding("writing", ProbeVerdict.OK, "an object was written")
     yield _read(store, key)
     yield _deleted(store, key)
 
 
-def _read(store: Store, key: str) -> Finding:
+def _read(store: Store, key: str) -> ProbeFinding:
     try:
         same = store.get(key) == CONTENT and store.size(key) == len(CONTENT)
     except StoreError as error:
         return failed("reading", error)
     if same:
-        return Finding("reading", Verdict.OK, "it reads as it was written")
+        return ProbeFinding("reading", ProbeVerdict.OK, "it reads as it was written")
     detail = "an object reads differently than it was written"
-    return Finding("reading", Verdict.UNFIT, detail, "do not use this store: it damages results")
+    return ProbeFinding(
+        "reading", ProbeVerdict.UNFIT, detail, "do not use this store: it damages results"
+    )
 
 
-def _deleted(store: Store, key: str) -> Finding:
+def _deleted(store: Store, key: str) -> ProbeFinding:
     try:
         store.delete(key)
         gone = store.size(key) is None
     except StoreError as error:
-        return Finding("deleting", Verdict.WEAK, error.message, ALLOW_DELETING)
+        return ProbeFinding("deleting", ProbeVerdict.WEAK, error.message, ALLOW_DELETING)
     if gone:
-        return Finding("deleting", Verdict.OK, "it was deleted")
-    return Finding("deleting", Verdict.WEAK, "a deleted object is still there", ALLOW_DELETING)
+        return ProbeFinding("deleting", ProbeVerdict.OK, "it was deleted")
+    return ProbeFinding(
+        "deleting", ProbeVerdict.WEAK, "a deleted object is still there", ALLOW_DELETING
+    )

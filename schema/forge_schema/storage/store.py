@@ -212,14 +212,14 @@ def flush_folder(folder: Path) -> None:
         os.close(opened)
 
 
-class Readable(Protocol):
+class SmallReadable(Protocol):
     """The part of a store that reads small objects."""
 
     def get(self, key: str) -> bytes: ...
     def size(self, key: str) -> int | None: ...
 
 
-def small(store: Readable, key: str, most: int = MOST_BYTES) -> bytes:
+def small(store: SmallReadable, key: str, most: int = MOST_BYTES) -> bytes:
     """Return an object that is no larger than it may be.
 
     Raises:

@@ -16,7 +16,7 @@ from forge_schema.database.pool import Database
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
-from forge_schema.notifications.sender import Sender
+from forge_schema.notifications.sender import DeliverySender
 from forge_schema.queue.queue import Queue
 from forge_schema.settings import faults
 from forge_schema.settings import help as help_text
@@ -86,7 +86,7 @@ def serve(settings: ProcessSettings) -> None:
         queue = Queue(database, actor="sweeper", ttl=settings.ttl)
         tick, retention = settings.tick(queue), settings.retention(queue)
         sweeper = Sweeper(
-            tick, period_s=settings.sweep_s, retention=retention, sender=Sender(database)
+            tick, period_s=settings.sweep_s, retention=retention, sender=DeliverySender(database)
         )
         server = health_server(sweeper, settings.health_host, settings.health_port)
         Thread(target=server.serve_forever, name="health", daemon=True).start()
@@ -106,7 +106,7 @@ def statement_limit_s(period_s: float) -> float:
 def health_server(sweeper: Sweeper, host: str, port: int) -> ThreadingHTTPServer:
     """Return a server that answers 200 while the sweeper is healthy, else 503."""
 
-    class Health(BaseHTTPRequestHandler):
+    class SweeperHealth(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             good = sweeper.healthy
             self.send_response(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -116,7 +116,7 @@ def health_server(sweeper: Sweeper, host: str, port: int) -> ThreadingHTTPServer
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as above
             """Leave health checks out of the log."""
 
-    return ThreadingHTTPServer((host, port), Health)
+    return ThreadingHTTPServer((host, port), SweeperHealth)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from time import monotonic
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from forge_schema.notifications.sender import Sender
+from forge_schema.notifications.sender import DeliverySender
 from forge_schema.sweeper.retention import Retention
 from forge_schema.sweeper.tick import Tick
 
@@ -43,7 +43,7 @@ class Sweeper:
         *,
         period_s: float,
         retention: Retention | None = None,
-        sender: Sender | None = None,
+        sender: DeliverySender | None = None,
         logged: tuple[type[Exception], ...] = (),
         clock: Callable[[], float] = monotonic,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.database.pool import Database
-from forge_schema.notifications.sender import Sender
+from forge_schema.notifications.sender import DeliverySender
 from support.client.telling import told
 from support.notifications.receivers import receiver
 
@@ -33,7 +33,7 @@ def sending(database_url: str) -> Iterator[None]:
     """Send what is due all the time."""
     over = Event()
     with Database(database_url) as database:
-        sender = Sender(database, threads=1)
+        sender = DeliverySender(database, threads=1)
 
         def send() -> None:
             while not over.wait(0.05):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from forge_client.direct.move import Move
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.database.current import HEAD, is_current
 from forge_schema.database.pool import Database
 from forge_schema.read.jobs import Jobs
@@ -39,7 +39,7 @@ def test_a_job_runs_on_and_all_that_it_stores_is_in_the_new_place(
         made.worker()
         job = made.script(WAITS, str(gate))
         made.says(job, "before")
-        move = Move(Connection(database_url, made.store.url), target, print)
+        move = Move(QueueConnection(database_url, made.store.url), target, print)
         move.run(tmp_path)
 
         leave_server(made)
@@ -63,7 +63,7 @@ def test_a_job_runs_on_through_an_upgrade_and_ends_in_the_restored_queue(
             connection.execute("COMMENT ON VIEW job_status IS NULL")
         assert HEAD in ran(forge, "db", "upgrade", database_url)
         assert is_current(database_url)
-        source = Connection(database_url, made.store.url)
+        source = QueueConnection(database_url, made.store.url)
         ran(forge, "backup", tmp_path / "backups", at=source)
         leave_server(made)
         # The queue goes on from the backup, without it.
@@ -76,14 +76,14 @@ def test_a_job_runs_on_through_an_upgrade_and_ends_in_the_restored_queue(
         all_is_there(made, job)
 
 
-def new_place(folder: Path, database_url: str) -> Connection:
+def new_place(folder: Path, database_url: str) -> QueueConnection:
     """Return an empty database and an empty store."""
     place = folder / "new-store"
     place.mkdir()
-    return Connection(database_url, place.as_uri())
+    return QueueConnection(database_url, place.as_uri())
 
 
-def ran(forge: Command, *words: str | Path, at: Connection | None = None) -> str:
+def ran(forge: Command, *words: str | Path, at: QueueConnection | None = None) -> str:
     """Run a command with direct access, and return what it said."""
     where = {"FORGE_DATABASE_URL": at.database_url, "FORGE_STORE_URL": at.store()} if at else {}
     ended = forge(*words, **where)
@@ -97,7 +97,7 @@ def leave_server(made: HttpBed) -> None:
     assert server.leave() == 0
 
 
-def start_server(made: HttpBed, target: Connection, outlasting: ExitStack) -> None:
+def start_server(made: HttpBed, target: QueueConnection, outlasting: ExitStack) -> None:
     """Start the server in the new place, and a sweeper there."""
     (server,) = made.servers
     new = {"FORGE_DATABASE_URL": target.database_url, "FORGE_STORE_URL": target.store()}

@@ -31,11 +31,11 @@ def workers(rig: Rig) -> WorkerTokens:
     return WorkerTokens(rig.database, actor="user:root")
 
 
-def key(text: str) -> tokens.Token:
+def key(text: str) -> tokens.ParsedToken:
     return tokens.parse(text, TokenKind.KEY)
 
 
-def worker_token(text: str) -> tokens.Token:
+def worker_token(text: str) -> tokens.ParsedToken:
     return tokens.parse(text, TokenKind.WORKER)
 
 

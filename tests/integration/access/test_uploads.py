@@ -9,7 +9,7 @@ import httpx
 import pytest
 from forge_client.direct.backend import DirectBackend
 from forge_client.project.bundle import pack
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.model.states import Role
 from forge_schema.queue.inputs import NotUploaded, Uploads
 from forge_schema.storage import keys
@@ -133,7 +133,7 @@ def test_who_reaches_the_database_writes_down_whose_it_is(rig: Rig, tmp_path: Pa
     (tmp_path / "project").mkdir()
     bundle = pack(tmp_path / "project", tmp_path / "bundle", limit_bytes=1 << 20)
     place = (tmp_path / "store").as_uri()
-    with DirectBackend(Connection(rig.url, place), owner="ann") as direct:
+    with DirectBackend(QueueConnection(rig.url, place), owner="ann") as direct:
         direct.upload_bundle(bundle)
         direct.submit([{**SPEC, "owner": "ann", "bundle_digest": bundle.digest}])
     with opened(rig, tmp_path / "store") as api:

@@ -11,7 +11,7 @@ import pytest
 from forge_schema.database.pool import Database
 from forge_schema.model.worker import Capacity, Machine
 from forge_worker.agent.claim_loop import ClaimLoop, Claims
-from forge_worker.agent.registration import Identity
+from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.lease import End, Ended, Grant
     from forge_worker.agent.claim_loop import Granted
-    from forge_worker.machine.slots import Slot
+    from forge_worker.machine.slots import MachineSlot
     from support.queue.rig import Rig
 
 
@@ -33,7 +33,7 @@ def test_job_that_cannot_be_started_is_given_back_and_the_others_start(
     started: list[int] = []
     lend, refused = Slots.lend, list[int]()
 
-    def lends(slots: Slots, token: int, needs: Capacity) -> Slot:
+    def lends(slots: Slots, token: int, needs: Capacity) -> MachineSlot:
         if not refused:
             refused.append(token)
             raise OSError("no GPU")
@@ -55,7 +55,7 @@ def test_job_that_cannot_be_started_is_given_back_and_the_others_start(
         gateway = SqlGateway(database, name="w", ttl=timedelta(seconds=60))
         gateway.register(Machine(uuid4(), cpus=4, memory_mb=100, disk_mb=100))
         slots = Slots(Capacity(4, 100, 100), max_jobs=8)
-        claims = Claims(gateway, slots, Identity())
+        claims = Claims(gateway, slots, WorkerIdentity())
         ClaimLoop(claims, start, period_s=60).step()
     assert started == ([second, first] if age_s else [second])
     assert rig.jobs.attempts(first)[0]["reason"] == reason

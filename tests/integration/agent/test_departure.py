@@ -17,16 +17,16 @@ from forge_schema.wake import Hint
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.leaving import Shutdown
 from forge_worker.agent.outbox import Outbox
-from forge_worker.agent.registration import Identity
+from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.agent.spool import FILE, Spool
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.attempt.window import Window
 from forge_worker.connect import connect
 from forge_worker.machine.watched import UNSAFE
 from forge_worker.queue.listener import Listener
 from forge_worker.runners.choice import available
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.spot.notice import Kind, Notice
+from forge_worker.spot.notice import Notice, NoticeKind
 from support.workers.attempts import desk
 from support.workers.worker import SMALL
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig
     from support.waiting import Eventually
 
-NOTICES = [Notice("aws", Kind.INTERRUPTION, 60.0), Notice("aws", Kind.REBALANCE)]
+NOTICES = [Notice("aws", NoticeKind.INTERRUPTION, 60.0), Notice("aws", NoticeKind.REBALANCE)]
 
 
 @contextmanager
@@ -90,25 +90,25 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         try:
             assert held.wait(60)
             made.leaving.heed(notice)
-            assert made.state.told()["draining"] == (notice.kind is Kind.INTERRUPTION)
+            assert made.state.told()["draining"] == (notice.kind is NoticeKind.INTERRUPTION)
             go.set()
             jobs = Jobs(gateway.queue.database)
             ends = eventually(lambda: jobs.attempts(job))
             # A worker that stays looks for work again, but takes none.
             made.claim_loop.step()
             assert jobs.attempts(job) == ends
-            if notice.kind is Kind.REBALANCE:
-                made.leaving.heed(Notice("aws", Kind.WITHDRAWN))
+            if notice.kind is NoticeKind.REBALANCE:
+                made.leaving.heed(Notice("aws", NoticeKind.WITHDRAWN))
                 eventually(lambda: jobs.job(job)["state"] == "succeeded")
         finally:
             go.set()
             made.leaving.stop()
             works.join(60)
         assert not works.is_alive()
-        said = UNSAFE if notice.kind is Kind.REBALANCE else "aws is taking the machine back"
+        said = UNSAFE if notice.kind is NoticeKind.REBALANCE else "aws is taking the machine back"
         assert [(row["reason"], row["detail"]) for row in ends] == [("drained", said)]
         assert jobs.attempts(job)[:1] == ends
-        state = "succeeded" if notice.kind is Kind.REBALANCE else "ready"
+        state = "succeeded" if notice.kind is NoticeKind.REBALANCE else "ready"
         assert jobs.job(job)["state"] == state
         assert jobs.log_chunks(job, after=(0, 0, -1)) == []
 
@@ -119,7 +119,7 @@ def test_a_worker_that_is_told_to_leave_while_it_hears_a_command_to_drain_leaves
     held, go = Event(), Event()
     with agent(tmp_path, database_url, held, go) as (made, gateway):
 
-        def ephemeral(_: Identity) -> bool:
+        def ephemeral(_: WorkerIdentity) -> bool:
             # Read between the check for an earlier drain and the decision to rest.
             made.leaving.drain()
             return False
@@ -129,7 +129,7 @@ def test_a_worker_that_is_told_to_leave_while_it_hears_a_command_to_drain_leaves
         works.start()
         assert held.wait(60)
         with monkeypatch.context() as told:
-            told.setattr(Identity, "ephemeral", property(ephemeral))
+            told.setattr(WorkerIdentity, "ephemeral", property(ephemeral))
             made.leaving.obey(Command.DRAIN)
         go.set()
         works.join(60)
@@ -176,7 +176,7 @@ def test_departure_gives_back_what_is_late_and_leaves_what_is_told_already(
 ) -> None:
     now, left = [0.0], Event()
     with desk(database_url, tmp_path) as made:
-        attempts: list[Attempt] = [made.attempt() for _ in range(5)]
+        attempts: list[LiveAttempt] = [made.attempt() for _ in range(5)]
         late, decided, later, other, over = attempts
         spool = Spool(tmp_path / FILE, 4)
         departure = Shutdown(

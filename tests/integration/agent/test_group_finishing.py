@@ -16,7 +16,7 @@ from forge_schema.model.lease import End, Ended
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity, Machine
 from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
-from forge_worker.agent.registration import Identity
+from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
 from psycopg.errors import NotNullViolation, UniqueViolation
@@ -88,7 +88,7 @@ def desk(rig: Rig) -> Iterator[Desk]:
         gateway = Slow(database)
         gateway.register(Machine(uuid4(), cpus=JOBS, memory_mb=100, disk_mb=100))
         slots = Slots(Capacity(JOBS, 100, 100), max_jobs=64)
-        claims = Claims(gateway, slots, Identity())
+        claims = Claims(gateway, slots, WorkerIdentity())
         with claims.claimed(None) as granted:
             ends = [End(one.grant.fence, Reason.SUCCEEDED, 0) for one in granted]
         assert len(ends) == JOBS

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.model.lease import Fence, Grant
 from forge_schema.model.worker import Capacity
 from forge_worker.agent.reaper import Reaper
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.job_runs.job_environment import container_name
-from forge_worker.machine.slots import Slot, Slots
+from forge_worker.machine.slots import MachineSlot, Slots
 from forge_worker.runners.docker.container import MainProcess
 from forge_worker.runners.docker.runner import DockerRunner
 from support.workers.runners import require_docker
@@ -32,11 +32,11 @@ GRANTED: dict[str, Any] = {
 }
 
 
-def ended(root: Path, slots: Slots) -> Attempt:
+def ended(root: Path, slots: Slots) -> LiveAttempt:
     """Return an attempt that has ended, but still has a slot and folders."""
     fence = Fence(7, 9, uuid.uuid4())
     grant = Grant(fence.job_id, fence.token, fence.nonce, attempt=1, spec={}, **GRANTED)
-    attempt = Attempt(grant, Folders(root / "job"))
+    attempt = LiveAttempt(grant, Folders(root / "job"))
     attempt.folders.make()
     slots.lend(fence.token, Capacity(1, 1, 1))
     return attempt
@@ -89,5 +89,5 @@ def test_job_that_has_ended_keeps_its_slot_while_its_container_may_run(
     assert not freed.is_set()
     docker.containers.gone(container_name(attempt))
     reaper.ended(attempt)
-    assert slots.lent[attempt.fence.token] == Slot(0, 0, 1)
+    assert slots.lent[attempt.fence.token] == MachineSlot(0, 0, 1)
     assert freed.is_set()

@@ -12,8 +12,8 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.worker import Capacity
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.leaving import Leaving
-from forge_worker.agent.registration import Identity
-from forge_worker.agent.running import Running
+from forge_worker.agent.registration import WorkerIdentity
+from forge_worker.agent.running import LiveAttempts
 from forge_worker.loop import Bell
 from forge_worker.machine.slots import Slots
 from forge_worker.queue.gateway import SqlGateway
@@ -32,10 +32,10 @@ def worker(rig: Rig) -> tuple[Claims, Leaving]:
     """Make a worker that claims for `JOBS` jobs, and loses the answer."""
     gateway = SqlGateway(rig.database, name="w", ttl=timedelta(seconds=60))
     gateway.register(machine())
-    claims = Claims(gateway, Slots(Capacity(JOBS, 100, 100), max_jobs=JOBS), Identity())
+    claims = Claims(gateway, Slots(Capacity(JOBS, 100, 100), max_jobs=JOBS), WorkerIdentity())
     none: Any = SimpleNamespace(window=None, leaving=False)
     leaving = Leaving(
-        Running(), claims, none, none, changed=Bell(), left=Event(), term_notice_s=60.0
+        LiveAttempts(), claims, none, none, changed=Bell(), left=Event(), term_notice_s=60.0
     )
     rig.database.lose("finish_and_claim")
     with pytest.raises(DatabaseUnreachable), claims.claimed(None):

@@ -22,7 +22,7 @@ from forge_worker.commands.recovery import recover
 from forge_worker.commands.status import look
 from forge_worker.job_runs import job_state
 from forge_worker.job_runs.leftovers import MOST_HASTY, take_up
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerFailed, ServerRefused, TokenRefused
@@ -170,7 +170,7 @@ def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: P
     jobs = tmp_path / "worker" / "jobs"
     jobs.mkdir(parents=True)
     attempt = attempt_of(grant, jobs / "7-1-1")
-    job_state.record_of(attempt, Slot(1, 1, 1), "process", "none").write()
+    job_state.record_of(attempt, MachineSlot(1, 1, 1), "process", "none").write()
     job_state.keep_exit(attempt.folders.root, Exit(0))
     for _ in range(MOST_HASTY):
         (found,) = take_up(jobs, [ProcessRunner()], counter.gateway)

@@ -15,8 +15,8 @@ from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.read.audit import Audit
 from forge_schema.read.fleet import Fleet
-from forge_schema.read.gauges import Gauges
-from forge_schema.read.overview import Overview
+from forge_schema.read.gauges import QueueCounts
+from forge_schema.read.overview import OverviewReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,9 +176,11 @@ def test_idle_and_busy_follow_the_leases_and_wait_for_no_heartbeat(rig: Rig) -> 
         "workers": lambda: rig.registry.worker(worker.id)["status"],
         "worker page": lambda: Fleet(rig.database).worker(worker.id)["status"],
         "page of workers": lambda: Fleet(rig.database).page().rows[0]["status"],
-        "top": lambda: Overview(rig.database).now(jobs=1, workers=1)["workers"][0]["status"],
+        "top": lambda: OverviewReader(rig.database).now(jobs=1, workers=1)["workers"][0]["status"],
         "counts": lambda: next(iter(Fleet(rig.database).counts())),
-        "gauge": lambda: next(row["status"] for row in Gauges(rig.database, timedelta(1)).fleet()),
+        "gauge": lambda: next(
+            row["status"] for row in QueueCounts(rig.database, timedelta(1)).fleet()
+        ),
     }
     seen = [{said() for said in lists.values()}]
     rig.submit()

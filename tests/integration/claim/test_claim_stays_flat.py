@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_schema.ending.statement import finish_params
-from forge_schema.model.attempt_records import LogChunk
+from forge_schema.model.attempt_records import LogChunkRecord
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
 from forge_schema.model.worker import WARM
@@ -188,7 +188,7 @@ def verbs(bench: Bench) -> dict[str, int]:
     costs["renew"] = bench.cost("renew")
     queue.report(grant.fence, Phase.RUNNING)
     costs["report"] = bench.cost("report")
-    bench.rig.records.add_log_chunk(grant.fence, LogChunk(0, "k", 0, 1, "ab" * 32))
+    bench.rig.records.add_log_chunk(grant.fence, LogChunkRecord(0, "k", 0, 1, "ab" * 32))
     costs["add_log_chunk"] = bench.cost("add_log_chunk")
     queue.preempt(grant.fence.job_id)
     costs["preempt"] = bench.cost("preempt")

@@ -16,7 +16,7 @@ from forge_client.project.forge_toml import Project
 from forge_client.project.image_tar import ImageTarUnfit, read
 from forge_client.project.request import Request
 from forge_client.project.submission import no_bar, upload_images, with_images
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_functions.objects import may_get, may_put
 from forge_schema.model.states import Reason
 from forge_schema.queue.own_leases import OwnLease, OwnLeases
@@ -41,7 +41,7 @@ TAR = "ef" * 32
 def backend(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterator[Backend]:
     store_url = (tmp_path / "store").as_uri()
     if request.param == "direct":
-        with DirectBackend(Connection(rig.url, store_url), owner="ann") as direct:
+        with DirectBackend(QueueConnection(rig.url, store_url), owner="ann") as direct:
             yield direct
         return
     with (

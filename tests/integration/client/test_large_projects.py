@@ -19,7 +19,7 @@ from forge_client.project import segments, submission
 from forge_client.project.bundle import scan
 from forge_client.project.segments import pack_segments
 from forge_client.project.submission import Uploaded, upload
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.access.api_keys import Keys
 from forge_schema.http_client import tls_context
 from forge_schema.model.bundles import SegmentList
@@ -158,7 +158,7 @@ def test_after_an_edit_only_what_changed_is_sent_and_fetched(shop: Shop, project
 
 def test_direct_access_sends_the_same(rig: Rig, project: Path, tmp_path: Path) -> None:
     place = (tmp_path / "store").as_uri()
-    with DirectBackend(Connection(rig.url, place), owner="ann") as direct:
+    with DirectBackend(QueueConnection(rig.url, place), owner="ann") as direct:
         first = upload(direct, scan(project))
         assert (first.sent, upload(direct, scan(project)).sent) == (first.bundle.size, 0)
         (project / "src/77.py").write_bytes(b"changed")

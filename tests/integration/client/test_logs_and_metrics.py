@@ -10,9 +10,9 @@ import pytest
 from forge_client import Client
 from forge_client.errors import ClientError
 from forge_client.results.follow import follow
-from forge_client.results.log_reader import LogReading, Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading
 from forge_client.sdk.job import Job
-from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.model.states import Phase, Reason, Role, StateWord
 from support.client.reaching import WAYS, key, reaching
 from support.http.server import served, server_settings
@@ -31,7 +31,7 @@ FIRST, ALL = 102, 110
 
 def followed(backend: Backend, job_id: int) -> bytes:
     """Follow a job to its end and return its output."""
-    return b"".join(item.data for item in follow(backend, job_id) if isinstance(item, Piece))
+    return b"".join(item.data for item in follow(backend, job_id) if isinstance(item, LogPiece))
 
 
 def test_whoever_follows_from_whenever_sees_everything_once(rig: Rig, tmp_path: Path) -> None:
@@ -62,12 +62,12 @@ def parts(rig: Rig, client: Client, job_id: int) -> None:
     """Read parts of the log, chosen by the queue itself."""
     since = rig.clock.now
     for part, wanted in {
-        Part(since=since): range(FIRST, ALL),
-        Part(attempt=1, tail=2): range(FIRST - 2, FIRST),
-        Part(tail=ALL - FIRST + 1): range(FIRST - 1, ALL),
-        Part(since=since, tail=ALL): range(FIRST, ALL),
-        Part(rank=0, tail=1): range(ALL - 1, ALL),
-        Part(rank=1): range(0),
+        LogPart(since=since): range(FIRST, ALL),
+        LogPart(attempt=1, tail=2): range(FIRST - 2, FIRST),
+        LogPart(tail=ALL - FIRST + 1): range(FIRST - 1, ALL),
+        LogPart(since=since, tail=ALL): range(FIRST, ALL),
+        LogPart(rank=0, tail=1): range(ALL - 1, ALL),
+        LogPart(rank=1): range(0),
     }.items():
         pieces = LogReading(client.backend, client.backend.job(job_id), part).new(final=True)
         read = b"".join(piece.data for piece in pieces)
@@ -88,9 +88,9 @@ def test_the_metrics_that_a_job_wrote(rig: Rig, tmp_path: Path, way: str) -> Non
                 {"loss": 0.5, "note": {"n": attempt}},
                 {"last": True, "step": 2},
             ]
-            told = [MetricLine(n, float(n), values) for n, values in enumerate(lines)]
+            told = [MetricRecord(n, float(n), values) for n, values in enumerate(lines)]
             # As of another file of TensorBoard.
-            told.append(MetricLine(3, 1.0, {"step": 1}))
+            told.append(MetricRecord(3, 1.0, {"step": 1}))
             rig.records.add_metrics(grant.fence, told)
             rig.finish(grant, Reason.PREEMPTED if attempt == 1 else Reason.SUCCEEDED)
         assert [(one.attempt, one.number, one.step) for one in job.metrics()] == [

@@ -10,7 +10,7 @@ from forge_schema.job_filter import parse
 from forge_schema.model.job import Attempt, JobDetail
 from forge_schema.model.states import Phase, Reason
 from forge_schema.read.job_pages import page
-from forge_schema.read.overview import Overview
+from forge_schema.read.overview import OverviewReader
 from support.gangs.runs import ended, formed, gang, running, stop
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_a_job_tells_how_many_machines_it_needs_and_which_run_it(rig: Rig) -> No
 
 def test_the_overview_has_the_workers_and_the_gpus_of_all_ranks(rig: Rig) -> None:
     run = running(rig, nodes=2, gpus=4)
-    (job,) = Overview(rig.database).now(jobs=10)["jobs"]
+    (job,) = OverviewReader(rig.database).now(jobs=10)["jobs"]
     assert (job["job_id"], job["worker"], job["nodes"]) == (run.job_id, "gpu-0", 2)
     assert (job["workers"], job["gpus"]) == (["gpu-0", "gpu-1"], 8)
 

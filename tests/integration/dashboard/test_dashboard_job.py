@@ -13,7 +13,12 @@ import psycopg
 import pytest
 import zstandard
 from forge_functions.dashboard import log_pieces
-from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.model.attempt_records import (
+    ArtifactRecord,
+    CheckpointRecord,
+    LogChunkRecord,
+    MetricRecord,
+)
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Role, State
 from forge_schema.read import jobs
@@ -48,16 +53,16 @@ class Output:
         self.number = 0
         self.start = 0
 
-    def stored(self, data: bytes) -> LogChunk:
+    def stored(self, data: bytes) -> LogChunkRecord:
         """Store a chunk and return its row, which is not written yet."""
         key = self.keys.log_chunk(self.number)
         self.api.services.store.put(key, zstandard.compress(data))
         digest = hashlib.sha256(data).hexdigest()
-        chunk = LogChunk(self.number, key, self.start, len(data), digest)
+        chunk = LogChunkRecord(self.number, key, self.start, len(data), digest)
         self.number, self.start = self.number + 1, self.start + len(data)
         return chunk
 
-    def index(self, chunk: LogChunk) -> None:
+    def index(self, chunk: LogChunkRecord) -> None:
         """Write a chunk's row."""
         assert self.api.rig.records.add_log_chunk(self.grant.fence, chunk)
 
@@ -180,11 +185,13 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
         "bad": "javascript:alert(1)",
         EVIL: PAGE,
     }
-    lines = [MetricLine(0, 1.0, measured), MetricLine(1, 2.0, {"loss": "NaN"})]
+    lines = [MetricRecord(0, 1.0, measured), MetricRecord(1, 2.0, {"loss": "NaN"})]
     rig.records.add_metrics(grant.fence, lines)
     keys = AttemptKeys(cpu, 1, grant.fence.token)
     rig.clock.advance(10)
-    rig.records.add_checkpoint(grant.fence, Checkpoint(0, keys.checkpoint_manifest(0), 2, 2048))
+    rig.records.add_checkpoint(
+        grant.fence, CheckpointRecord(0, keys.checkpoint_manifest(0), 2, 2048)
+    )
     running = ann.page(f"/jobs/{cpu}?part=status")
     assert "waiting 1 min, preparing 5 s, running 10 s" in running
     assert "25" in running
@@ -206,7 +213,7 @@ def test_a_job_is_told_from_its_wait_to_its_files(api: Api, ann: Guest) -> None:
     rig.finish(grant, Reason.PREEMPTED, detail=EVIL)
     again = rig.worker("w1").claim_one()
     data = b"weights"
-    file = Artifact(
+    file = ArtifactRecord(
         f"a b/{EVIL[1:7]}.bin", keys.artifact("x"), len(data), hashlib.sha256(data).hexdigest()
     )
     api.services.store.put(file.key, data)
@@ -274,7 +281,7 @@ def test_a_sum_is_of_all_attempts_and_a_checkpoint_that_is_gone_is_not_named(
     for number in range(3):
         grant = rig.worker("w1", price_per_hour=3.0).claim_one()
         keys = AttemptKeys(job, grant.attempt, grant.fence.token)
-        kept = Checkpoint(0, keys.checkpoint_manifest(0), 1, 10)
+        kept = CheckpointRecord(0, keys.checkpoint_manifest(0), 1, 10)
         assert rig.records.add_checkpoint(grant.fence, kept) if number < 2 else True
         rig.clock.advance(1200)
         rig.finish(grant, Reason.PREEMPTED, usage=Usage(cost=1.0, gpu_seconds=1200.0))

@@ -12,7 +12,7 @@ import pytest
 from forge_client.project.bundle import pack
 from forge_functions.dashboard.routes.runs import table
 from forge_schema.model.admin import OwnerSettings
-from forge_schema.model.attempt_records import Checkpoint, MetricLine
+from forge_schema.model.attempt_records import CheckpointRecord, MetricRecord
 from forge_schema.model.states import Reason, Role, State
 from forge_schema.queue.cancel_retry import MOST, JobActs, TooManyJobs
 from forge_schema.queue.inputs import Uploads
@@ -229,7 +229,7 @@ def test_a_job_that_is_submitted_again_starts_from_the_same_checkpoint(
     job = rig.submit(owner="ann")
     grant = rig.worker().claim_one()
     for number in range(2):
-        assert rig.records.add_checkpoint(grant.fence, Checkpoint(number, f"k{number}", 1, 1))
+        assert rig.records.add_checkpoint(grant.fence, CheckpointRecord(number, f"k{number}", 1, 1))
     child = rig.submit(owner="ann", from_checkpoint={"job_id": job, "attempt": 1, "number": 0})
     form = html.unescape(ann.page(f"/submit?from={child}"))
     assert f"--from-checkpoint {job}:1.0" in form
@@ -287,7 +287,7 @@ def test_runs_are_sorted_by_any_column_and_saved(
         given = {"parameters": {"lr": n / 10}, "experiment": "digits"}
         found.append(api.rig.submit(owner="ann", name=f"net {EVIL}", **given))
         fence = worker.claim_one().fence
-        lines = [MetricLine(0, 1, {"loss": best}), MetricLine(1, 2, {"loss": 1.0, EVIL: 1})]
+        lines = [MetricRecord(0, 1, {"loss": best}), MetricRecord(1, 2, {"loss": 1.0, EVIL: 1})]
         assert api.rig.records.add_metrics(fence, lines)
     first, second, third = found
     api.rig.submit(owner="bob", experiment="his")
@@ -341,7 +341,7 @@ def test_the_list_shows_the_loss_of_what_runs(api: Api, ann: Guest) -> None:
     for loss in (0.5, 0.25):
         api.rig.submit(owner="ann")
         grant = worker.claim_one()
-        lines = [MetricLine(n, n, {"acc": 0.9, "loss": loss / (n + 1), EVIL: 1}) for n in (0, 1)]
+        lines = [MetricRecord(n, n, {"acc": 0.9, "loss": loss / (n + 1), EVIL: 1}) for n in (0, 1)]
         assert api.rig.records.add_metrics(grant.fence, lines)
     api.rig.finish(grant)
     shown = re.findall(r'class="note mono">([^<]+)', ann.page("/jobs?part=rows"))
@@ -373,7 +373,7 @@ def test_the_comparison_says_in_what_jobs_differ(api: Api, ann: Guest) -> None:
     assert "cannot be read" in shown
     said: dict[str, JsonValue] = {"step": 3, "total": 9, "progress": 0.3, "loss": "NaN"}
     grant = api.rig.worker().claim_one()
-    assert api.rig.records.add_metrics(grant.fence, [MetricLine(0, 3, said)])
+    assert api.rig.records.add_metrics(grant.fence, [MetricRecord(0, 3, said)])
     alone = ann.page(f"/compare?job={grant.job_id}")
     assert re.findall(r'class="mono">([^<]+)</th><td[^>]*>([^<]+)', alone) == [("loss", "NaN")]
     assert "Different" not in alone

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_functions.dashboard import preview, rendering
 from forge_functions.dashboard.rendering import Busy, indented, parquet_head
-from forge_schema.model.attempt_records import Artifact, Checkpoint
+from forge_schema.model.attempt_records import ArtifactRecord, CheckpointRecord
 from forge_schema.model.states import Role
 from forge_schema.storage.keys import AttemptKeys
 from forge_schema.storage.manifest import Entry, Manifest
@@ -85,17 +85,17 @@ def job(api: Api) -> int:
     for name, data in files().items():
         api.services.store.put(keys.artifact(name), data)
         rows.append(
-            Artifact(name, keys.artifact(name), len(data), hashlib.sha256(data).hexdigest())
+            ArtifactRecord(name, keys.artifact(name), len(data), hashlib.sha256(data).hexdigest())
         )
     for name, target in LINKS.items():
         digest = hashlib.sha256(target.encode()).hexdigest()
-        rows.append(Artifact(name, keys.artifact(name), len(target), digest, target=target))
+        rows.append(ArtifactRecord(name, keys.artifact(name), len(target), digest, target=target))
     assert api.rig.records.add_artifacts(grant.fence, rows)
     parts = [Entry(f"{name}/weights.pt", 5, "a" * 64, f"jobs/{job}/x") for name in ("b", "a")]
     parts.append(Entry.link("last", "b"))
     manifest = keys.checkpoint_manifest(0)
     api.services.store.put(manifest, Manifest(tuple(parts)).dumped())
-    assert api.rig.records.add_checkpoint(grant.fence, Checkpoint(0, manifest, 2, 10))
+    assert api.rig.records.add_checkpoint(grant.fence, CheckpointRecord(0, manifest, 2, 10))
     return job
 
 

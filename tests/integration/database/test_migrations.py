@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from forge_client.checks import Standing
+from forge_client.checks import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_schema.database import current
 from forge_schema.database.migrate import sqlalchemy_url, upgrade
@@ -138,7 +138,7 @@ def test_an_older_postgres_is_refused_before_anything_is_made(
     with psycopg.connect(empty_database_url) as connection:
         assert current.revision_of(connection) is None
     (found,) = database_checks(empty_database_url)
-    assert (found.standing, "needs 99" in found.detail) == (Standing.FAIL, True)
+    assert (found.standing, "needs 99" in found.detail) == (CheckStanding.FAIL, True)
 
 
 def test_an_url_of_something_else_is_refused() -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from forge_client.checks import Standing
+from forge_client.checks import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_functions.streams.hub import Hub
 from forge_schema.database.migrate import upgrade
@@ -23,7 +23,7 @@ from forge_schema.model.worker import Capacity, Machine
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
-from forge_schema.read.overview import Overview
+from forge_schema.read.overview import OverviewReader
 from forge_schema.sweeper.tick import Tick
 from support.at_once import at_once
 from support.database import pooler
@@ -75,7 +75,7 @@ def work(database: Database) -> None:
     (grant,) = queue.claim(Lanes(database, worker, refresh_s=-1), ROOM)
     assert queue.renew(worker, MACHINE.boot_id, [grant.fence], WorkerStatus.BUSY).standings
     assert queue.finish([End(grant.fence, Reason.SUCCEEDED)])
-    assert Overview(database).now(jobs=1)
+    assert OverviewReader(database).now(jobs=1)
     Tick(Queue(database, actor="sweeper"), every=timedelta(days=1)).run()
 
 
@@ -119,11 +119,11 @@ def test_the_doctor_says_what_to_set_behind_a_pooler(
     pooled: Pooled, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     *_, found = database_checks(pooled.forge)
-    assert (found.name, found.standing) == ("connections", Standing.WARN)
+    assert (found.name, found.standing) == ("connections", CheckStanding.WARN)
     assert "FORGE_PREPARE=false" in found.hint
     monkeypatch.setenv("FORGE_PREPARE", "false")
-    assert database_checks(pooled.forge)[-1].standing is Standing.OK
-    assert [one.standing for one in database_checks(database_url)] == [Standing.OK] * 3
+    assert database_checks(pooled.forge)[-1].standing is CheckStanding.OK
+    assert [one.standing for one in database_checks(database_url)] == [CheckStanding.OK] * 3
     assert changed(pooled.forge) == []
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.ending.statement import QUICK
-from forge_schema.model.attempt_records import Checkpoint, MetricLine
+from forge_schema.model.attempt_records import CheckpointRecord, MetricRecord
 from forge_schema.model.states import Phase, Reason, State
 from forge_schema.storage import keys
 
@@ -198,10 +198,10 @@ def _fails(rig: Rig, grant: Grant, code: int, detail: str | None) -> State | Non
 def _progress(rig: Rig, grant: Grant, made: str) -> None:
     match made:
         case "metric":
-            rig.records.add_metrics(grant.fence, [MetricLine(0, 1.0, {"loss": 1})])
+            rig.records.add_metrics(grant.fence, [MetricRecord(0, 1.0, {"loss": 1})])
         case "progress":
             rig.queue.report(grant.fence, Phase.RUNNING, progress=0.5)
         case "checkpoint":
             key = keys.AttemptKeys(grant.fence.job_id, grant.attempt, grant.fence.mark)
-            row = Checkpoint(0, key.checkpoint_manifest(0), 1, 1)
+            row = CheckpointRecord(0, key.checkpoint_manifest(0), 1, 1)
             rig.records.add_checkpoint(grant.fence, row)

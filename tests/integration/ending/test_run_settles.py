@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from forge_schema.model.attempt_records import LogChunk
+from forge_schema.model.attempt_records import LogChunkRecord
 from forge_schema.model.lease import End, Ended
 from forge_schema.model.states import Phase, Reason, Standing, State
 from support.at_once import at_once
@@ -206,7 +206,7 @@ def test_a_zombie_member_writes_nothing_after_its_end(rig: Rig) -> None:
     rig.clock.advance(2)
     rig.tick.requeue()
     # The run goes on until the others have stopped, and so does its zombie.
-    chunk = LogChunk(0, "k", 0, 1, "ab" * 32)
+    chunk = LogChunkRecord(0, "k", 0, 1, "ab" * 32)
     assert run.standing(1) is Standing.LOST
     assert not rig.records.add_log_chunk(run.fences[1], chunk)
     assert not rig.records.add_metrics(run.fences[1], [], progress=0.5)

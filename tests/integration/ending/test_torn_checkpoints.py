@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.explain.explain import explain
-from forge_schema.model.attempt_records import Checkpoint, MetricLine
+from forge_schema.model.attempt_records import CheckpointRecord, MetricRecord
 from forge_schema.model.lease import fence_params
 from forge_schema.model.states import Budget, Phase, Reason, State
 from forge_schema.queue.thinning import PENDING
@@ -25,7 +25,7 @@ def save(
 ) -> None:
     for number in numbers:
         key = f"jobs/{grant.fence.job_id}/{grant.attempt}/{number}"
-        made = Checkpoint(number, key, 1, 10, step=step, killed=killed)
+        made = CheckpointRecord(number, key, 1, 10, step=step, killed=killed)
         assert rig.records.add_checkpoint(grant.fence, made)
 
 
@@ -133,7 +133,7 @@ def test_who_is_to_blame(
     grant, found = begins(rig, worker)
     assert found == "1.2"
     if reported:
-        assert rig.records.add_metrics(grant.fence, [MetricLine(0, 1.0, {"loss": 1.0})])
+        assert rig.records.add_metrics(grant.fence, [MetricRecord(0, 1.0, {"loss": 1.0})])
     save(rig, grant, *range(saves))
     rig.clock.advance(ran_s)
     rig.finish(grant, **second)
@@ -199,7 +199,9 @@ def test_all_ranks_of_a_run_begin_with_the_older_one(rig: Rig) -> None:
         for rank, fence in enumerate(first.fences):
             key, follows = f"jobs/1/{rank}/{number}", number if rank else None
             # Only one of them was killed; the other was asked to stop, and did.
-            made = Checkpoint(number, key, 1, 10, follows=follows, killed=number == 2 and rank == 1)
+            made = CheckpointRecord(
+                number, key, 1, 10, follows=follows, killed=number == 2 and rank == 1
+            )
             assert rig.records.add_checkpoint(fence, made)
     first.end(1, Reason.PREEMPTED)
     first.end(0, Reason.RUN_ENDED)

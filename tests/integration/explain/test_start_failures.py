@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.explain.explain import explain
-from forge_schema.model.attempt_records import Checkpoint
+from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.explanation import Outlook
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, State
@@ -108,7 +108,7 @@ def test_what_an_attempt_began_with_is_what_it_said(rig: Rig) -> None:
     job, worker = rig.submit(), rig.worker("w-1")
     first = worker.claim_one()
     for number in range(3):
-        rig.records.add_checkpoint(first.fence, Checkpoint(number, f"k{number}", 1, 1))
+        rig.records.add_checkpoint(first.fence, CheckpointRecord(number, f"k{number}", 1, 1))
     rig.finish(first, Reason.PREEMPTED)
     rig.clock.advance(10_000)
     rig.tick.promote()

@@ -11,7 +11,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Gpu
-from forge_schema.read.overview import Overview, demand
+from forge_schema.read.overview import OverviewReader, demand
 from support.gangs.gang_workers import asleep, gang_worker
 from support.gangs.runs import running
 
@@ -244,7 +244,7 @@ def test_a_job_runs_until_its_last_rank_has_ended(rig: Rig) -> None:
     assert found.text.startswith("running on gpu-0, gpu-1 and gpu-2 for ")
     assert found.text.partition("; ")[2] == "1 of its 3 ranks has not ended: rank 2 on gpu-2"
     assert rig.jobs.job(run.job_id)["phase"] == Phase.RUNNING
-    (row,) = Overview(rig.database).now(jobs=1)["jobs"]
+    (row,) = OverviewReader(rig.database).now(jobs=1)["jobs"]
     assert row["phase"] == Phase.RUNNING
     rig.queue.report(run.fences[2], Phase.FINISHING)
     assert rig.jobs.job(run.job_id)["phase"] == Phase.FINISHING

@@ -19,7 +19,7 @@ from forge_worker.gang.gathering import GangIncomplete, Gatherer
 from forge_worker.gang.members import Gang, pace_of
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.preflight import PreflightFailed
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import SqlGateway
 from support.gangs.runs import Run, running
 from support.waiting import eventually
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_schema.model.lease import Gathering
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
     from forge_worker.gang.policy import Network
     from pydantic import JsonValue
     from support.queue.rig import Rig
 
-SLOT = Slot(2.0, 1024, 100, ("GPU-a", "GPU-b"), 24_000, "nvidia")
+SLOT = MachineSlot(2.0, 1024, 100, ("GPU-a", "GPU-b"), 24_000, "nvidia")
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Party:
 
     def __post_init__(self) -> None:
         nodes = len(self.run.fences)
-        self.attempts: list[Attempt] = []
+        self.attempts: list[LiveAttempt] = []
         self.left: list[Gatherer] = []
         for rank, fence in enumerate(self.run.fences):
             grant = replace(some_grant(fence.job_id, fence.token), nonce=fence.nonce)
@@ -251,7 +251,7 @@ def test_a_published_port_answers_until_the_master_has_checked_it(
         port = master.getsockname()[1]
         told: dict[str, JsonValue] = {"address": "127.0.0.1", "nonce": nonce}
         told |= {"port": port, "program_port": port, "master_port": port, "unreached": None}
-        with closing(preflight.Answers(nonce, [master])):
+        with closing(preflight.PreflightAnswers(nonce, [master])):
             run.rig.queue.gather(run.fences[0], 1, told)
             member = thread.submit(party.met, 1)
             query = "SELECT step, member FROM lease WHERE rank = 1 AND member -> 'unreached' = '[]'"

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from forge_functions.errors import Refused
 from forge_functions.middleware.admission import BURST_S, Rate
-from forge_functions.middleware.bulkheads import OF_ONE_CALLER, Part, part_of
+from forge_functions.middleware.bulkheads import OF_ONE_CALLER, RequestPart, part_of
 from forge_schema.model.states import Role
 from support.http.api import opened, problem
 from support.http.guest import Guest
@@ -166,21 +166,21 @@ def test_report_that_takes_too_long_says_how_to_ask_for_less(rig: Rig, tmp_path:
 @pytest.mark.parametrize(
     ("method", "path", "part"),
     [
-        ("POST", "/api/v1/workers/heartbeat", Part.PROTOCOL),
-        ("GET", "/api/v1/workers/stream", Part.PROTOCOL),
-        ("POST", "/api/v1/queue/submit", Part.CHANGES),
-        ("POST", "/jobs/cancel", Part.CHANGES),
-        ("GET", "/api/v1/workers", Part.READS),
-        ("GET", "/api/v1/workers/7", Part.READS),
-        ("GET", "/api/v1/workers/job/7/checkpoint", Part.PROTOCOL),
-        ("GET", "/health", Part.PROTOCOL),
-        ("GET", "/api/v1/objects/a", Part.PROTOCOL),
-        ("GET", "/api/v1/queue/jobs", Part.READS),
-        ("GET", "/jobs/1", Part.READS),
-        ("GET", "/metrics", Part.READS),
-        ("GET", "/api/v1/reports/cost", Part.REPORTS),
-        ("GET", "/reports/cost.csv", Part.REPORTS),
+        ("POST", "/api/v1/workers/heartbeat", RequestPart.PROTOCOL),
+        ("GET", "/api/v1/workers/stream", RequestPart.PROTOCOL),
+        ("POST", "/api/v1/queue/submit", RequestPart.CHANGES),
+        ("POST", "/jobs/cancel", RequestPart.CHANGES),
+        ("GET", "/api/v1/workers", RequestPart.READS),
+        ("GET", "/api/v1/workers/7", RequestPart.READS),
+        ("GET", "/api/v1/workers/job/7/checkpoint", RequestPart.PROTOCOL),
+        ("GET", "/health", RequestPart.PROTOCOL),
+        ("GET", "/api/v1/objects/a", RequestPart.PROTOCOL),
+        ("GET", "/api/v1/queue/jobs", RequestPart.READS),
+        ("GET", "/jobs/1", RequestPart.READS),
+        ("GET", "/metrics", RequestPart.READS),
+        ("GET", "/api/v1/reports/cost", RequestPart.REPORTS),
+        ("GET", "/reports/cost.csv", RequestPart.REPORTS),
     ],
 )
-def test_parts_of_the_server(method: str, path: str, part: Part) -> None:
+def test_parts_of_the_server(method: str, path: str, part: RequestPart) -> None:
     assert part_of(method, path) is part

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from forge_schema.database.pool import Database
-from forge_schema.model.attempt_records import Artifact, LogChunk
+from forge_schema.model.attempt_records import ArtifactRecord, LogChunkRecord
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, Role
 from forge_schema.storage.keys import AttemptKeys
@@ -258,9 +258,9 @@ def test_what_a_job_wrote_is_read_by_its_urls(api: Api, ann: Caller) -> None:
     for number in range(2):
         key = keys.log_chunk(number)
         api.services.store.put(key, data)
-        chunk = LogChunk(number, key, number * 4, 4, digest)
+        chunk = LogChunkRecord(number, key, number * 4, 4, digest)
         assert api.rig.records.add_log_chunk(grant.fence, chunk)
-    artifact = Artifact("a b/\u00fc.txt", keys.artifact("a b/\u00fc.txt"), 4, digest)
+    artifact = ArtifactRecord("a b/\u00fc.txt", keys.artifact("a b/\u00fc.txt"), 4, digest)
     api.services.store.put(artifact.key, data)
     assert api.rig.records.add_artifacts(grant.fence, [artifact])
     api.rig.queue.finish([End(grant.fence, Reason.SUCCEEDED)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from forge_functions.server import is_loopback
-from forge_functions.settings import Settings
+from forge_functions.settings import FunctionsSettings
 from forge_schema.access.worker_tokens import WorkerTokens
 from support.http.certificates import certificates
 from support.warm.process import Warm
@@ -181,5 +181,5 @@ def test_settings_that_are_wrong_are_named(
 
 
 def test_every_flag_is_a_variable_too() -> None:
-    assert Settings.model_config["env_prefix"] == "FORGE_"
-    assert {"host", "port", "tls_cert", "tls_key"} <= set(Settings.model_fields)
+    assert FunctionsSettings.model_config["env_prefix"] == "FORGE_"
+    assert {"host", "port", "tls_cert", "tls_key"} <= set(FunctionsSettings.model_fields)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from forge_functions import server
 from forge_functions.middleware import requests, slow_clients
-from forge_functions.settings import Settings
+from forge_functions.settings import FunctionsSettings
 from forge_functions.streams.hub import LEAVING, Hub
 from forge_schema.model.states import Role
 from structlog.testing import capture_logs
@@ -268,7 +268,7 @@ def test_connection_may_rest_longer_than_clients_and_proxies_keep_it() -> None:
         await send({"type": "http.response.body"})
 
     said = server_settings("postgresql://none", "file:///none")
-    config = server.config_of(app, Settings.model_validate(said.model_dump()))
+    config = server.config_of(app, FunctionsSettings.model_validate(said.model_dump()))
     options = {"http": config.http, "timeout_keep_alive": config.timeout_keep_alive}
     with listening(app, lifespan="off", **options) as url, connect(url, HALF + END) as resting:
         assert resting.recv(1 << 16).startswith(b"HTTP/1.1 204")

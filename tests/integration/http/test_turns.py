@@ -9,7 +9,7 @@ import httpx
 import pytest
 from forge_functions.middleware import slow_clients, turns
 from forge_functions.middleware.admission import Buckets
-from forge_functions.middleware.turns import TakingTurns, Turns, network_of
+from forge_functions.middleware.turns import AddressTurns, TakingTurns, network_of
 from support.http.api import good, opened, problem
 from support.http.http_worker import raw_worker
 from support.http.server import listening
@@ -26,7 +26,7 @@ BEAT = "/api/v1/workers/heartbeat"
 FORWARDED = "198.51.100.7"
 
 
-class Stopped(Turns):
+class Stopped(AddressTurns):
     """Turns that never come back: each address has three."""
 
     def __init__(self, proxies: str = PROXY) -> None:
@@ -110,7 +110,7 @@ def test_a_connection_is_not_read_before_its_turn(monkeypatch: pytest.MonkeyPatc
         await send({"type": "http.response.start", "status": 204})
         await send({"type": "http.response.body"})
 
-    made = Turns(PROXY)
+    made = AddressTurns(PROXY)
     now = [0.0]
     made.buckets = Buckets(1000.0, 2, patience_s=1.0, clock=lambda: now[0])
     monkeypatch.setattr(slow_clients, "TURNS", made)

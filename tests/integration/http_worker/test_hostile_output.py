@@ -17,7 +17,7 @@ from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
 from forge_client.sdk.functions import FunctionJob
 from forge_client.sdk.job import Job
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.model.states import Role
 from forge_schema.storage.manifest import tree_digest
 from support.client.reaching import key
@@ -134,7 +134,9 @@ def test_no_page_and_no_answer_about_the_job_fails(liar: HostileWorker, rig: Rig
 
 def backends(liar: HostileWorker) -> list[Backend]:
     url = liar.api.services.settings.store_url
-    direct = DirectBackend(Connection(database_url=liar.api.rig.url, store_url=url), owner="ann")
+    direct = DirectBackend(
+        QueueConnection(database_url=liar.api.rig.url, store_url=url), owner="ann"
+    )
     return [direct, HttpBackend(Server(liar.api.url, key(liar.api.rig)))]
 
 

@@ -15,12 +15,12 @@ from forge_client.direct.backend import DirectBackend
 from forge_client.downloads import download_all
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.http_client import tls_context
-from forge_schema.model.attempt_records import Artifact, StoredArtifacts
+from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts
 from forge_schema.model.states import Role
 from forge_schema.storage import ObjectTooLarge, Store, open_store
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.session import ServerRefused
@@ -50,7 +50,7 @@ class Shop:
 
     api: Api
     gateway: HttpGateway
-    attempt: Attempt
+    attempt: LiveAttempt
     objects: HttpStore
     store: Store
     over_http: HttpBackend
@@ -95,7 +95,7 @@ def shop(
         rig.submit()
         (grant,) = gateway.finish_and_claim([], PLENTY, 1)[1]
         store_url = api.services.settings.store_url
-        connection = Connection(database_url=rig.url, store_url=store_url)
+        connection = QueueConnection(database_url=rig.url, store_url=store_url)
         yield Shop(
             api,
             gateway,
@@ -186,7 +186,7 @@ def test_an_artifact_names_no_key_but_its_own(shop: Shop, path: str) -> None:
     names = ["other", "unnameable/other", f"unnameable/{'ab' * 32}/x"]
     names += [f"unnameable/{'ab' * 32}"] if path == "model" else []
     for name in names:
-        lie = Artifact(path, shop.attempt.keys.artifact(name), 1, "ab" * 32)
+        lie = ArtifactRecord(path, shop.attempt.keys.artifact(name), 1, "ab" * 32)
         with pytest.raises(ServerRefused):
             shop.gateway.record(shop.attempt.fence, StoredArtifacts([lie]))
 
@@ -197,7 +197,7 @@ def test_a_name_that_leaves_its_folder_is_not_recorded(shop: Shop, path: str) ->
     # The same model reads the message at the server.
     with pytest.raises(ValidationError, match="stay in its folder"):
         shop.gateway.record(
-            shop.attempt.fence, StoredArtifacts([Artifact(path, key, 1, "ab" * 32)])
+            shop.attempt.fence, StoredArtifacts([ArtifactRecord(path, key, 1, "ab" * 32)])
         )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
     from support.queue.rig import Rig
 
 LIMIT_MB = 10
@@ -42,22 +42,22 @@ class Afar:
     store: Store
     root: Path
 
-    def attempt(self) -> Attempt:
+    def attempt(self) -> LiveAttempt:
         self.gateway.new_work()
         (grant,) = self.gateway.finish_and_claim([], PLENTY, 1)[1]
         return attempt_of(grant, self.root / str(grant.fence.token))
 
-    def again(self, attempt: Attempt) -> Attempt:
+    def again(self, attempt: LiveAttempt) -> LiveAttempt:
         self.rig.queue.release(attempt.fence)
         following = self.attempt()
         assert following.fence.job_id == attempt.fence.job_id
         return following
 
-    def sync(self, attempt: Attempt, chunk_bytes: int = CHUNK_BYTES) -> CheckpointSync:
+    def sync(self, attempt: LiveAttempt, chunk_bytes: int = CHUNK_BYTES) -> CheckpointSync:
         objects = self.objects.of(attempt)
         return CheckpointSync(attempt, objects, self.gateway, LIMIT_MB, chunk_bytes)
 
-    def keys(self, attempt: Attempt) -> list[str]:
+    def keys(self, attempt: LiveAttempt) -> list[str]:
         return [one.key for one in self.store.list(f"jobs/{attempt.fence.job_id}/")]
 
 
@@ -88,7 +88,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forge_worker.transfers.threads.OBJECTS", 10)
 
 
-def model(attempt: Attempt) -> str:
+def model(attempt: LiveAttempt) -> str:
     return (attempt.folders.checkpoint / "model").read_text()
 
 

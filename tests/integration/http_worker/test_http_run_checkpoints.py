@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
     from support.queue.rig import Rig, Worker
 
 
@@ -63,7 +63,7 @@ class Afar:
             self.rig.queue.finish([End(fence, reason)])
         return self.begin(run.job_id)[1]
 
-    def get(self, attempt: Attempt, key: str) -> bytes:
+    def get(self, attempt: LiveAttempt, key: str) -> bytes:
         return self.stores[attempt.grant.rank].of(attempt).get(key)
 
 

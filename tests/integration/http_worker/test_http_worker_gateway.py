@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.model.attempt_records import (
-    Artifact,
-    Checkpoint,
-    LogChunk,
-    MetricLine,
+    ArtifactRecord,
+    CheckpointRecord,
+    LogChunkRecord,
     MetricLines,
+    MetricRecord,
     ReportedResult,
     ReportedTests,
     StoredArtifacts,
@@ -87,22 +87,22 @@ def grant_of(gateway: Gateway, rig: Rig, **fields: Any) -> Grant:  # noqa: ANN40
     return grant
 
 
-def chunk(grant: Grant, number: int = 0) -> LogChunk:
+def chunk(grant: Grant, number: int = 0) -> LogChunkRecord:
     key = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/logs/{number:08d}.zst"
-    return LogChunk(number, key, 0, 5, DIGEST)
+    return LogChunkRecord(number, key, 0, 5, DIGEST)
 
 
-def checkpoint(grant: Grant) -> Checkpoint:
+def checkpoint(grant: Grant) -> CheckpointRecord:
     stem = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/checkpoints"
-    return Checkpoint(0, f"{stem}/000000.json", 2, 10)
+    return CheckpointRecord(0, f"{stem}/000000.json", 2, 10)
 
 
 TESTED = OneTest(0, "s", "t", Verdict.ERROR, 0.5, "é")
 
 
-def artifact(grant: Grant, path: str = "a") -> Artifact:
+def artifact(grant: Grant, path: str = "a") -> ArtifactRecord:
     stem = f"jobs/{grant.fence.job_id}/{grant.attempt}-{grant.fence.mark}/artifacts"
-    return Artifact(path, f"{stem}/{path}", 1, DIGEST)
+    return ArtifactRecord(path, f"{stem}/{path}", 1, DIGEST)
 
 
 def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
@@ -117,7 +117,7 @@ def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
     assert latest is not None
     assert (latest["key"], latest["files"]) == (checkpoint(grant).key, 2)
     assert gateway.record(grant.fence, StoredArtifacts([artifact(grant)]))
-    lines = [MetricLine(0, 1.0, {"loss": 0.5, "deep": [{"x": None}]})]
+    lines = [MetricRecord(0, 1.0, {"loss": 0.5, "deep": [{"x": None}]})]
     assert gateway.record(grant.fence, MetricLines(lines, 0.5))
     assert gateway.record(grant.fence, ReportedResult({"a": [1, None]}))
     assert gateway.record(grant.fence, ReportedTests([TESTED]))
@@ -150,7 +150,7 @@ def test_a_lease_that_was_lost_is_lost_in_every_word(gateway: Gateway, rig: Rig)
     assert not gateway.record(fence, chunk(grant))
     assert not gateway.record(fence, checkpoint(grant))
     assert not gateway.record(fence, StoredArtifacts([artifact(grant)]))
-    assert not gateway.record(fence, MetricLines([MetricLine(0, None, {})], None))
+    assert not gateway.record(fence, MetricLines([MetricRecord(0, None, {})], None))
     assert not gateway.record(fence, ReportedResult({}))
     assert not gateway.record(fence, ReportedTests([TESTED]))
     assert gateway.renew([fence], WorkerStatus.BUSY).standings == {fence: Standing.LOST}
@@ -220,8 +220,8 @@ def test_many_rows_travel(gateway: Gateway, rig: Rig) -> None:
     files = [artifact(grant, f"{n:05d}/{'p' * 200}") for n in range(12_000)]
     assert gateway.record(grant.fence, StoredArtifacts(files))
     assert rig.count("artifact") == 12_000
-    lines = [MetricLine(n, float(n), {"text": "\x01" * 10_000}) for n in range(60)]
-    lines += [MetricLine(n, float(n), {"n": n}) for n in range(60, 12_000)]
+    lines = [MetricRecord(n, float(n), {"text": "\x01" * 10_000}) for n in range(60)]
+    lines += [MetricRecord(n, float(n), {"n": n}) for n in range(60, 12_000)]
     assert gateway.record(grant.fence, MetricLines(lines, 0.5))
     assert rig.count("metric") == 12_000
 
@@ -311,7 +311,7 @@ def everything(rig: Rig) -> dict[str, int]:
 def verbs(gateway: HttpGateway, fence: Fence, grant: Grant) -> dict[str, Callable[[], object]]:
     """Return the first call of each verb that changes something, except the claim."""
     known = machine()
-    lines = [MetricLine(0, 1.0, {"a": 1}), MetricLine(1, 2.0, {"a": 2})]
+    lines = [MetricRecord(0, 1.0, {"a": 1}), MetricRecord(1, 2.0, {"a": 2})]
     success, failure = End(fence, Reason.SUCCEEDED, 0), End(fence, Reason.OOM, 137, "too much")
     return {
         "register": lambda: gateway.register(known),

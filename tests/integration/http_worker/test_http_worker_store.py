@@ -13,7 +13,7 @@ import stamina
 from forge_schema.http_client import tls_context
 from forge_schema.storage import KeyInvalid, ObjectMissing, Store, StoreUnreachable, open_store
 from forge_schema.storage.store import StoreError
-from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.circuit_breaker import ServerUnreachable
 from forge_worker.queue.http.gateway import HttpGateway
 from forge_worker.queue.http.store import HttpObjects, HttpStore, LeaseLost
@@ -40,7 +40,7 @@ class Place:
 
     api: Api
     objects: HttpObjects
-    attempt: Attempt
+    attempt: LiveAttempt
     store: Store
     between: Proxy
 
@@ -248,6 +248,6 @@ def test_a_server_that_is_away_is_waited_for_as_the_database(place: Place) -> No
 
 def test_objects_of_another_attempt_are_not_signed(place: Place) -> None:
     other = replace(place.attempt.grant, attempt=place.attempt.grant.attempt + 1)
-    foreign = Attempt(other, place.attempt.folders)
+    foreign = LiveAttempt(other, place.attempt.folders)
     with pytest.raises(KeyInvalid):
         place.objects.put(foreign.keys.artifact("x"), b"data")

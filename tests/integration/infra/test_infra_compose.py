@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from forge_functions.settings import Settings as ServerSettings
+from forge_functions.settings import FunctionsSettings as ServerSettings
 from forge_schema.sweeper.main import ProcessSettings
 from forge_worker.settings.settings import WorkerSettings
 from pydantic_settings import BaseSettings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from forge_functions.settings import FunctionsSettings as ServerProcess
 from forge_functions.settings import ServerSettings
-from forge_functions.settings import Settings as ServerProcess
 from forge_schema.sweeper.main import ProcessSettings
 from forge_worker.commands.enrol import EnrolSettings
 from forge_worker.settings.settings import WorkerSettings

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO, Any, BinaryIO
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 LIMIT_MB = 100
 LONG_AGO = 1_000_000_000
@@ -66,7 +66,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "PAIR_NS", 0)
 
 
-def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
 
 
@@ -96,7 +96,7 @@ def statements(path: Path) -> Iterator[Callable[[str], str]]:
         yield run
 
 
-def stored(here: Desk, attempt: Attempt, into: Path) -> dict[str, bytes]:
+def stored(here: Desk, attempt: LiveAttempt, into: Path) -> dict[str, bytes]:
     """Return the files of the newest checkpoint, and put them into a folder."""
     row = here.gateway.latest_checkpoint(attempt.fence.job_id)
     files = json.loads(here.store.get(row["key"]))["files"] if row else []
@@ -116,7 +116,7 @@ def rows(path: Path) -> int:
         return int(db.execute("SELECT count(*) FROM h").fetchone()[0])
 
 
-def said(attempt: Attempt, words: str) -> int:
+def said(attempt: LiveAttempt, words: str) -> int:
     return attempt.folders.log.read_text().count(words)
 
 

@@ -23,7 +23,7 @@ from support.workers.attempts import Desk, desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 LIMIT_MB = 10
 TESTS = Path(__file__).parents[2]
@@ -51,11 +51,11 @@ def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
         yield made
 
 
-def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
 
 
-def store(here: Desk, attempt: Attempt, *contents: str) -> CheckpointSync:
+def store(here: Desk, attempt: LiveAttempt, *contents: str) -> CheckpointSync:
     """Store a checkpoint of one file for each content."""
     sync = sync_of(here, attempt)
     for content in contents:
@@ -64,12 +64,12 @@ def store(here: Desk, attempt: Attempt, *contents: str) -> CheckpointSync:
     return sync
 
 
-def again(here: Desk, attempt: Attempt) -> Attempt:
+def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
     here.gateway.queue.release(attempt.fence)
     return here.attempt()
 
 
-def model(attempt: Attempt) -> str:
+def model(attempt: LiveAttempt) -> str:
     (only,) = attempt.folders.checkpoint.iterdir()
     assert only.name == "model"
     return only.read_text()

@@ -21,7 +21,7 @@ from support.workers.attempts import Desk, desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
     from support.workers.worker import Bed
 
 LIMIT_MB = 10
@@ -42,11 +42,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "PAUSE_S", 0)
 
 
-def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
 
 
-def stored(here: Desk, attempt: Attempt) -> dict[str, bytes]:
+def stored(here: Desk, attempt: LiveAttempt) -> dict[str, bytes]:
     """Return the files of the newest checkpoint."""
     row = here.gateway.latest_checkpoint(attempt.fence.job_id)
     files = json.loads(here.store.get(row["key"]))["files"] if row else []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
     from support.queue.rig import Rig
 
 LIMIT_MB = 10
@@ -31,7 +31,7 @@ def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
         yield made
 
 
-def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
 
 
@@ -56,7 +56,7 @@ def end(sync: CheckpointSync) -> None:
     sync.step()
 
 
-def resumed(here: Desk, attempt: Attempt) -> tuple[Attempt, CheckpointSync]:
+def resumed(here: Desk, attempt: LiveAttempt) -> tuple[LiveAttempt, CheckpointSync]:
     """Give the job back, claim it again and restore its checkpoint."""
     here.gateway.queue.release(attempt.fence)
     following = here.attempt()
@@ -66,15 +66,15 @@ def resumed(here: Desk, attempt: Attempt) -> tuple[Attempt, CheckpointSync]:
     return following, sync
 
 
-def again(here: Desk, attempt: Attempt) -> Attempt:
+def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
     return resumed(here, attempt)[0]
 
 
-def log(attempt: Attempt) -> list[str]:
+def log(attempt: LiveAttempt) -> list[str]:
     return attempt.folders.log.read_text().splitlines()
 
 
-def newest(here: Desk, attempt: Attempt) -> dict[str, Any]:
+def newest(here: Desk, attempt: LiveAttempt) -> dict[str, Any]:
     row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
     assert row is not None
     manifest: dict[str, Any] = json.loads(here.store.get(row["key"]))

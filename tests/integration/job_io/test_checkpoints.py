@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import StoreError, StoreUnreachable
-from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.files import copies
 from forge_worker.files.safe_files import opened
 from forge_worker.job_io import checkpoints
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from forge_schema.model.attempt_records import Checkpoint, LogChunk
+    from forge_schema.model.attempt_records import CheckpointRecord, LogChunkRecord
 
 LIMIT_MB = 10
 
@@ -35,11 +35,11 @@ def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
         yield made
 
 
-def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB)
 
 
-def fill(attempt: Attempt, **files: str) -> None:
+def fill(attempt: LiveAttempt, **files: str) -> None:
     """Write files into the checkpoint folder as a careful job does: elsewhere, then renamed."""
     for name, content in files.items():
         new = attempt.folders.control / name
@@ -47,7 +47,7 @@ def fill(attempt: Attempt, **files: str) -> None:
         new.rename(attempt.folders.checkpoint / name)
 
 
-def content(attempt: Attempt) -> dict[str, str]:
+def content(attempt: LiveAttempt) -> dict[str, str]:
     folder = attempt.folders.checkpoint
     found = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_text() for path in found}
@@ -60,7 +60,7 @@ def given(here: Desk) -> list[str]:
     return files
 
 
-def again(here: Desk, attempt: Attempt) -> Attempt:
+def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
     """Give the job back and claim it again."""
     here.gateway.queue.release(attempt.fence)
     following = here.attempt()
@@ -68,7 +68,7 @@ def again(here: Desk, attempt: Attempt) -> Attempt:
     return following
 
 
-def forge(here: Desk, attempt: Attempt, *rows: dict[str, Any]) -> None:
+def forge(here: Desk, attempt: LiveAttempt, *rows: dict[str, Any]) -> None:
     """Replace the newest manifest by one of these entries."""
     row = here.database.one("latest_checkpoint", job_id=attempt.fence.job_id)
     assert row is not None
@@ -151,7 +151,7 @@ def test_row_whose_answer_was_lost_goes_on_describing_its_object(
     first = here.attempt()
     add = here.gateway.record
 
-    def lost(fence: Any, row: Checkpoint) -> bool:  # noqa: ANN401  passed on
+    def lost(fence: Any, row: CheckpointRecord) -> bool:  # noqa: ANN401  passed on
         add(fence, row)
         raise DatabaseUnreachable("it committed, and nobody heard")
 
@@ -177,7 +177,7 @@ def test_chunk_whose_answer_was_lost_keeps_its_length(
     attempt = here.attempt()
     add = here.gateway.record
 
-    def lost(fence: Any, chunk: LogChunk) -> bool:  # noqa: ANN401  passed on
+    def lost(fence: Any, chunk: LogChunkRecord) -> bool:  # noqa: ANN401  passed on
         add(fence, chunk)
         raise DatabaseUnreachable("it committed, and nobody heard")
 
@@ -216,7 +216,7 @@ def test_restore_ends_when_the_attempt_must_stop(here: Desk) -> None:
     assert content(second) == {}
 
 
-def passed_over(here: Desk, first: Attempt, why: str) -> Attempt:
+def passed_over(here: Desk, first: LiveAttempt, why: str) -> LiveAttempt:
     """Restore in another attempt, which must find no intact checkpoint and say so."""
     following = again(here, first)
     sync_of(here, following).restore()
@@ -311,7 +311,7 @@ def test_file_that_cannot_be_read_keeps_the_checkpoint_out_and_is_named(
     assert attempt.folders.log.read_text().count("'closed' cannot be read") == 1
 
 
-def stored(here: Desk, attempt: Attempt) -> dict[str, str]:
+def stored(here: Desk, attempt: LiveAttempt) -> dict[str, str]:
     """Return the files of the newest checkpoint; nothing where there is none."""
     row = here.gateway.latest_checkpoint(attempt.fence.job_id)
     files = json.loads(here.store.get(row["key"]))["files"] if row else []
@@ -358,7 +358,7 @@ def test_what_a_file_names_is_stored_with_it_though_the_folder_never_stands_stil
     assert found["latest"] in found
 
 
-def said(attempt: Attempt, words: str) -> int:
+def said(attempt: LiveAttempt, words: str) -> int:
     return attempt.folders.log.read_text().count(words)
 
 

@@ -15,7 +15,7 @@ import pytest
 from forge_schema.model.lease import Grant
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import sha256
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.files.safe_files import weight
 from forge_worker.job_io.checkpoints import CheckpointSync
@@ -62,16 +62,16 @@ def here(database_url: str, tmp_path: Path) -> Iterator[Desk]:
         yield made
 
 
-def sync_of(here: Desk, attempt: Attempt) -> CheckpointSync:
+def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB, CHUNK)
 
 
-def again(here: Desk, attempt: Attempt) -> Attempt:
+def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
     here.gateway.queue.release(attempt.fence)
     return here.attempt()
 
 
-def restored(here: Desk, attempt: Attempt) -> dict[str, bytes]:
+def restored(here: Desk, attempt: LiveAttempt) -> dict[str, bytes]:
     following = again(here, attempt)
     sync_of(here, following).restore()
     return {path.name: path.read_bytes() for path in following.folders.checkpoint.iterdir()}
@@ -84,7 +84,7 @@ def chunks(here: Desk) -> list[str]:
     return given
 
 
-def newest(here: Desk, attempt: Attempt) -> dict[str, Any]:
+def newest(here: Desk, attempt: LiveAttempt) -> dict[str, Any]:
     """Return the newest checkpoint's manifest."""
     row = here.gateway.restorable(attempt.fence.job_id)[0]
     told: dict[str, Any] = json.loads(here.store.get(row["key"]))
@@ -178,7 +178,7 @@ def test_an_upload_goes_on_where_the_agent_was_killed(
     )
     assert ended.returncode == -9, ended.stderr
     grant = GRANT.validate_json(ended.stdout)
-    adopted = Attempt(grant, Folders(tmp_path / str(grant.fence.token)))
+    adopted = LiveAttempt(grant, Folders(tmp_path / str(grant.fence.token)))
     sync = sync_of(here, adopted)
     sync.recall()
     sync.step()

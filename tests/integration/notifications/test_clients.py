@@ -10,7 +10,7 @@ import pytest
 from forge_client import Client, ClientError
 from forge_client.cli.plans.notifications import _next, _tried, _why_untold
 from forge_schema.model.notifications import Delivery
-from forge_schema.notifications.sender import PAUSES_S, Sender
+from forge_schema.notifications.sender import PAUSES_S, DeliverySender
 from forge_schema.sweeper.sweeper import Sweeper
 from support.client.reaching import WAYS, reaching
 from support.notifications.receivers import receiver
@@ -38,7 +38,7 @@ def test_a_notification_is_added_tried_listed_and_removed(client: Client, rig: R
         assert (changed.notification.query, kept.changed) == ("name:x", None)
         assert client.set_notifier({"allow": ["127.0.0.0/8"]}).allow
         assert client.notifier().allow == ["127.0.0.0/8"]
-        sender = Sender(rig.database, threads=1)
+        sender = DeliverySender(rig.database, threads=1)
         sweeper = Sweeper(rig.tick, period_s=10, sender=sender)
         hook.answers += [500] * (len(PAUSES_S) + 1)
         sent = client.test_notification("a/b c")

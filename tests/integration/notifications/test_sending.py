@@ -19,7 +19,7 @@ from forge_schema.model.states import Reason, Role
 from forge_schema.notifications import mail, trying, webhook
 from forge_schema.notifications import sender as sending
 from forge_schema.notifications.rules import DeliveryUnknown
-from forge_schema.notifications.sender import FIRST_BREAK_S, PAUSES_S, Sender
+from forge_schema.notifications.sender import FIRST_BREAK_S, PAUSES_S, DeliverySender
 from forge_schema.service.caller import Caller
 from forge_schema.service.notifications import Notifying
 from support.notifications.receivers import mail_server, receiver
@@ -48,8 +48,8 @@ def ann(rig: Rig) -> Notifying:
 
 
 @pytest.fixture
-def sender(rig: Rig) -> Iterator[Sender]:
-    made = Sender(rig.database, threads=2)
+def sender(rig: Rig) -> Iterator[DeliverySender]:
+    made = DeliverySender(rig.database, threads=2)
     yield made
     made.end()
 
@@ -65,7 +65,7 @@ def failed_job(rig: Rig, **changes: Any) -> int:  # noqa: ANN401  as above
     return job_id
 
 
-def send(sender: Sender) -> int:
+def send(sender: DeliverySender) -> int:
     begun = sender.begin()
     sender.wait()
     return begun
@@ -76,7 +76,7 @@ def states(ann: Notifying) -> list[str]:
 
 
 def test_a_webhook_says_what_happened_and_is_signed(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     secret = keep(ann, hook)
     job_id = failed_job(rig, name="train")
@@ -104,7 +104,7 @@ def test_a_webhook_says_what_happened_and_is_signed(
 
 
 def test_a_receiver_that_fails_and_recovers_hears_of_it_once_more(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     failed_job(rig)
@@ -138,7 +138,7 @@ def test_a_receiver_that_fails_and_recovers_hears_of_it_once_more(
 
 
 def test_what_is_never_accepted_is_dead_until_somebody_retries_it(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     failed_job(rig)
@@ -160,7 +160,7 @@ def test_what_is_never_accepted_is_dead_until_somebody_retries_it(
 
 
 def test_a_receiver_may_ask_for_a_pause(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     failed_job(rig)
@@ -175,7 +175,7 @@ def test_a_receiver_may_ask_for_a_pause(
 
 
 def test_a_slow_receiver_holds_up_no_other(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     with receiver() as slow:
         slow.awake.clear()
@@ -198,7 +198,7 @@ def test_a_slow_receiver_holds_up_no_other(
 def test_a_receiver_that_trickles_is_cut_off(
     rig: Rig,
     ann: Notifying,
-    sender: Sender,
+    sender: DeliverySender,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(webhook, "DEADLINE_S", 0.2)
@@ -230,7 +230,7 @@ def dying_before_it_is_marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         raise SystemExit
 
     with monkeypatch.context() as patched:
-        patched.setattr(Sender, "_record", die)
+        patched.setattr(DeliverySender, "_record", die)
         yield
 
 
@@ -238,7 +238,7 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_id(
     rig: Rig,
     ann: Notifying,
     hook: Receiver,
-    sender: Sender,
+    sender: DeliverySender,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keep(ann, hook)
@@ -257,13 +257,13 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_id(
 
 
 def test_of_two_senders_one_sends_until_it_is_gone_and_nothing_is_sent_twice(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     for _ in range(20):
         failed_job(rig)
     rig.tick.run()
-    other = Sender(rig.database, threads=2)
+    other = DeliverySender(rig.database, threads=2)
     hook.awake.clear()
     assert (sender.begin(), other.begin()) == (1, 0)
     rig.clock.advance(LEAD_S - 1)
@@ -298,7 +298,7 @@ def test_a_claim_passes_by_what_another_one_holds_or_a_pause(
 
 
 def test_slack_gets_one_message_for_many_events(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     said = {"kind": "slack", "target": hook.url}
     ann.keep("ops", said, server="https://forge.example")
@@ -316,7 +316,7 @@ def test_slack_gets_one_message_for_many_events(
 
 
 def test_mail_goes_through_the_server_that_an_admin_has_named(
-    rig: Rig, ann: Notifying, sender: Sender
+    rig: Rig, ann: Notifying, sender: DeliverySender
 ) -> None:
     ann.keep("ops", {"kind": "email", "target": "team@example.com"})
     failed_job(rig, name="train")
@@ -347,7 +347,7 @@ def test_mail_goes_through_the_server_that_an_admin_has_named(
 
 
 def test_a_mail_server_may_look_into_a_letter_for_longer_than_others_answer(
-    rig: Rig, ann: Notifying, sender: Sender, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ann: Notifying, sender: DeliverySender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It connects, shakes hands and is greeted before.
     assert sending.CLAIM_LASTS.total_seconds() > 3 * trying.DEADLINE_S + trying.LETTER_S
@@ -365,7 +365,7 @@ def test_a_mail_server_may_look_into_a_letter_for_longer_than_others_answer(
 
 
 def test_a_letter_is_repeated_as_it_was_and_another_one_has_another_id(
-    rig: Rig, ann: Notifying, sender: Sender
+    rig: Rig, ann: Notifying, sender: DeliverySender
 ) -> None:
     ann.keep("ops", {"kind": "email", "target": "team@example.com"})
     with mail_server() as box:
@@ -389,7 +389,7 @@ def test_a_letter_is_repeated_as_it_was_and_another_one_has_another_id(
 
 
 def test_a_test_is_sent_at_once_even_to_one_that_pauses(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     hook.answers.append(500)
@@ -417,7 +417,7 @@ def test_a_test_is_sent_at_once_even_to_one_that_pauses(
 
 
 def test_a_receiver_rests_for_a_minute_at_most_however_many_messages_fail(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     for _ in range(6):
@@ -432,7 +432,7 @@ def test_a_receiver_rests_for_a_minute_at_most_however_many_messages_fail(
 
 
 def test_a_private_address_is_reached_only_if_an_admin_allows_it(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     ann.set_notifier({"allow": ["10.0.0.0/8", "::1"]})
     keep(ann, hook)
@@ -448,7 +448,7 @@ def test_a_private_address_is_reached_only_if_an_admin_allows_it(
 
 
 def test_old_deliveries_are_removed(
-    rig: Rig, ann: Notifying, hook: Receiver, sender: Sender
+    rig: Rig, ann: Notifying, hook: Receiver, sender: DeliverySender
 ) -> None:
     keep(ann, hook)
     failed_job(rig)

@@ -10,7 +10,7 @@ from forge_schema.access.api_keys import Keys
 from forge_schema.access.sessions import Sessions
 from forge_schema.model.states import Reason, Role
 from forge_schema.notifications.rules import NotificationWithheld
-from forge_schema.notifications.sender import Sender
+from forge_schema.notifications.sender import DeliverySender
 from forge_schema.service.caller import Caller
 from forge_schema.service.notifications import Notifying
 from forge_schema.service.service import Service
@@ -33,7 +33,7 @@ class Scene:
         self.rig, self.hook = rig, hook
         self.keys = Keys(rig.database, actor="key:root")
         self.sessions = Sessions(rig.database)
-        self.sender = Sender(rig.database, threads=1)
+        self.sender = DeliverySender(rig.database, threads=1)
         self.root = self.by(Caller("root", Role.ADMIN, "user:root"))
         rig.rows("UPDATE notifier SET allow = '{127.0.0.0/8}'")
 

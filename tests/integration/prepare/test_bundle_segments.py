@@ -13,7 +13,7 @@ from forge_client.project.segments import pack_segments
 from forge_schema.model.bundles import SegmentList
 from forge_schema.storage import ObjectMissing, Progress, keys
 from forge_schema.storage.file_store import FileStore
-from forge_worker.prepare.archive import Limits
+from forge_worker.prepare.archive import ArchiveLimits
 from forge_worker.prepare.bundle import BundleCache, BundleCorrupt, BundleRefused
 from support import trees
 
@@ -160,7 +160,7 @@ def test_the_limits_count_for_the_whole_bundle(
     cache: BundleCache, store: Counting, project: Path, tmp_path: Path
 ) -> None:
     digest, _ = upload(store, project)
-    for limits in (Limits(total_bytes=150_000), Limits(entries=150)):
+    for limits in (ArchiveLimits(total_bytes=150_000), ArchiveLimits(entries=150)):
         with pytest.raises(BundleRefused, match=r"more than (146 KiB|150 files)"):
             cache.unpack(digest, tmp_path / "work", limits=limits)
         assert list((tmp_path / "work").iterdir()) == []

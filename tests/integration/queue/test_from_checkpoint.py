@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_client import Client, ClientError
-from forge_schema.model.attempt_records import Checkpoint
+from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.job import JobUnknown
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.inputs import CheckpointUnknown
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def save(rig: Rig, grant: Grant, *numbers: int) -> None:
     for number in numbers:
-        made = Checkpoint(number, f"jobs/{grant.fence.job_id}/k{number}", 2, 3 << 20)
+        made = CheckpointRecord(number, f"jobs/{grant.fence.job_id}/k{number}", 2, 3 << 20)
         assert rig.records.add_checkpoint(grant.fence, made)
 
 

@@ -10,7 +10,12 @@ import pytest
 import stamina
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.admin import OwnerSettings
-from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.model.attempt_records import (
+    ArtifactRecord,
+    CheckpointRecord,
+    LogChunkRecord,
+    MetricRecord,
+)
 from forge_schema.model.lease import End
 from forge_schema.model.states import Command, Phase, Reason, Standing, State
 from support.queue.rig import spec
@@ -246,10 +251,16 @@ def test_a_tick_moves_each_once(rig: Rig) -> None:
 
 
 WRITES: dict[str, Callable[[Rig, Fence], bool]] = {
-    "log_chunk": lambda rig, fence: rig.records.add_log_chunk(fence, LogChunk(0, "k", 0, 5, SHA)),
-    "checkpoint": lambda rig, fence: rig.records.add_checkpoint(fence, Checkpoint(1, "k", 2, 10)),
-    "artifact": lambda rig, fence: rig.records.add_artifacts(fence, [Artifact("p", "k", 3, SHA)]),
-    "metric": lambda rig, fence: rig.records.add_metrics(fence, [MetricLine(0, 1.0, {"a": 1})]),
+    "log_chunk": lambda rig, fence: rig.records.add_log_chunk(
+        fence, LogChunkRecord(0, "k", 0, 5, SHA)
+    ),
+    "checkpoint": lambda rig, fence: rig.records.add_checkpoint(
+        fence, CheckpointRecord(1, "k", 2, 10)
+    ),
+    "artifact": lambda rig, fence: rig.records.add_artifacts(
+        fence, [ArtifactRecord("p", "k", 3, SHA)]
+    ),
+    "metric": lambda rig, fence: rig.records.add_metrics(fence, [MetricRecord(0, 1.0, {"a": 1})]),
 }
 STATEMENTS = {"log_chunk": "add_log_chunk", "checkpoint": "add_checkpoint"}
 STATEMENTS |= {"artifact": "add_artifacts", "metric": "add_metrics"}

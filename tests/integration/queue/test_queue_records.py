@@ -9,7 +9,13 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine, Sample
+from forge_schema.model.attempt_records import (
+    ArtifactRecord,
+    CheckpointRecord,
+    LogChunkRecord,
+    MetricRecord,
+    Sample,
+)
 from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.lease import End, Fence, fence_params
 from forge_schema.model.states import Phase, Reason, Verdict, WorkerStatus
@@ -26,10 +32,10 @@ if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
 
 SHA = "ab" * 32
-CHUNK = LogChunk(number=0, key="k/0", start=0, bytes=5, sha256=SHA)
-CHECKPOINT = Checkpoint(number=1, key="k/1", files=2, bytes=10)
-ARTIFACT = Artifact(path="model/w.bin", key="k/w", bytes=3, sha256=SHA)
-LINE = MetricLine(number=0, step=1.0, values={"loss": 0.5})
+CHUNK = LogChunkRecord(number=0, key="k/0", start=0, bytes=5, sha256=SHA)
+CHECKPOINT = CheckpointRecord(number=1, key="k/1", files=2, bytes=10)
+ARTIFACT = ArtifactRecord(path="model/w.bin", key="k/w", bytes=3, sha256=SHA)
+LINE = MetricRecord(number=0, step=1.0, values={"loss": 0.5})
 TESTED = OneTest(0, "suite", "test", Verdict.FAILED, 0.5, "said")
 
 WRITES: dict[str, Callable[[NamedRecords, Fence], bool]] = {
@@ -190,7 +196,7 @@ def test_log_chunks_are_read_in_order_across_attempts_and_from_a_place_on(rig: R
 def test_metrics_are_read_in_order_and_move_the_progress(rig: Rig) -> None:
     _, grant = claimed(rig)
     rig.queue.report(grant.fence, Phase.RUNNING)
-    lines = [MetricLine(n, float(n), {"loss": 1 / (n + 1)}) for n in range(3)]
+    lines = [MetricRecord(n, float(n), {"loss": 1 / (n + 1)}) for n in range(3)]
     rig.records.add_metrics(grant.fence, lines[:2], progress=0.6)
     rig.records.add_metrics(grant.fence, lines, progress=None)
     job_id = grant.fence.job_id
@@ -204,7 +210,7 @@ def test_the_cost_of_a_line_of_metrics_does_not_grow_with_their_number(rig: Rig)
     params = {**fence_params(grant.fence), "progress": None}
 
     def handled(count: int) -> int:
-        lines = [asdict(MetricLine(n, n, {"step": n, "loss": 1 / (n + 1)})) for n in range(count)]
+        lines = [asdict(MetricRecord(n, n, {"step": n, "loss": 1 / (n + 1)})) for n in range(count)]
         named = {**params, "lines": Jsonb(lines), "kept": count}
         with psycopg.connect(rig.url, autocommit=True) as connection:
             return rows_handled(connection, "add_metrics", named)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.explain.explain import explain
-from forge_schema.model.attempt_records import ALL, Checkpoint
+from forge_schema.model.attempt_records import ALL, CheckpointRecord
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason
 from forge_schema.queue.inputs import CheckpointUnknown
@@ -28,7 +28,7 @@ def run_of(rig: Rig, nodes: int = 3, **changes: Any) -> Run:  # noqa: ANN401  fi
 def save(run: Run, rank: int, number: int, **changes: Any) -> None:  # noqa: ANN401  as above
     """Store a checkpoint of one rank."""
     key = f"jobs/{run.job_id}/{rank}/{number}"
-    made = Checkpoint(number, key, 1, 10 * (rank + 1), **changes)
+    made = CheckpointRecord(number, key, 1, 10 * (rank + 1), **changes)
     assert run.rig.records.add_checkpoint(run.fences[rank], made)
 
 

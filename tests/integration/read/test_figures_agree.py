@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.model.attempt_records import Checkpoint
+from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Gpu
@@ -114,7 +114,7 @@ class Ledger:
     def runs(self, held: Held, seconds: float, *, stores: bool = False) -> Held:
         self.rig.clock.advance(seconds)
         if stores:
-            self.rig.records.add_checkpoint(held.fence, Checkpoint(1, "c", 1, 1))
+            self.rig.records.add_checkpoint(held.fence, CheckpointRecord(1, "c", 1, 1))
             held.checkpoint_at = self.rig.clock.now
         return held
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forge_schema.model.attempt_records import MetricLine, Sample
+from forge_schema.model.attempt_records import MetricRecord, Sample
 from forge_schema.model.states import Phase, Reason, WorkerStatus
-from forge_schema.read.overview import Overview
+from forge_schema.read.overview import OverviewReader
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -29,7 +29,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     grant = steady.claim_one()
     rig.queue.report(grant.fence, Phase.RUNNING)
     lines: list[dict[str, JsonValue]] = [{"loss": 0.9, "lr": 0.1, "note": "warm"}, {"loss": 0.5}]
-    told = [MetricLine(n, None, values) for n, values in enumerate(lines)]
+    told = [MetricRecord(n, None, values) for n, values in enumerate(lines)]
     rig.records.add_metrics(grant.fence, told, progress=0.25)
     rig.records.add_samples(grant.fence, [Sample(0, {"memory_mb": 7}), Sample(1, {"memory_mb": 9})])
     condition = {"cpu_percent": 12.5}
@@ -41,7 +41,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
     rig.queue.cancel(rig.submit(owner="bob"))
     rig.tick.run()
 
-    seen = Overview(rig.database).now(jobs=10, workers=10)
+    seen = OverviewReader(rig.database).now(jobs=10, workers=10)
     assert seen["at"] == rig.clock.now
     assert seen["states"] == {"scheduled": 1, "held": 1, "ready": 2, "running": 1}
     oldest = {"job_id": waits, "name": "waits", "owner": "bob", "queue": "default"}
@@ -71,7 +71,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
 
 def of_bob(rig: Rig, waits: int) -> None:
     """Check what an owner sees who has no running job."""
-    seen = Overview(rig.database).now(owner="bob", jobs=10, workers=1)
+    seen = OverviewReader(rig.database).now(owner="bob", jobs=10, workers=1)
     assert seen["states"] == {"scheduled": 1, "held": 0, "ready": 1, "running": 0}
     assert seen["oldest"]["job_id"] == waits
     assert seen["ended"] == {"succeeded": 1, "failed": 0, "cancelled": 1}
@@ -88,12 +88,12 @@ def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
     rig.admin.pause("default")
     rig.rows("UPDATE sweeper SET gap = '1 minute'")
     rig.clock.advance(3601)
-    seen = Overview(rig.database).now()
+    seen = OverviewReader(rig.database).now()
     assert (seen["ended"]["succeeded"], seen["interruptions"]) == (0, {"preempted": 1})
     assert (seen["oldest"]["job_id"], seen["oldest"]["paused"]) == (held, True)
     assert not seen["sweeper"]["healthy"]
     rig.clock.advance(24 * 3600)
-    assert Overview(rig.database).now()["interruptions"] == {}
+    assert OverviewReader(rig.database).now()["interruptions"] == {}
 
 
 def some(counts: dict[str, Any]) -> dict[str, int]:

@@ -22,14 +22,14 @@ from forge_schema.queue.registry import Registry
 from forge_schema.queue.templates import Templates
 from forge_schema.read import audit, job_pages, overview
 from forge_schema.read.benchmarks import Benchmarks
-from forge_schema.read.gauges import Gauges, growth
+from forge_schema.read.gauges import QueueCounts, growth
 from forge_schema.read.job_pages import job_named
 from forge_schema.read.jobs import JobStory, recent_bundles
-from forge_schema.read.overview import Overview
+from forge_schema.read.overview import OverviewReader
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
 from forge_schema.read.runs import Sorted, experiments, groups, runs
-from forge_schema.read.series import Series
+from forge_schema.read.series import SeriesReader
 from forge_schema.schedules.schedules import listed
 from support.database.plans import HISTORY, assert_bounded, watched
 from support.past.plan_world import World, world
@@ -126,10 +126,10 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "next_inputs": lambda w, job: next_inputs(w.database, w.worker_id, job),
     "checkpoint_parts": lambda w, job: JobStory(w.database, job).checkpoint(1, 2),
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),
-    "series_attempts": lambda w, job: Series(w.database).of(job),
+    "series_attempts": lambda w, job: SeriesReader(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
-    "page_job_trail": lambda w, job: audit.page(w.database, audit.Wanted(job_id=job)),
+    "page_job_trail": lambda w, job: audit.page(w.database, audit.AuditFilter(job_id=job)),
 }
 by_loss = Sorted(sort="loss.best", curve=("loss",))
 ABOUT_ALL: dict[str, Callable[[World], object]] = {
@@ -146,16 +146,18 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         w.audit.events(action="retried", count=100),
     ],
     "page_trail": lambda w: [
-        audit.page(w.database, audit.Wanted()),
-        audit.page(w.database, audit.Wanted(actor="nobody", before=audit.Place(10**6, 10**6))),
-        audit.page(w.database, audit.Wanted(action="retried", worker_id=w.worker_id)),
+        audit.page(w.database, audit.AuditFilter()),
+        audit.page(
+            w.database, audit.AuditFilter(actor="nobody", before=audit.AuditPlace(10**6, 10**6))
+        ),
+        audit.page(w.database, audit.AuditFilter(action="retried", worker_id=w.worker_id)),
     ],
     "page_queues": lambda w: [overview.queues(w.database, owner=o) for o in OWNERS],
     "page_demand": lambda w: [overview.demand(w.database, owner=o) for o in OWNERS],
-    "gauge_ended": lambda w: twice(Gauges(w.database, timedelta(seconds=120)).count_ended),
-    "gauge_lanes": lambda w: Gauges(w.database, timedelta(seconds=120)).lanes(),
-    "gauge_fleet": lambda w: Gauges(w.database, timedelta(seconds=120)).fleet(),
-    "gauge_now": lambda w: Gauges(w.database, timedelta(seconds=120)).now(),
+    "gauge_ended": lambda w: twice(QueueCounts(w.database, timedelta(seconds=120)).count_ended),
+    "gauge_lanes": lambda w: QueueCounts(w.database, timedelta(seconds=120)).lanes(),
+    "gauge_fleet": lambda w: QueueCounts(w.database, timedelta(seconds=120)).fleet(),
+    "gauge_now": lambda w: QueueCounts(w.database, timedelta(seconds=120)).now(),
     "approvals": lambda w: w.database.rows(
         "approvals", again=True, owner=None, sweep=None, after=0, count=1_000
     ),
@@ -182,7 +184,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "experiments": lambda w: [experiments(w.database, owner) for owner in OWNERS],
     "recent_bundles": lambda w: recent_bundles(w.database, "ann"),
     "overview_ended": lambda w: [
-        Overview(w.database).now(owner=owner, jobs=200, workers=200) for owner in OWNERS
+        OverviewReader(w.database).now(owner=owner, jobs=200, workers=200) for owner in OWNERS
     ],
     "page_workers": lambda w: w.fleet.page(words=["h100"], statuses=[WorkerStatus.BUSY]),
     "worker_named": lambda w: Registry(w.database, actor="user:ann").named("gone-1"),

@@ -12,7 +12,7 @@ from forge_client.cli.runs.export import export
 from forge_client.errors import ClientError
 from forge_client.http import findings as http_findings
 from forge_client.sdk.rows import Rows
-from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.model.results import Run, Runs, in_order
 from forge_schema.model.states import Phase, Reason
 from forge_schema.read import runs
@@ -40,7 +40,7 @@ def ran(rig: Rig, lr: float, losses: list[float], **more: Any) -> int:  # noqa: 
         rig.queue.report(grant.fence, Phase.RUNNING)
         resumed = steps[len(losses) // 2 - 1 :] if attempt > 1 else steps
         lines = [
-            MetricLine(n, step, {"step": step, "loss": losses[step] + (attempt == 1), "lr": lr})
+            MetricRecord(n, step, {"step": step, "loss": losses[step] + (attempt == 1), "lr": lr})
             for n, step in enumerate(resumed)
         ]
         rig.clock.advance(10)
@@ -57,7 +57,7 @@ def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:
     rig.submit()
     for losses, reason in (([9, 8, 7, 6], Reason.PREEMPTED), ([5, 4], Reason.SUCCEEDED)):
         grant = rig.worker().claim_one()
-        lines = [MetricLine(n, n, {"step": n, "loss": loss}) for n, loss in enumerate(losses)]
+        lines = [MetricRecord(n, n, {"step": n, "loss": loss}) for n, loss in enumerate(losses)]
         assert rig.records.add_metrics(grant.fence, lines)
         rig.finish(grant, reason)
     (listed,) = rig.jobs.jobs()
@@ -70,10 +70,10 @@ def test_a_run_that_diverged_ends_with_nan(rig: Rig, tmp_path: Path, way: str) -
     job = rig.submit(experiment="digits", sweep="s")
     grant = rig.worker().claim_one()
     losses: tuple[float | str, ...] = ("NaN", 1.0, 0.5, "NaN")
-    lines = [MetricLine(n, n, {"loss": loss, "mae": "Infinity"}) for n, loss in enumerate(losses)]
+    lines = [MetricRecord(n, n, {"loss": loss, "mae": "Infinity"}) for n, loss in enumerate(losses)]
     lines[0].values["big"] = 10**400
     # It goes on with lines about something else.
-    lines += [MetricLine(n, n, {"lr": 0.1, "progress": 0.1}) for n in range(4, 12)]
+    lines += [MetricRecord(n, n, {"lr": 0.1, "progress": 0.1}) for n in range(4, 12)]
     for batch in (lines[:1], lines[1:3], lines[3:]):
         assert rig.records.add_metrics(grant.fence, batch)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
@@ -114,7 +114,7 @@ def test_of_many_metrics_those_that_came_first_are_summed_up(rig: Rig) -> None:
         counters,
     ]
     for batch in ((0,), (1, 2, 3, 4), (5, 6), (6,)):
-        numbered = [MetricLine(n, n, lines[n]) for n in batch]
+        numbered = [MetricRecord(n, n, lines[n]) for n in batch]
         assert rig.records.add_metrics(grant.fence, numbered)
     came_first = {"train_loss", "validation_0", "validation_1", *(f"m{n}" for n in range(60))}
     for span in rig.rows("SELECT values FROM metric_span"):

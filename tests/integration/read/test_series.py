@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from forge_client import ClientError
-from forge_schema.model.attempt_records import MetricLine, Sample
+from forge_schema.model.attempt_records import MetricRecord, Sample
 from forge_schema.model.states import Reason
 from forge_schema.model.stored import MOST_KEYS
 from forge_schema.read import series as module
-from forge_schema.read.series import BYTES, LINES, MOST_ATTEMPTS, SLACK, Series, Wanted
+from forge_schema.read.series import BYTES, LINES, MOST_ATTEMPTS, SLACK, SeriesReader, WantedSeries
 from support.client.reaching import WAYS, reaching
 from support.database.explain import buffers
 
@@ -31,7 +31,7 @@ def write(rig: Rig, grant: Grant, lines: list[dict[str, Any]], first: int = 0) -
     """Write metric lines, a second apart."""
     for number, values in enumerate(lines, first):
         rig.clock.advance(1)
-        line = MetricLine(number, values.get("step"), values)
+        line = MetricRecord(number, values.get("step"), values)
         assert rig.records.add_metrics(grant.fence, [line])
 
 
@@ -53,7 +53,7 @@ def test_points_are_runs_of_what_was_written(rig: Rig) -> None:
         lines[number]["accuracy"] = number / 103
     lines[7] |= {"note": "text", "flag": True, "nested": {"a": 1}, "big": 10**400, "none": None}
     write(rig, grant, lines)
-    found = Series(rig.database).of(job, Wanted(points=10))
+    found = SeriesReader(rig.database).of(job, WantedSeries(points=10))
     assert (found["attempt"], found["rank"], found["running"], found["left_off"]) == (1, 0, True, 0)
     assert (found["since"], found["until"]) == (grant_time(rig), rig.clock.now)
     curves = by_key(found)
@@ -88,12 +88,14 @@ def test_both_ways_tell_the_same(rig: Rig, tmp_path: Path, way: str) -> None:
         grant = rig.worker().claim_one()
         write(rig, grant, [{"step": n, "loss": n, "lr": n} for n in range(9)])
         told = client.backend.findings.series(job, attempt=1, rank=0, keys=["lr"], points=3)
-        wanted = Wanted(attempt=1, keys=["lr"], points=3)
-        assert told.model_dump() == Series(rig.database).of(job, wanted)
+        wanted = WantedSeries(attempt=1, keys=["lr"], points=3)
+        assert told.model_dump() == SeriesReader(rig.database).of(job, wanted)
         assert client.backend.findings.series(job, points=3).items[1] == told.items[0]
         assert client.backend.findings.series(job, points=3, contains="R").items == told.items
         part = client.job(job).curves(since=4, until=6)
-        assert part.model_dump() == Series(rig.database).of(job, Wanted(since=4, until=6))
+        assert part.model_dump() == SeriesReader(rig.database).of(
+            job, WantedSeries(since=4, until=6)
+        )
         with pytest.raises(ClientError, match="there is no job"):
             client.backend.findings.series(job + 1)
 
@@ -111,21 +113,21 @@ def test_samples_tell_of_the_processes_and_of_each_gpu(rig: Rig) -> None:
     odd: list[dict[str, JsonValue]] = [{"gpus": [1]}, {"gpus": {UUID: 7}}, {"gpus": None}]
     kept = [Sample(3 + n, values) for n, values in enumerate(odd)]
     assert rig.records.add_samples(grant.fence, kept)
-    found = Series(rig.database).of(job)
+    found = SeriesReader(rig.database).of(job)
     curves = by_key(found)
     assert {item["source"] for item in found["items"]} == {"sample"}
     assert set(curves) == {
         ("memory_mb", None), ("utilisation", UUID), ("power_w", UUID), ("ecc", "GPU-2"),
     }  # fmt: skip
     assert curves["utilisation", UUID]["last"] == [0, 10, 20]
-    for wanted in (Wanted(keys=["power_w"]), Wanted(contains="Power")):
-        assert list(by_key(Series(rig.database).of(job, wanted))) == [("power_w", UUID)]
+    for wanted in (WantedSeries(keys=["power_w"]), WantedSeries(contains="Power")):
+        assert list(by_key(SeriesReader(rig.database).of(job, wanted))) == [("power_w", UUID)]
 
 
 def test_curves_go_over_all_attempts(rig: Rig) -> None:
     job = rig.submit()
     worker = rig.worker()
-    series = Series(rig.database)
+    series = SeriesReader(rig.database)
     assert series.of(job) == {
         "attempt": None, "began": None, "rank": 0, "since": None, "until": None, "running": False,
         "left_off": 0, "items": [], "superseded": [], "joins": [],
@@ -138,12 +140,12 @@ def test_curves_go_over_all_attempts(rig: Rig) -> None:
             rig.finish(grant, Reason.PREEMPTED)
     found = series.of(job)
     assert (found["attempt"], found["running"], found["items"][0]["last"]) == (2, False, [1, 2])
-    assert series.of(job, Wanted(attempt=1))["items"][0]["last"] == [1]
+    assert series.of(job, WantedSeries(attempt=1))["items"][0]["last"] == [1]
     assert found["since"] > found["began"] == began
-    third = series.of(job, Wanted(attempt=3))
+    third = series.of(job, WantedSeries(attempt=3))
     assert (third["attempt"], third["running"], third["items"]) == (3, True, [])
     assert third["began"] == third["since"]
-    for absent in (Wanted(attempt=4), Wanted(rank=1)):
+    for absent in (WantedSeries(attempt=4), WantedSeries(rank=1)):
         assert series.of(job, absent)["items"] == []
     assert series.of(job + 1)["items"] == []
 
@@ -159,7 +161,7 @@ def test_what_a_later_attempt_does_again_is_superseded(rig: Rig) -> None:
         write(rig, grant, [{"step": n, "loss": 100 * attempt + n} for n in steps])
         write(rig, grant, [{"note": attempt}], first=20)
         rig.finish(grant, Reason.PREEMPTED)
-    found = Series(rig.database).of(job)
+    found = SeriesReader(rig.database).of(job)
     curves = by_key(found)
     loss = curves["loss", None]
     assert loss["step"] == [*range(12)]
@@ -172,7 +174,7 @@ def test_what_a_later_attempt_does_again_is_superseded(rig: Rig) -> None:
         {"attempt": 2, "step": 6, "t": begun[1]},
         {"attempt": 3, "step": 4, "t": begun[2]},
     ]
-    alone = Series(rig.database).of(job, Wanted(attempt=1))
+    alone = SeriesReader(rig.database).of(job, WantedSeries(attempt=1))
     assert (alone["superseded"], alone["joins"]) == ([], [])
     assert by_key(alone)["loss", None]["step"] == [*range(10)]
 
@@ -183,7 +185,7 @@ def test_a_curve_has_a_gap_where_it_is_no_finite_number(rig: Rig) -> None:
     write(rig, rig.worker().claim_one(), [{"step": n, "loss": x} for n, x in enumerate(losses)])
 
     def loss(points: int) -> dict[str, Any]:
-        return by_key(Series(rig.database).of(job, Wanted(points=points)))["loss", None]
+        return by_key(SeriesReader(rig.database).of(job, WantedSeries(points=points)))["loss", None]
 
     alone = [0.5, None, 0.25, None, None, None]
     for key in ("min", "avg", "max", "last"):
@@ -195,26 +197,26 @@ def test_a_curve_has_a_gap_where_it_is_no_finite_number(rig: Rig) -> None:
 def test_what_one_call_reads_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     job = rig.submit()
     grant = rig.worker().claim_one()
-    many = [MetricLine(n, float(n), {"loss": n, **_wide(n)}) for n in range(1000)]
+    many = [MetricRecord(n, float(n), {"loss": n, **_wide(n)}) for n in range(1000)]
     assert rig.records.add_metrics(grant.fence, many)
     samples = [Sample(n, {"memory_mb": n}) for n in range(1000)]
     assert rig.records.add_samples(grant.fence, samples)
     rig.rows("DELETE FROM metric WHERE number BETWEEN 300 AND 600")
-    series = Series(rig.database)
-    found = series.of(job, Wanted(keys=["loss"]))
+    series = SeriesReader(rig.database)
+    found = series.of(job, WantedSeries(keys=["loss"]))
     assert (found["items"][0]["count"], found["items"][0]["last"][-1]) == (699, 999)
-    all_keys = series.of(job, Wanted(points=2))
+    all_keys = series.of(job, WantedSeries(points=2))
     assert all_keys["left_off"] == 40
     assert len([i for i in all_keys["items"] if i["source"] == "metric"]) == MOST_KEYS
     monkeypatch.setattr(module, "LINES", 100)
     # Nothing sums them up.
     rig.rows("DELETE FROM metric_span")
-    fewer = by_key(series.of(job, Wanted(keys=["loss", "memory_mb"])))
+    fewer = by_key(series.of(job, WantedSeries(keys=["loss", "memory_mb"])))
     assert fewer["memory_mb", None]["last"] == list(range(9, 1000, 10))
     loss = fewer["loss", None]["last"]
     assert loss == sorted({n if n < 300 else max(n, 601) for n in range(9, 1000, 10)})
     monkeypatch.setattr(module, "BYTES", 10 * 2000)
-    assert by_key(series.of(job, Wanted(keys=["loss"])))["loss", None]["count"] < 30
+    assert by_key(series.of(job, WantedSeries(keys=["loss"])))["loss", None]["count"] < 30
 
 
 def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_in(
@@ -229,17 +231,17 @@ def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_
     for first in range(0, 3000, 130):
         part = range(first, min(first + 130, 3000))
         rig.clock.advance(60)
-        lines = [MetricLine(n, 10.0 * n, {"step": 10 * n, **values[n]}) for n in part]
+        lines = [MetricRecord(n, 10.0 * n, {"step": 10 * n, **values[n]}) for n in part]
         assert rig.records.add_metrics(grant.fence, lines)
         # It committed, and the worker saw a time-out.
         assert rig.records.add_metrics(grant.fence, lines)
     # Thinning takes lines, and what sums them up stays.
     rig.rows("DELETE FROM metric WHERE mod(number, 7) > 0 AND number < 2999")
     monkeypatch.setattr(module, "LINES", 500)
-    series = Series(rig.database)
+    series = SeriesReader(rig.database)
 
     def loss(**wanted: Any) -> dict[str, Any]:  # noqa: ANN401  its fields
-        return by_key(series.of(job, Wanted(**wanted)))["loss", None]
+        return by_key(series.of(job, WantedSeries(**wanted)))["loss", None]
 
     whole = loss()
     assert (whole["count"], min(whole["min"]), max(whole["max"])) == (2898, -7.5, 3000)
@@ -258,7 +260,7 @@ def test_a_long_curve_keeps_its_extremes_and_has_more_points_where_it_is_zoomed_
     later = loss(x="time", since=grant_time(rig).timestamp() + 24 * 60)
     assert later["step"][-1] == 29_990
     assert later["step"][0] > 25_000
-    assert series.of(job, Wanted(x="step", since=10**6))["items"] == []
+    assert series.of(job, WantedSeries(x="step", since=10**6))["items"] == []
 
 
 def _wide(number: int) -> dict[str, int]:

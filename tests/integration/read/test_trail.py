@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.read import audit
-from forge_schema.read.audit import NEWEST, Audit, Place, Wanted
+from forge_schema.read.audit import NEWEST, Audit, AuditFilter, AuditPlace
 from support.queue.rig import spec
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def paged(rig: Rig, **wanted: Any) -> list[tuple[str, int | None]]:  # noqa: ANN401  filters of all types
     """Read the whole trail, two actions a page."""
     found: list[tuple[str, int | None]] = []
-    place: Place | None = NEWEST
+    place: AuditPlace | None = NEWEST
     while place is not None:
-        page = audit.page(rig.database, Wanted(before=place, **wanted), count=2)
+        page = audit.page(rig.database, AuditFilter(before=place, **wanted), count=2)
         found += [(act["action"], act["job_id"]) for act in page.acts]
-        place = page.before and Place.read(str(page.before))
+        place = page.before and AuditPlace.read(str(page.before))
     return found
 
 

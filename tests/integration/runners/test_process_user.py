@@ -16,7 +16,7 @@ from forge_worker.runners.entry import find
 from forge_worker.runners.owners import JobUser, UserUnusable, job_user
 from forge_worker.runners.process.runner import ProcessHandle, ProcessRunner
 from forge_worker.runners.runner import Mount
-from forge_worker.shells.command import Command
+from forge_worker.shells.command import ShellCommand
 from support.services import require
 from support.workers.runners import Bench
 from support.workers.worker import bed
@@ -87,7 +87,7 @@ def test_a_shell_inside_is_the_jobs_user(bench: Bench) -> None:
     job.expect(b"ready")
     entry = find(job.spec.labels)
     assert entry is not None
-    command = Command(entry, ["sh", "-c", "id -u; id -G"], "mark", None)
+    command = ShellCommand(entry, ["sh", "-c", "id -u; id -G"], "mark", None)
     assert command.wait(60) == 0
     assert os.read(command.outputs[STDOUT], 100).split() == [b"65532", b"65532"]
     command.close()

@@ -9,12 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.checks import Standing
+from forge_client.checks import CheckStanding
 from forge_client.direct.checks import store_checks
 from forge_functions.store_trial import try_store
 from forge_schema.model.stored import SignedUrl
 from forge_schema.storage import StoreUnfit, keys, open_store
-from forge_schema.storage.probe import Finding, Verdict, delete_abandoned, probe, require_fit
+from forge_schema.storage.probe import (
+    ProbeFinding,
+    ProbeVerdict,
+    delete_abandoned,
+    probe,
+    require_fit,
+)
 from forge_schema.storage.s3 import probing
 from forge_schema.storage.s3.conditions import UploadCheck, upload_check
 from forge_schema.storage.signed import Signer, open_signer, signs_content_hash
@@ -43,7 +49,7 @@ def odd(request: pytest.FixtureRequest) -> Iterator[OddS3]:
         yield running
 
 
-def by_name(found: list[Finding]) -> dict[str, Finding]:
+def by_name(found: list[ProbeFinding]) -> dict[str, ProbeFinding]:
     return {one.capability: one for one in found}
 
 
@@ -64,7 +70,7 @@ class TestProbe:
         found = by_name(probe(odd.url))
         quirks = odd.quirks
         for name in ("writing", "reading", "deleting", "listing", "uploads in parts"):
-            assert found[name].verdict is Verdict.OK
+            assert found[name].verdict is ProbeVerdict.OK
         order = "of its own" if quirks.folders_first else "of keys"
         assert order in found["listing"].detail
         both = {quirks.put_condition, quirks.complete_condition}
@@ -72,9 +78,9 @@ class TestProbe:
             assert (said in found["conditional writes"].detail) is (why in both)
         checked = {RGW: "content hash", S3RVER: "any content"}.get(quirks, "checksum")
         assert checked in found["signed uploads"].detail
-        weak = Verdict.OK if quirks.checks_signature else Verdict.WEAK
+        weak = ProbeVerdict.OK if quirks.checks_signature else ProbeVerdict.WEAK
         assert found["signatures"].verdict is weak
-        listed = Verdict.OK if quirks.lists_uploads else Verdict.WEAK
+        listed = ProbeVerdict.OK if quirks.lists_uploads else ProbeVerdict.WEAK
         assert found["unfinished uploads"].verdict is listed
         assert (odd.objects, odd.uploads) == ({}, {})
         require_fit(odd.url, list(found.values()))
@@ -82,7 +88,7 @@ class TestProbe:
     def test_credentials_that_may_only_read_are_named(self) -> None:
         with odd_s3(replace(S3, read_only=True)) as odd:
             (only,) = probe(odd.url)
-        assert only.verdict is Verdict.FAILED
+        assert only.verdict is ProbeVerdict.FAILED
         assert "may list objects, but not write" in only.detail
         assert "s3:PutObject" in only.hint
 
@@ -92,13 +98,13 @@ class TestProbe:
         monkeypatch.setattr(probing, "PAUSE_S", 0.0)
         with odd_s3(replace(S3, lists_late=True)) as odd:
             found = by_name(probe(odd.url))["listing"]
-        assert (found.verdict, found.detail) == (Verdict.WEAK, "new objects are listed late")
+        assert (found.verdict, found.detail) == (ProbeVerdict.WEAK, "new objects are listed late")
 
     def test_a_server_that_loses_objects_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(probing, "PAUSE_S", 0.0)
         with odd_s3(replace(S3, loses_pages=True)) as odd:
             found = probe(odd.url)
-            assert by_name(found)["listing"].verdict is Verdict.UNFIT
+            assert by_name(found)["listing"].verdict is ProbeVerdict.UNFIT
             with pytest.raises(StoreUnfit, match="listing: 2 of 5 objects"):
                 require_fit(odd.url, found)
 
@@ -119,8 +125,8 @@ class TestProbe:
     def test_the_doctor_has_a_line_for_each_capability(self) -> None:
         with odd_s3(S3RVER) as odd:
             lines = {one.name: one.standing for one in store_checks(probe(odd.url))}
-        assert lines["store: conditional writes"] is Standing.OK
-        assert lines["store: signed uploads"] is Standing.WARN
+        assert lines["store: conditional writes"] is CheckStanding.OK
+        assert lines["store: signed uploads"] is CheckStanding.WARN
         assert len(lines) == 9
 
     def test_what_a_probe_left_that_died_goes_with_the_next_one(self) -> None:

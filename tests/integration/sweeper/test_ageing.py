@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.sweeper import retention as module
 from forge_schema.sweeper.retention import Ageing, Ages
 from support.at_once import at_once
@@ -121,8 +121,8 @@ def test_nobody_waits_for_anybody(rig: Rig) -> None:
         assert row["gone"] > 0
         # While one thins out, a second one does nothing, and a worker can write.
         assert rig.database.one("thin:metric", **params) is None
-        assert rig.records.add_metrics(grant.fence, [MetricLine(0, None, {})])
+        assert rig.records.add_metrics(grant.fence, [MetricRecord(0, None, {})])
     with rig.uncommitted() as writing:
-        NamedRecords(writing.database).add_metrics(grant.fence, [MetricLine(1, None, {})])
+        NamedRecords(writing.database).add_metrics(grant.fence, [MetricRecord(1, None, {})])
         assert ageing(rig).thin() > 0
     assert rig.row("SELECT count(*) FROM metric WHERE job_id = %s", job)["count"] == 2

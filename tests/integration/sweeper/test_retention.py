@@ -63,12 +63,12 @@ def record(rig: Rig, store: FileStore, grant: Grant) -> None:
     prefix = f"jobs/{fence.job_id}/1-{fence.mark}/"
     for name in ("log", "checkpoint", "artifact", "without a row"):
         store.put(prefix + name, b"x")
-    assert records.add_log_chunk(fence, made.LogChunk(0, prefix + "log", 0, 1, SHA))
-    assert records.add_checkpoint(fence, made.Checkpoint(0, prefix + "checkpoint", 1, 1))
-    assert records.add_artifacts(fence, [made.Artifact("a", prefix + "artifact", 1, SHA)])
+    assert records.add_log_chunk(fence, made.LogChunkRecord(0, prefix + "log", 0, 1, SHA))
+    assert records.add_checkpoint(fence, made.CheckpointRecord(0, prefix + "checkpoint", 1, 1))
+    assert records.add_artifacts(fence, [made.ArtifactRecord("a", prefix + "artifact", 1, SHA)])
     assert records.add_result(fence, {"loss": 1})
     assert records.add_tests(fence, [made.Tested(0, "s", "n", Verdict.PASSED)])
-    assert records.add_metrics(fence, [made.MetricLine(0, None, {"loss": 1})])
+    assert records.add_metrics(fence, [made.MetricRecord(0, None, {"loss": 1})])
     assert records.add_samples(fence, [made.Sample(0, {"cpu": 1})])
 
 

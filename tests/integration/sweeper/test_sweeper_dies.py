@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database import pool as databases
-from forge_schema.database.deadlines import Answers
+from forge_schema.database.deadlines import AwaitedAnswers
 from forge_schema.database.pool import ANSWER_S, Database, DatabaseUnreachable, run
 from forge_schema.model.states import Phase, State
 from forge_schema.queue.queue import Queue
@@ -119,7 +119,7 @@ def test_a_server_that_never_answers_is_given_up_and_the_sweeper_goes_on(rig: Ri
     rig.expire()
     now = [0.0]
     with Database(rig.url) as database, ThreadPoolExecutor(1) as pool:
-        database._answers = answers = Answers(ANSWER_S, lambda: now[0])
+        database._answers = answers = AwaitedAnswers(ANSWER_S, lambda: now[0])
         with _stopped_backend(database):
             swept = pool.submit(_tick(database, rig).run)
             eventually(lambda: answers._since)

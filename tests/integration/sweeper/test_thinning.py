@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.model.attempt_records import Checkpoint
+from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason
 from forge_schema.queue import thinning
@@ -53,7 +53,7 @@ class Trainer:
         key = self.keys.checkpoint_manifest(number)
         self.store.put(key, Manifest(entries).dumped())
         if row:
-            made = Checkpoint(number, key, len(entries), Manifest(entries).size)
+            made = CheckpointRecord(number, key, len(entries), Manifest(entries).size)
             assert self.rig.records.add_checkpoint(self.grant.fence, made)
 
     def _entry(self, number: int, content: str) -> Entry:

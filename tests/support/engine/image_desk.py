@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from docker import DockerClient
     from forge_schema.storage import Progress
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 ROOMY = 1 << 40
 
@@ -59,7 +59,7 @@ class ImageDesk:
         changed = replace(self.policy, **policy)
         return Images(changed, lambda _: self.store, self.root / uuid.uuid4().hex, ROOMY)
 
-    def attempt(self, *, bundle: str = "", **spec: Any) -> Attempt:  # noqa: ANN401  as above
+    def attempt(self, *, bundle: str = "", **spec: Any) -> LiveAttempt:  # noqa: ANN401  as above
         """Return an attempt at a job with some fields."""
         grant = some_grant()
         grant = replace(grant, spec={**grant.spec, **spec}, bundle_digest=bundle or None)
@@ -67,21 +67,21 @@ class ImageDesk:
         self.keys |= {spec.get("image_tar") or _key(made, spec.get("dockerfile") or "")}
         return made
 
-    def project(self, **files: str) -> Attempt:
+    def project(self, **files: str) -> LiveAttempt:
         """Return an attempt with a project of its own that has a Dockerfile."""
         made = self.attempt(bundle=uuid.uuid4().hex * 2, dockerfile="Dockerfile")
         for name, text in files.items():
             (made.folders.work / name).write_text(text)
         return made
 
-    def again(self, earlier: Attempt) -> Attempt:
+    def again(self, earlier: LiveAttempt) -> LiveAttempt:
         """Return another attempt at the same job."""
         made = attempt_of(earlier.grant, self.root / uuid.uuid4().hex)
         for file in earlier.folders.work.iterdir():
             (made.folders.work / file.name).write_bytes(file.read_bytes())
         return made
 
-    def ready(self, attempt: Attempt, images: Images | None = None) -> RunSpec:
+    def ready(self, attempt: LiveAttempt, images: Images | None = None) -> RunSpec:
         """Prepare the image and return the start."""
         image = attempt.grant.spec.get("image")
         spec = make_spec(self.root, ("true",), image=image, memory_mb=256)
@@ -106,7 +106,7 @@ class ImageDesk:
             remove_images(self.engine, *images_named(self.engine, key))
 
 
-def said(attempt: Attempt) -> str:
+def said(attempt: LiveAttempt) -> str:
     """Return the content of an attempt's log."""
     return attempt.folders.log.read_text(encoding="utf-8")
 

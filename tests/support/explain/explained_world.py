@@ -17,7 +17,7 @@ from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_worker.agent.claim_loop import needs
-from forge_worker.devices import Gpu
+from forge_worker.devices import GpuDevice
 from forge_worker.machine.gpu_pool import GpuPool
 from forge_worker.machine.locks import Locks
 from forge_worker.machine.slots import Slots
@@ -161,7 +161,7 @@ class ExplainedWorld:
                 member.drafted = self._draft(member, **draft)
 
     def _member(self, described: dict[str, Any], locks: Path) -> Member:
-        gpus = [Gpu(f"GPU-{next(NUMBERS)}", *kind) for kind in described["gpus"]]
+        gpus = [GpuDevice(f"GPU-{next(NUMBERS)}", *kind) for kind in described["gpus"]]
         machine = Machine(
             boot_id=uuid4(),
             disk_mb=100,

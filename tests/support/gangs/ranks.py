@@ -15,7 +15,7 @@ from support.workers.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
     from support.queue.rig import Rig
 
 LIMIT_MB = 10
@@ -25,7 +25,7 @@ LIMIT_MB = 10
 class Rank:
     """One member of a run."""
 
-    attempt: Attempt
+    attempt: LiveAttempt
     sync: CheckpointSync
 
     def write(self, **files: str) -> None:
@@ -90,7 +90,7 @@ class Ranks:
         attempt = attempt_of(grant, self.root / fence.mark)
         return self.again(attempt)
 
-    def again(self, attempt: Attempt) -> Rank:
+    def again(self, attempt: LiveAttempt) -> Rank:
         """Return a member as the agent that adopts it has it."""
         return Rank(attempt, CheckpointSync(attempt, self.store, self.gateway, LIMIT_MB))
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-from forge_schema.model.attempt_records import Checkpoint, LogChunk
+from forge_schema.model.attempt_records import CheckpointRecord, LogChunkRecord
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, State, WorkerKind, WorkerStatus
 from forge_schema.model.worker import Gpu
@@ -118,7 +118,7 @@ class Fleet:
         roll = self.dice.random()
         if roll < 0.3:
             self.rig.clock.advance(1)
-            found = Checkpoint(one.checkpoints, f"c{one.checkpoints}", 1, 1)
+            found = CheckpointRecord(one.checkpoints, f"c{one.checkpoints}", 1, 1)
             self.rig.records.add_checkpoint(one.grant.fence, found)
             one.checkpoints += 1
         elif roll < 0.7:
@@ -200,7 +200,7 @@ def _present(fleet: Fleet) -> None:
     rig.clock.advance(timedelta(hours=1).total_seconds())
     # The third job's lease runs out.
     quiet, loud = fleet.held[-3:-1]
-    rig.records.add_log_chunk(loud.grant.fence, LogChunk(0, "k", 0, 1, "ab" * 32))
+    rig.records.add_log_chunk(loud.grant.fence, LogChunkRecord(0, "k", 0, 1, "ab" * 32))
     # One worker stays idle.
     fleet.add("rest", 0).renew()
     fences = [quiet.grant.fence, loud.grant.fence]

@@ -12,7 +12,7 @@ import stamina
 import zstandard
 from chaos.evidence.witness import install
 from forge_schema.database.pool import Database
-from forge_schema.model.attempt_records import Artifact, LogChunk
+from forge_schema.model.attempt_records import ArtifactRecord, LogChunkRecord
 from forge_schema.model.lease import End, Grant
 from forge_schema.model.states import Phase, Reason, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
@@ -63,9 +63,9 @@ class Member:
         digest = hashlib.sha256(data).hexdigest()
         self.store.put(keys.log_chunk(0), zstandard.compress(data))
         self.store.put(keys.artifact("mark"), data)
-        chunk = LogChunk(0, keys.log_chunk(0), 0, len(data), digest)
+        chunk = LogChunkRecord(0, keys.log_chunk(0), 0, len(data), digest)
         self.records.add_log_chunk(grant.fence, chunk)
-        artifact = Artifact("mark", keys.artifact("mark"), len(data), digest)
+        artifact = ArtifactRecord("mark", keys.artifact("mark"), len(data), digest)
         self.records.add_artifacts(grant.fence, [artifact])
 
     def succeed(self, grant: Grant) -> None:

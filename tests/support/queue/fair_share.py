@@ -12,7 +12,7 @@ from random import Random
 from statistics import median
 
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import Lane, Order
+from forge_schema.queue.lane import Lane, LaneOrder
 
 DAY_S, AWAY_S, NOTED_S, GPU_S = 86_400.0, 300.0, 120.0, 900.0
 TICK_S, REFRESH_S, PATIENCE_S = 10.0, 2.0, 10.0
@@ -109,7 +109,7 @@ class Cluster:
             for n, owner in enumerate(self.owners)
         ]
         self._shapes = {owner.gpus for owner in self.owners}
-        self._order = Order(())
+        self._order = LaneOrder(())
 
     def run(self, *, claims: int | None = None, seconds: float | None = None) -> None:
         """Let this many claims or seconds pass."""
@@ -134,7 +134,7 @@ class Cluster:
             for one, lane in zip(self.owners, self._lanes, strict=True):
                 lane.weight, lane.share = one.weight, self.usage.share(one)
                 lane.nice = 0 if one.waits and one.fits else None
-            self._order = Order(self._lanes)
+            self._order = LaneOrder(self._lanes)
         while (owner := self._next()) is not None:
             self._start(owner)
 

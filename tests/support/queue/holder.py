@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import zstandard
-from forge_schema.model.attempt_records import Artifact, LogChunk
+from forge_schema.model.attempt_records import ArtifactRecord, LogChunkRecord
 from forge_schema.model.states import Reason
 from forge_schema.storage import keys, open_store
 
@@ -32,7 +32,7 @@ class Holder:
         key = self._keys.log_chunk(self._number)
         self._store.put(key, zstandard.compress(data))
         digest = hashlib.sha256(data).hexdigest()
-        chunk = LogChunk(self._number, key, self._start, len(data), digest)
+        chunk = LogChunkRecord(self._number, key, self._start, len(data), digest)
         assert self._rig.records.add_log_chunk(self.grant.fence, chunk)
         self._number, self._start = self._number + 1, self._start + len(data)
         return key
@@ -40,7 +40,7 @@ class Holder:
     def leave(self, path: str, data: bytes, *, stored_as: str = "", **more: Any) -> str:  # noqa: ANN401  an artifact's
         key = self._keys.artifact(stored_as or path)
         self._store.put(key, data)
-        file = Artifact(path, key, len(data), hashlib.sha256(data).hexdigest(), **more)
+        file = ArtifactRecord(path, key, len(data), hashlib.sha256(data).hexdigest(), **more)
         assert self._rig.records.add_artifacts(self.grant.fence, [file])
         return key
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.attempt_records import (
-    Artifact,
+    ArtifactRecord,
     BeginsWith,
-    Checkpoint,
-    LogChunk,
-    MetricLine,
+    CheckpointRecord,
+    LogChunkRecord,
     MetricLines,
+    MetricRecord,
     ReportedResult,
     ReportedTests,
     Sample,
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 class NamedRecords(Records):
     """`add_metrics(fence, lines)` is `record(fence, MetricLines(lines))`, and so on."""
 
-    def add_log_chunk(self, fence: Fence, chunk: LogChunk) -> bool:
+    def add_log_chunk(self, fence: Fence, chunk: LogChunkRecord) -> bool:
         return self.record(fence, chunk)
 
-    def add_checkpoint(self, fence: Fence, checkpoint: Checkpoint) -> bool:
+    def add_checkpoint(self, fence: Fence, checkpoint: CheckpointRecord) -> bool:
         return self.record(fence, checkpoint)
 
     def add_beginning(self, fence: Fence, attempt: int, number: int) -> bool:
         return self.record(fence, BeginsWith(attempt, number))
 
-    def add_artifacts(self, fence: Fence, artifacts: Sequence[Artifact]) -> bool:
+    def add_artifacts(self, fence: Fence, artifacts: Sequence[ArtifactRecord]) -> bool:
         return self.record(fence, StoredArtifacts(list(artifacts)))
 
     def add_metrics(
-        self, fence: Fence, lines: Sequence[MetricLine], *, progress: float | None = None
+        self, fence: Fence, lines: Sequence[MetricRecord], *, progress: float | None = None
     ) -> bool:
         return self.record(fence, MetricLines(list(lines), progress))
 

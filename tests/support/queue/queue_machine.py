@@ -12,7 +12,12 @@ from uuid import uuid4
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_schema.model.attempt_records import Artifact, Checkpoint, LogChunk, MetricLine
+from forge_schema.model.attempt_records import (
+    ArtifactRecord,
+    CheckpointRecord,
+    LogChunkRecord,
+    MetricRecord,
+)
 from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import (
     ATTEMPT_REASONS,
@@ -362,8 +367,11 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(fence=fences, number=small, lost=lost)
     def write_records(self, fence: Fence, number: int, *, lost: int) -> None:
         records, job = self.rig.records, self.model.held(fence)
-        chunk, line = LogChunk(number, "k", 0, 1, SHA), MetricLine(number, None, {})
-        checkpoint, artifact = Checkpoint(number, "k", 1, 1), Artifact(f"p{number}", "k", 1, SHA)
+        chunk, line = LogChunkRecord(number, "k", 0, 1, SHA), MetricRecord(number, None, {})
+        checkpoint, artifact = (
+            CheckpointRecord(number, "k", 1, 1),
+            ArtifactRecord(f"p{number}", "k", 1, SHA),
+        )
         writes = {
             "add_log_chunk": lambda: records.add_log_chunk(fence, chunk),
             "add_checkpoint": lambda: records.add_checkpoint(fence, checkpoint),

@@ -14,10 +14,10 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.storage.file_store import FileStore
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.job_runs.job_state import record_of
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import SqlGateway
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Desk:
     database: Database
     store: CountingStore
     root: Path
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[LiveAttempt] = field(default_factory=list)
 
-    def attempt(self) -> Attempt:
+    def attempt(self) -> LiveAttempt:
         """Claim a job, submitted now unless one is ready, and make its folders."""
         grants = self.gateway.finish_and_claim([], PLENTY, 1)[1]
         if not grants:
@@ -104,11 +104,11 @@ def desk(database_url: str, root: Path) -> Iterator[Desk]:
         yield Desk(gateway, database, store, root)
 
 
-def attempt_of(grant: Grant, root: Path) -> Attempt:
+def attempt_of(grant: Grant, root: Path) -> LiveAttempt:
     """Return an attempt with its folders made, and its record in them."""
-    made = Attempt(grant, Folders(root))
+    made = LiveAttempt(grant, Folders(root))
     made.folders.make()
-    record_of(made, Slot(1, 100, 100), "process", f"forge-{grant.job_id}").write()
+    record_of(made, MachineSlot(1, 100, 100), "process", f"forge-{grant.job_id}").write()
     return made
 
 

@@ -17,7 +17,7 @@ import docker
 import psutil
 import pytest
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
-from forge_worker.runners.engines import Kind, kind_of
+from forge_worker.runners.engines import EngineKind, kind_of
 from forge_worker.runners.process.runner import ProcessRunner
 from forge_worker.runners.runner import FOLDER_LABEL, WORKER_LABEL, Exit, Handle, Runner, RunSpec
 from support.engine.images import BASE_IMAGE
@@ -47,7 +47,7 @@ def require_docker() -> None:
 
 
 @cache
-def engine_kind() -> Kind:
+def engine_kind() -> EngineKind:
     """Return what the engine is."""
     require_docker()
     with closing(docker.from_env()) as client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.machine.health import LONGEST_REST_S, REST_S, ROW, Health
+from forge_worker.machine.health import LONGEST_REST_S, REST_S, ROW, EngineHealth
 from forge_worker.runners.docker.runner import DockerRunner
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ class Watch:
         return self.now
 
 
-def broken(watch: Watch) -> Health:
+def broken(watch: Watch) -> EngineHealth:
     """Return the health of a worker that failed to start a job often enough."""
-    health = Health(None, clock=watch)
+    health = EngineHealth(None, clock=watch)
     for _ in range(ROW):
         health.failed("no space left on device")
     return health
@@ -32,7 +32,7 @@ def broken(watch: Watch) -> Health:
 
 def test_a_worker_rests_after_a_start_that_failed_so_that_another_takes_the_job() -> None:
     watch = Watch()
-    health = Health(None, clock=watch)
+    health = EngineHealth(None, clock=watch)
     assert health.room(0) is None
     health.failed("why")
     assert (health.room(0), health.reason) == (0, "")
@@ -65,7 +65,7 @@ def test_after_each_rest_one_job_is_tried_and_the_rests_grow_to_a_limit() -> Non
 
 def test_the_first_job_that_starts_ends_it() -> None:
     watch, told = Watch(), []
-    health = Health(None, clock=watch, changed=lambda: told.append(watch.now))
+    health = EngineHealth(None, clock=watch, changed=lambda: told.append(watch.now))
     for _ in range(ROW):
         health.failed("why")
     assert len(told) == 1
@@ -74,7 +74,7 @@ def test_the_first_job_that_starts_ends_it() -> None:
 
 
 def test_a_success_between_failures_begins_the_row_anew() -> None:
-    health = Health(None)
+    health = EngineHealth(None)
     for _ in range(2 * ROW):
         health.failed("why")
         health.started()
@@ -85,5 +85,5 @@ def test_no_claim_after_the_engine_died_though_no_check_has_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/s")
-    health = Health(DockerRunner())
+    health = EngineHealth(DockerRunner())
     assert (health.reason, health.room(0)) == ("", 0)

@@ -8,8 +8,8 @@ from forge_schema.model.states import Command, Phase, Reason
 from forge_schema.model.worker import Capacity
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.leaving import Leaving, Shutdown
-from forge_worker.agent.registration import Identity
-from forge_worker.agent.running import Running
+from forge_worker.agent.registration import WorkerIdentity
+from forge_worker.agent.running import LiveAttempts
 from forge_worker.loop import Bell
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.watched import Condition
@@ -31,7 +31,7 @@ class DrainedMeanwhile(Claims):
         return True
 
 
-def made_for(running: Running, claims: Claims, left: Event) -> Leaving:
+def made_for(running: LiveAttempts, claims: Claims, left: Event) -> Leaving:
     return Leaving(
         running,
         claims,
@@ -44,8 +44,8 @@ def made_for(running: Running, claims: Claims, left: Event) -> Leaving:
 
 
 def test_worker_told_to_leave_as_its_drain_is_withdrawn_leaves() -> None:
-    running, left = Running(), Event()
-    claims = DrainedMeanwhile(UNUSED, Slots(Capacity(1, 1, 1), max_jobs=1), Identity())
+    running, left = LiveAttempts(), Event()
+    claims = DrainedMeanwhile(UNUSED, Slots(Capacity(1, 1, 1), max_jobs=1), WorkerIdentity())
     claims.leaving = made_for(running, claims, left)
     claims.leaving.obey(Command.DRAIN)
     claims.leaving.obey(None)
@@ -54,8 +54,8 @@ def test_worker_told_to_leave_as_its_drain_is_withdrawn_leaves() -> None:
 
 
 def test_hand_over_gives_back_only_what_has_not_started(tmp_path: Path) -> None:
-    running, left = Running(), Event()
-    claims = Claims(UNUSED, Slots(Capacity(1, 1, 1), max_jobs=1), Identity())
+    running, left = LiveAttempts(), Event()
+    claims = Claims(UNUSED, Slots(Capacity(1, 1, 1), max_jobs=1), WorkerIdentity())
     leaving = made_for(running, claims, left)
     runs, prepares, comes = (
         attempt_of(some_grant(job_id=n, token=n), tmp_path / str(n)) for n in range(3)

@@ -12,7 +12,7 @@ from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.show.log_lines import LINE_BYTES, Shaping, pattern
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
-from forge_client.results.log_reader import LogReading, Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece, LogReading
 from forge_schema.model.job import RunMember
 from forge_schema.model.states import Phase
 from hypothesis import given
@@ -40,12 +40,12 @@ def stored(outputs: list[bytes], data: st.DataObject) -> FakeBackend:
     return backend
 
 
-def pieces(backend: FakeBackend, part: Part | None = None) -> list[Piece]:
-    reading = LogReading(backend.as_backend(), job(), part or Part())
+def pieces(backend: FakeBackend, part: LogPart | None = None) -> list[LogPiece]:
+    reading = LogReading(backend.as_backend(), job(), part or LogPart())
     return list(reading.new(final=True))
 
 
-def shaped(shaping: Shaping, found: list[Piece]) -> list[bytes]:
+def shaped(shaping: Shaping, found: list[LogPiece]) -> list[bytes]:
     lines = [line for piece in found for line in shaping.shaped(piece)]
     return [*lines, *shaping.rest()]
 
@@ -67,7 +67,7 @@ def test_a_pattern_finds_the_lines_that_have_it(outputs: list[bytes], data: st.D
 def test_the_tail_is_the_last_lines_of_all_attempts(
     outputs: list[bytes], count: int, data: st.DataObject
 ) -> None:
-    found = pieces(stored(outputs, data), Part(tail=count))
+    found = pieces(stored(outputs, data), LogPart(tail=count))
     assert not any(piece.missing for piece in found)
     whole = [line for output in outputs for line in output.splitlines(keepends=True)]
     last = whole[-count:] if count else []
@@ -89,7 +89,7 @@ def test_the_tail_fetches_no_more_than_it_shows() -> None:
     backend = Counting()
     for number in range(9):
         backend.write(b"%d\n" % number)
-    assert b"".join(piece.data for piece in pieces(backend, Part(tail=2))) == b"7\n8\n"
+    assert b"".join(piece.data for piece in pieces(backend, LogPart(tail=2))) == b"7\n8\n"
     assert backend.fetched <= {6, 7, 8}
 
 
@@ -97,7 +97,7 @@ def test_what_was_stored_since_a_time_begins_in_the_middle() -> None:
     backend = FakeBackend()
     for minute in range(4):
         backend.write(b"%d\n" % minute, at=NOON + timedelta(minutes=minute))
-    reading = LogReading(backend.as_backend(), job(), Part(since=NOON + timedelta(minutes=2)))
+    reading = LogReading(backend.as_backend(), job(), LogPart(since=NOON + timedelta(minutes=2)))
     assert [(one.data, one.missing) for one in reading.new(final=False)] == [
         (b"2\n", 0),
         (b"3\n", 0),
@@ -125,15 +125,15 @@ def test_ranks_are_read_at_once_and_their_lines_say_whose_they_are(
     assert capsysbinary.readouterr().out.decode().splitlines() == [
         f"[rank {rank}] {time} {line}" for rank, line in ((0, "a"), (1, "x"), (0, "bc"), (0, "d"))
     ]
-    only = LogReading(backend.as_backend(), job(**two), Part(rank=1)).new(final=True)
+    only = LogReading(backend.as_backend(), job(**two), LogPart(rank=1)).new(final=True)
     assert [piece.data for piece in only] == [b"x\n"]
 
 
 def test_a_line_without_end_does_not_fill_the_memory() -> None:
     shaping = Shaping(re.compile("x$"))
     for _ in range(3):
-        assert list(shaping.shaped(Piece(1, b"." * LINE_BYTES))) == []
-    assert shaped(shaping, [Piece(1, b"..x\n")]) == [b"..x\n"]
+        assert list(shaping.shaped(LogPiece(1, b"." * LINE_BYTES))) == []
+    assert shaped(shaping, [LogPiece(1, b"..x\n")]) == [b"..x\n"]
 
 
 def test_what_is_no_pattern_is_refused_in_words() -> None:
@@ -190,7 +190,7 @@ def test_the_header_names_the_workers_of_the_ranks_that_are_read(
         backend.history = [ended(1, "succeeded", rank=n, worker=f"gpu-{n}") for n in range(2)]
     else:
         backend = FakeBackend([job(**of_two())])
-    Teller(backend.as_backend(), 1, part=Part(rank=rank)).piece(Piece(1, b"x\n"))
+    Teller(backend.as_backend(), 1, part=LogPart(rank=rank)).piece(LogPiece(1, b"x\n"))
     assert capsys.readouterr().err.splitlines() == [f"— {header} —"]
 
 
@@ -198,7 +198,7 @@ def test_each_rank_has_a_colour_on_a_terminal() -> None:
     backend = FakeBackend()
     for rank in range(2):
         backend.write(b"x\n", rank=rank)
-    reading = LogReading(backend.as_backend(), job(nodes=2), Part())
+    reading = LogReading(backend.as_backend(), job(nodes=2), LogPart())
     assert shaped(Shaping(colour=True), list(reading.new(final=True))) == [
         b"\x1b[36m[rank 0]\x1b[0m x\n",
         b"\x1b[33m[rank 1]\x1b[0m x\n",

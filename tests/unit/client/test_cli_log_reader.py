@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_client import ClientError
 from forge_client.results.follow import follow
-from forge_client.results.log_reader import LogReader, Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece, LogReader
 from forge_client.sdk.job import Job
 from forge_schema.model.job import JobStatus
 from hypothesis import given
@@ -66,7 +66,7 @@ def test_one_attempt_can_be_read_by_itself() -> None:
     backend = FakeBackend()
     backend.write(b"first", token=1, attempt=1)
     backend.write(b"second", token=2, attempt=2)
-    assert read(LogReader(backend.as_backend(), 1, Part(attempt=2))) == b"second"
+    assert read(LogReader(backend.as_backend(), 1, LogPart(attempt=2))) == b"second"
 
 
 def test_following_reads_what_was_written_just_before_the_end() -> None:
@@ -74,7 +74,7 @@ def test_following_reads_what_was_written_just_before_the_end() -> None:
     writes = iter([b"one\n", b"two\n", b"three\n"])
     backend.look = lambda: backend.write(next(writes))
     items = list(follow(backend.as_backend(), 1))
-    assert b"".join(i.data for i in items if isinstance(i, Piece)) == b"one\ntwo\nthree\n"
+    assert b"".join(i.data for i in items if isinstance(i, LogPiece)) == b"one\ntwo\nthree\n"
     assert [i.state for i in items if isinstance(i, JobStatus)] == ["running", "succeeded"]
 
 
@@ -85,12 +85,12 @@ def test_following_goes_across_attempts() -> None:
     tokens = iter([1, 1, 2, 2])
     backend.look = lambda: backend.write(b"x", token=(t := next(tokens)), attempt=t)
     items = list(follow(backend.as_backend(), 1))
-    assert [i.attempt for i in items if isinstance(i, Piece)] == [1, 1, 2, 2]
+    assert [i.attempt for i in items if isinstance(i, LogPiece)] == [1, 1, 2, 2]
 
 
 def test_following_one_attempt_ends_with_it() -> None:
     backend = FakeBackend([job(), job(state="ready"), job(attempt=2)])
-    items = list(follow(backend.as_backend(), 1, Part(attempt=1)))
+    items = list(follow(backend.as_backend(), 1, LogPart(attempt=1)))
     last = items[-1]
     assert isinstance(last, JobStatus)
     assert last.state == "queued"
@@ -128,7 +128,7 @@ def test_following_goes_on_after_an_outage() -> None:
     backend.look = look
     told: list[str] = []
     items = list(follow(backend.as_backend(), 1, say=told.append))
-    assert b"".join(i.data for i in items if isinstance(i, Piece)) == b"onetwo"
+    assert b"".join(i.data for i in items if isinstance(i, LogPiece)) == b"onetwo"
     assert told == ["the database does not answer; waiting until it does"]
     answers = iter([gone])
     with pytest.raises(ClientError):

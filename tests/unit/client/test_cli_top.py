@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forge_client.cli.show.top_view import _sweeper
-from forge_schema.model.overview import Overview, Sweeper
+from forge_schema.model.overview import Overview, SweeperStatus
 
 LEAVES = "leaving leases alone after a start or outage"
 
@@ -24,5 +24,5 @@ def test_the_sweeper_in_short(
     holds: bool,  # noqa: FBT001  as above
     shown: str,
 ) -> None:
-    sweeper = Sweeper(silent_s=silent_s, late_s=0, healthy=healthy, holds=holds)
+    sweeper = SweeperStatus(silent_s=silent_s, late_s=0, healthy=healthy, holds=holds)
     assert _sweeper(Overview.model_construct(sweeper=sweeper)).plain == shown

@@ -14,8 +14,8 @@ from unittest.mock import Mock
 import pytest
 from forge_client.errors import ClientError
 from forge_client.tunnel import LOOPBACK, forwarded
-from forge_client.up.detached import Plan, detached, holder, locked, stop
-from forge_client.up.server import HOST, Server
+from forge_client.up.detached import UpOptions, detached, holder, locked, stop
+from forge_client.up.server import HOST, UpServer
 from forge_client.up.stop_signals import StopSignals
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def test_a_port_that_somebody_answers_on_is_not_taken_for_its_own(tmp_path: Path
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ClientError, match=f"port {port}") as caught:
-            Server(tmp_path, port=port, say=print)
+            UpServer(tmp_path, port=port, say=print)
     assert "--port" in caught.value.hint
-    assert Server(tmp_path, port=port, say=print).url.endswith(str(port))
+    assert UpServer(tmp_path, port=port, say=print).url.endswith(str(port))
 
 
 def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
         with pytest.raises(
             ClientError, match=f"already running in .*, process {other.pid}"
         ) as caught:
-            detached(Plan(tmp_path))
+            detached(UpOptions(tmp_path))
         with (
             pytest.raises(ClientError, match=f"already running in .*, process {other.pid}"),
             locked(tmp_path),
@@ -108,7 +108,7 @@ def test_where_none_runs_there_is_nothing_to_stop(tmp_path: Path) -> None:
 def test_a_folder_that_postgres_cannot_run_in_is_refused(tmp_path: Path, character: str) -> None:
     folder = tmp_path / f"a{character}b"
     with pytest.raises(ClientError, match="Postgres cannot run") as caught:
-        detached(Plan(folder))
+        detached(UpOptions(folder))
     assert character in caught.value.message
     assert "--dir" in caught.value.hint
     assert not folder.exists()

@@ -16,7 +16,7 @@ import pytest
 from forge_worker.gang import preflight
 from forge_worker.gang.address import listening
 from forge_worker.gang.members import Gang, Peer
-from forge_worker.gang.preflight import Answers, PreflightFailed, check, probe
+from forge_worker.gang.preflight import PreflightAnswers, PreflightFailed, check, probe
 from support.gangs.peers import NONCE, peer
 from support.services import require
 
@@ -38,7 +38,7 @@ def answering() -> Iterator[ExitStack]:
 def served(stack: ExitStack, rank: int, nonce: str = NONCE) -> Peer:
     """Return a member that answers on this machine; rank 0 on its master's port too."""
     sockets = [listening() for _ in range(1 if rank else 2)]
-    stack.enter_context(closing(Answers(nonce, sockets)))
+    stack.enter_context(closing(PreflightAnswers(nonce, sockets)))
     ports = [one.getsockname()[1] for one in sockets]
     master_port = None if rank else ports[1]
     return peer(rank, address=HERE, port=ports[0], nonce=nonce, master_port=master_port)

@@ -154,7 +154,7 @@ def test_a_head_that_refuses_a_member_is_quoted(
     monkeypatch.setenv("MASTER_PORT", str(cluster.port))
     check = ["sh", "-c", "echo AuthenticationError: token is missing; exit 1"]
     with socket.create_server(("127.0.0.1", cluster.port)):
-        stopping = ray_cluster.Stopping.__new__(ray_cluster.Stopping)
+        stopping = ray_cluster.RaySignals.__new__(ray_cluster.RaySignals)
         stopping.number = 0
         assert ray_cluster.joined(check, "the Ray head does not answer", None, stopping) == 1
     said = capfd.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forge_schema.model.worker import Speed
-from forge_worker.gang.members import Pace, batches, pace_of, shares
+from forge_worker.gang.members import RankPace, batches, pace_of, shares
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,9 +46,9 @@ def test_known_batches(speeds: list[float | None], tops: list[int], made: list[i
 
 def test_a_rank_has_the_speed_of_its_gpu_or_of_its_cpus() -> None:
     measured = Speed("torch", cpus=8, cpu={"fp32": 400.0}, cuda={"fp32": 5e4, "bf16": 4e5})
-    assert pace_of(measured, "cuda", 1) == Pace(5e4, "torch")
-    assert pace_of(measured, "cpu", 2) == Pace(100.0, "torch")
-    assert pace_of(measured, "rocm", 2) == Pace()
-    assert pace_of(Speed("python", cpu={"fp64": 0.05}), "cpu", 1) == Pace()
-    assert pace_of(Speed("torch", cpu={"fp32": 0.0}), "cpu", 1) == Pace()
-    assert pace_of(None, "cpu", 1) == Pace()
+    assert pace_of(measured, "cuda", 1) == RankPace(5e4, "torch")
+    assert pace_of(measured, "cpu", 2) == RankPace(100.0, "torch")
+    assert pace_of(measured, "rocm", 2) == RankPace()
+    assert pace_of(Speed("python", cpu={"fp64": 0.05}), "cpu", 1) == RankPace()
+    assert pace_of(Speed("torch", cpu={"fp32": 0.0}), "cpu", 1) == RankPace()
+    assert pace_of(None, "cpu", 1) == RankPace()

@@ -16,20 +16,20 @@ from support.workers.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 # Space is given back in whole blocks.
 SECTOR = 64 << 10
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> LiveAttempt:
     return attempt_of(some_grant(), tmp_path / "attempt")
 
 
 @pytest.mark.parametrize(("took_s", "period_s"), [(0.01, PERIOD_S), (0.5, 10.0), (9.0, LONGEST_S)])
 def test_folder_that_takes_long_to_measure_is_measured_less_often(
-    attempt: Attempt, took_s: float, period_s: float
+    attempt: LiveAttempt, took_s: float, period_s: float
 ) -> None:
     times = iter((100.0, 100.0 + took_s, 200.0, 200.0))
     watch = DiskWatch(attempt, 1, clock=lambda: next(times))
@@ -40,7 +40,7 @@ def test_folder_that_takes_long_to_measure_is_measured_less_often(
     assert watch.period_s == PERIOD_S
 
 
-def test_job_that_exceeds_its_disk_is_stopped(attempt: Attempt) -> None:
+def test_job_that_exceeds_its_disk_is_stopped(attempt: LiveAttempt) -> None:
     (attempt.folders.work / "large").write_bytes(bytes(3 << 20))
     DiskWatch(attempt, 1).step()
     assert attempt.stop is not None
@@ -48,7 +48,7 @@ def test_job_that_exceeds_its_disk_is_stopped(attempt: Attempt) -> None:
 
 
 def test_job_is_measured_again_when_the_disk_loses_much_of_what_it_has_left(
-    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+    attempt: LiveAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 1 << 40
     monkeypatch.setattr(DiskWatch, "_free", lambda _: free)
@@ -75,7 +75,7 @@ class Rows:
 
 
 def test_stored_output_leaves_the_disk_but_for_the_last_of_it(
-    attempt: Attempt, tmp_path: Path
+    attempt: LiveAttempt, tmp_path: Path
 ) -> None:
     store = CountingStore(tmp_path / "store")
     loop = LogShipper(attempt, store, Rows(), period_s=1)  # type: ignore[arg-type]  # one verb is all it needs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.job_io.metrics import LINE_BYTES, MetricsTail, parse, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,6 +120,6 @@ def test_what_follows_the_last_line_feed_is_a_line_once_the_job_has_ended(
         tail.finish()
         assert tail.skipped == skipped
     # Another agent, which adopts the job while it ends.
-    adopted = Attempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
+    adopted = LiveAttempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
     MetricsTail(adopted, queue).finish()  # type: ignore[arg-type]
     assert queue.lines == [{"step": 1, "loss": 3}, *line]

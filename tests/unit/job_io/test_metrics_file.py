@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.job_io.metrics import LINE_BYTES, MetricsTail, metrics_file
 from support.workers.attempts import MetricsQueue, attempt_of, some_grant
 
@@ -56,7 +56,9 @@ class Job:
 
     def adopted(self) -> None:
         """Have another agent continue."""
-        again = Attempt(self.attempt.grant, self.attempt.folders, claimed_s=self.attempt.claimed_s)
+        again = LiveAttempt(
+            self.attempt.grant, self.attempt.folders, claimed_s=self.attempt.claimed_s
+        )
         self.tail = MetricsTail(again, self.queue)  # type: ignore[arg-type]
 
     @property

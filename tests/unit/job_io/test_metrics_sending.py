@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from forge_schema.model.attempt_records import MetricLine, MetricLines
-    from forge_worker.attempt.attempt import Attempt
+    from forge_schema.model.attempt_records import MetricLines, MetricRecord
+    from forge_worker.attempt.attempt import LiveAttempt
 
 
 class TooLarge(ForgeError):
@@ -32,7 +32,7 @@ class TooLarge(ForgeError):
 class Queue(MetricsQueue):
     """Takes a call unless `fails` tells what it raises; each takes a second."""
 
-    def __init__(self, fails: Callable[[Sequence[MetricLine]], Exception | None]) -> None:
+    def __init__(self, fails: Callable[[Sequence[MetricRecord]], Exception | None]) -> None:
         super().__init__()
         self.fails = fails
         self.calls: list[int] = []
@@ -55,14 +55,14 @@ class Queue(MetricsQueue):
         return Standing.OK
 
 
-def written(folder: Path, *lines: dict[str, Any]) -> Attempt:
+def written(folder: Path, *lines: dict[str, Any]) -> LiveAttempt:
     """Return an attempt whose job has ended and wrote these lines."""
     attempt = attempt_of(some_grant(), folder)
     attempt.folders.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return attempt
 
 
-def settled(attempt: Attempt, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> str:
+def settled(attempt: LiveAttempt, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> str:
     """Store the last lines; return what the job's log says then."""
     monkeypatch.setattr(settling, "PAUSE_S", 0.0)
     monkeypatch.setattr(settling, "TRY_S", 0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.job_io.occasions import Commits
-from forge_worker.job_io.results import Findings
+from forge_worker.job_io.results import ResultFiles
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_what_is_no_file_is_said(tmp_path: Path, put: Callable[[Path], object], 
     for _ in range(2):
         assert commits.pending() is None
     # It stores nothing, so it needs no queue.
-    Findings(attempt, None).store()  # type: ignore[arg-type]
+    ResultFiles(attempt, None).store()  # type: ignore[arg-type]
     unread = ", which Forge does not read"
     assert attempt.folders.log.read_text().splitlines() == [
         f"forge: $FORGE_CHECKPOINT_FILE is {what}, so it requests no checkpoint",

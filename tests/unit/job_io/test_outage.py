@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.integrations import tracked
-from forge_worker.integrations.tracked import Outage
+from forge_worker.integrations.tracked import TrackerOutage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,9 @@ class Server:
         self.tries = 0
         self.away = False
         self.seconds = 1000.0
-        self.outage = Outage("the server", lambda error: isinstance(error, OSError), self._drop)
+        self.outage = TrackerOutage(
+            "the server", lambda error: isinstance(error, OSError), self._drop
+        )
 
     def log(self, value: object) -> str:
         self.tries += 1

@@ -19,9 +19,9 @@ from support.workers.attempts import CountingStore, attempt_of, some_grant
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_schema.model.attempt_records import LogChunk
+    from forge_schema.model.attempt_records import LogChunkRecord
     from forge_schema.model.lease import Fence
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 KEY = "-----BEGIN KEY-----\nabcdefghijkl\n  mnopqrstuvwx\nend\n"
 
@@ -56,10 +56,10 @@ class Doors:
 
     def __init__(self, root: Path) -> None:
         self.store = CountingStore(root)
-        self.rows: dict[int, LogChunk] = {}
+        self.rows: dict[int, LogChunkRecord] = {}
         self._turns = itertools.count()
 
-    def record(self, _fence: Fence, chunk: LogChunk) -> bool:
+    def record(self, _fence: Fence, chunk: LogChunkRecord) -> bool:
         assert self.rows.setdefault(chunk.number, chunk) == chunk
         if next(self._turns) % 2 == 0:
             raise StoreUnreachable("the answer was lost")
@@ -73,7 +73,7 @@ class Doors:
         return b"".join(zstandard.decompress(self.store.get(row.key)) for row in rows)
 
 
-def shipper(attempt: Attempt, doors: Doors) -> LogShipper:
+def shipper(attempt: LiveAttempt, doors: Doors) -> LogShipper:
     return LogShipper(attempt, doors.store, doors, period_s=1)  # type: ignore[arg-type]  # one verb is all it needs
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.formats.records import RECORD_BYTES, SUM, masked
 from forge_worker.job_io.metrics import MetricsTail
 from forge_worker.job_io.tensorboard import MOST_FILES, scalars
@@ -68,18 +68,18 @@ WRITERS = {
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> LiveAttempt:
     return attempt_of(some_grant(), tmp_path)
 
 
-def finish(attempt: Attempt, queue: MetricsQueue) -> list[dict[str, Any]]:
+def finish(attempt: LiveAttempt, queue: MetricsQueue) -> list[dict[str, Any]]:
     """Read what is there, as an agent that has just adopted the job."""
-    adopted = Attempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
+    adopted = LiveAttempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
     MetricsTail(adopted, queue).finish()  # type: ignore[arg-type]
     return queue.lines
 
 
-def write(attempt: Attempt, data: bytes, name: str = f"runs/one/{NAME}") -> Path:
+def write(attempt: LiveAttempt, data: bytes, name: str = f"runs/one/{NAME}") -> Path:
     path = attempt.folders.work / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -90,7 +90,7 @@ def close(lines: list[dict[str, Any]]) -> list[Any]:
     return [pytest.approx(line) if "acc" not in line else line for line in lines]
 
 
-def test_scalars_of_both_forms_are_metrics(attempt: Attempt) -> None:
+def test_scalars_of_both_forms_are_metrics(attempt: LiveAttempt) -> None:
     write(attempt, PLAIN)
     write(attempt, TENSORS, f"runs/validation/{NAME}.v2")
     expected = [(-1, 0.25), (7, 0.5), (8, 0.1)]
@@ -126,7 +126,7 @@ def test_each_attempt_has_the_scalars_that_it_wrote_itself(library: str, tmp_pat
         restored = [(file, file.relative_to(kept)) for file in kept.rglob("events.*")]
 
 
-def test_half_written_file_gives_each_scalar_once(attempt: Attempt) -> None:
+def test_half_written_file_gives_each_scalar_once(attempt: LiveAttempt) -> None:
     queue = MetricsQueue()
     tail = MetricsTail(attempt, queue)  # type: ignore[arg-type]
     for end in (5, 50, 79, 80, 160, len(PLAIN)):
@@ -136,7 +136,7 @@ def test_half_written_file_gives_each_scalar_once(attempt: Attempt) -> None:
     assert finish(attempt, queue) == close(LINES)
 
 
-def test_lost_answer_stores_nothing_twice_and_loses_nothing(attempt: Attempt) -> None:
+def test_lost_answer_stores_nothing_twice_and_loses_nothing(attempt: LiveAttempt) -> None:
     queue = MetricsQueue()
     write(attempt, PLAIN)
     queue.loses_answer = True
@@ -148,7 +148,7 @@ def test_lost_answer_stores_nothing_twice_and_loses_nothing(attempt: Attempt) ->
     assert found == [*close(LINES), {"step": 1, "total": 2}, {"step": 2, "total": 2}]
 
 
-def test_job_that_reports_metrics_itself_is_not_counted_twice(attempt: Attempt) -> None:
+def test_job_that_reports_metrics_itself_is_not_counted_twice(attempt: LiveAttempt) -> None:
     attempt.folders.metrics.write_text('{"step": 1, "loss": 0.5}\n')
     write(attempt, PLAIN)
     queue = MetricsQueue()
@@ -156,7 +156,7 @@ def test_job_that_reports_metrics_itself_is_not_counted_twice(attempt: Attempt) 
         assert finish(attempt, queue) == [{"step": 1, "loss": 0.5}]
 
 
-def test_files_of_an_earlier_attempt_and_links_are_not_read(attempt: Attempt) -> None:
+def test_files_of_an_earlier_attempt_and_links_are_not_read(attempt: LiveAttempt) -> None:
     write(attempt, PLAIN, "events.out.tfevents.1000000000.host")
     place = write(attempt, PLAIN, "notes")
     (attempt.folders.work / NAME).symlink_to(place)
@@ -164,7 +164,7 @@ def test_files_of_an_earlier_attempt_and_links_are_not_read(attempt: Attempt) ->
     assert finish(attempt, MetricsQueue()) == []
 
 
-def test_no_more_files_are_read_than_places_can_be_kept(attempt: Attempt) -> None:
+def test_no_more_files_are_read_than_places_can_be_kept(attempt: LiveAttempt) -> None:
     for number in range(MOST_FILES + 2):
         write(attempt, PLAIN[:80], f"{number}/events.out.tfevents.99999999{number:02}.host")
     queue = MetricsQueue()
@@ -172,7 +172,7 @@ def test_no_more_files_are_read_than_places_can_be_kept(attempt: Attempt) -> Non
         assert len(finish(attempt, queue)) == MOST_FILES
 
 
-def test_damaged_record_is_skipped_and_a_damaged_length_ends_the_file(attempt: Attempt) -> None:
+def test_damaged_record_is_skipped_and_a_damaged_length_ends_the_file(attempt: LiveAttempt) -> None:
     data = bytearray(PLAIN)
     # In the first scalar, and in the length of the third one.
     data[70] ^= 1

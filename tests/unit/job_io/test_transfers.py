@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from forge_schema.protocol.messages import OBJECTS
 from forge_schema.storage.manifest import CHUNK_BYTES
-from forge_worker.transfers.sending import Sender, Source, StoredChunks
+from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers, batches
 
 if TYPE_CHECKING:
@@ -96,9 +96,11 @@ class Meeting:
 def test_small_files_of_one_batch_travel_at_once(tmp_path: Path) -> None:
     count = REQUESTS.threads
     assert count > TRANSFERS.threads
-    sources = [Source(f"{n}", 1, lambda *_: b"x", CHUNK_BYTES, key=f"{n}") for n in range(count)]
+    sources = [
+        FileSource(f"{n}", 1, lambda *_: b"x", CHUNK_BYTES, key=f"{n}") for n in range(count)
+    ]
     store, stored = cast("Objects", Meeting(count)), StoredChunks(tmp_path / "stored")
-    Sender(store, stored, str, lambda: None).send(sources)
+    FileSender(store, stored, str, lambda: None).send(sources)
     assert [source.left for source in sources] == [0] * count
 
 

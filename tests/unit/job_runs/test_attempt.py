@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason, Standing
-from forge_worker.attempt.attempt import Attempt, Stop, Stopped
+from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped
 from forge_worker.attempt.folders import Folders
 from support.workers.attempts import attempt_of, some_grant
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> LiveAttempt:
     return attempt_of(some_grant(), tmp_path / "attempt")
 
 
-def test_first_reason_to_stop_wins(attempt: Attempt) -> None:
+def test_first_reason_to_stop_wins(attempt: LiveAttempt) -> None:
     assert attempt.stop is None
     assert not attempt.stopping.is_set()
     attempt.request_stop(Stop(Reason.CANCELLED))
@@ -31,14 +31,14 @@ def test_first_reason_to_stop_wins(attempt: Attempt) -> None:
     assert not attempt.lost
 
 
-def test_a_lost_lease_wins_over_every_reason(attempt: Attempt) -> None:
+def test_a_lost_lease_wins_over_every_reason(attempt: LiveAttempt) -> None:
     attempt.request_stop(Stop(Reason.PREEMPTED))
     attempt.lose()
     attempt.request_stop(Stop(Reason.CANCELLED))
     assert attempt.lost
 
 
-def test_one_of_many_reasons_at_once_is_kept(attempt: Attempt) -> None:
+def test_one_of_many_reasons_at_once_is_kept(attempt: LiveAttempt) -> None:
     barrier = threading.Barrier(8)
 
     def ask(number: int) -> None:
@@ -78,7 +78,7 @@ def test_every_standing_is_heeded(
 
 
 def test_preparations_end_for_any_reason_and_uploads_for_a_lost_lease_only(
-    attempt: Attempt,
+    attempt: LiveAttempt,
 ) -> None:
     attempt.while_wanted()
     attempt.request_stop(Stop(Reason.PREEMPTED))
@@ -90,7 +90,7 @@ def test_preparations_end_for_any_reason_and_uploads_for_a_lost_lease_only(
         attempt.while_held()
 
 
-def test_note_may_hold_any_name(attempt: Attempt) -> None:
+def test_note_may_hold_any_name(attempt: LiveAttempt) -> None:
     attempt.note("the artifact '\udcff' could not be read")
     assert attempt.folders.log.read_bytes().startswith(b"forge: the artifact '\\udcff'")
 
@@ -98,13 +98,13 @@ def test_note_may_hold_any_name(attempt: Attempt) -> None:
 @pytest.mark.parametrize(
     "kept", [b"", b"{", b"[]", b"7", b'{"job_id": 1}', b'{"job_id":1,"token":2,"nonce":3}', b"\xff"]
 )
-def test_token_that_cannot_be_read_is_none(attempt: Attempt, kept: bytes) -> None:
+def test_token_that_cannot_be_read_is_none(attempt: LiveAttempt, kept: bytes) -> None:
     (attempt.folders.root / "lease.json").write_bytes(kept)
     assert attempt.folders.fence() is None
     assert Folders(attempt.folders.root / "no").fence() is None
 
 
-def test_the_agents_own_copies_do_not_count_as_the_jobs(attempt: Attempt) -> None:
+def test_the_agents_own_copies_do_not_count_as_the_jobs(attempt: LiveAttempt) -> None:
     before = attempt.folders.bytes_used()
     attempt.folders.staging.mkdir()
     (attempt.folders.staging / "copy").write_bytes(b"x" * (1 << 20))

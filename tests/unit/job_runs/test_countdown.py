@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.model.states import Phase, Reason
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
-from forge_worker.agent.registration import Identity
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.agent.registration import WorkerIdentity
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.loop import Bell
 from support.workers.attempts import attempt_of, some_grant
 
@@ -26,14 +26,14 @@ class Bench:
     def __init__(self, root: Path, policy: Policy, grace_s: float = 10, nodes: int = 1) -> None:
         grant = some_grant()
         grant = replace(grant, spec={**grant.spec, "grace_s": grace_s}, nodes=nodes)
-        self.attempt: Attempt = attempt_of(grant, root / "attempt")
+        self.attempt: LiveAttempt = attempt_of(grant, root / "attempt")
         self.attempt.renewed_s = self.now = 1000.0
         self.attempt.phase = Phase.RUNNING
         self.woken = Event()
         self.countdown = LeaseWatchdog(
             lambda: [self.attempt],
             policy=policy,
-            identity=Identity(ttl_s=120),
+            identity=WorkerIdentity(ttl_s=120),
             continue_s=600,
             slept=Bell(self.woken),
             clock=lambda: self.now,

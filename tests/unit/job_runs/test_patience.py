@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.storage import KeyInvalid, ObjectMissing, StoreUnreachable
-from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.attempt.patience import Patience
 from support.workers.attempts import attempt_of, some_grant
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> LiveAttempt:
     return attempt_of(some_grant(), tmp_path / "attempt")
 
 
@@ -37,7 +37,7 @@ class Failing:
 @pytest.mark.parametrize(
     "error", [StoreUnreachable("x"), DatabaseUnreachable("x"), OSError(28, "full")]
 )
-def test_what_may_pass_is_tried_again(attempt: Attempt, error: Exception) -> None:
+def test_what_may_pass_is_tried_again(attempt: LiveAttempt, error: Exception) -> None:
     step = Failing(error)
     assert Patience(attempt, 60)(step) == "done"
     assert step.calls == 2
@@ -46,14 +46,14 @@ def test_what_may_pass_is_tried_again(attempt: Attempt, error: Exception) -> Non
 @pytest.mark.parametrize(
     "error", [ObjectMissing("x"), KeyInvalid("x"), Stopped(), ValueError("x"), RuntimeError("x")]
 )
-def test_what_cannot_pass_is_not(attempt: Attempt, error: Exception) -> None:
+def test_what_cannot_pass_is_not(attempt: LiveAttempt, error: Exception) -> None:
     step = Failing(error)
     with pytest.raises(type(error)):
         Patience(attempt, 60)(step)
     assert step.calls == 1
 
 
-def test_patience_with_the_store_ends(attempt: Attempt) -> None:
+def test_patience_with_the_store_ends(attempt: LiveAttempt) -> None:
     step = Failing(StoreUnreachable("x"), times=100)
     with pytest.raises(StoreUnreachable):
         Patience(attempt, 0.1)(step)
@@ -61,7 +61,7 @@ def test_patience_with_the_store_ends(attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnreachable("x"), DatabaseUnreachable("x")])
-def test_nothing_is_tried_for_a_lost_lease(attempt: Attempt, error: Exception) -> None:
+def test_nothing_is_tried_for_a_lost_lease(attempt: LiveAttempt, error: Exception) -> None:
     attempt.lose()
     step = Failing(error)
     with pytest.raises(type(error)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_schema.model.states import Phase
-from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.files.copies import DiskFull
 from forge_worker.job_runs import prefetch
 from forge_worker.job_runs.prefetch import Prefetch
@@ -152,7 +152,7 @@ def test_it_stops_when_a_job_needs_the_network_or_the_disk(
 
 def test_the_same_job_started_here_waits_for_what_is_under_way(machine: Machine) -> None:
     def during(attempt: Ahead) -> None:
-        claimed = Attempt(machine.next, machine.running.folders)
+        claimed = LiveAttempt(machine.next, machine.running.folders)
         machine.attempts = [claimed]
         attempt.while_wanted()
 

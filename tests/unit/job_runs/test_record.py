@@ -12,20 +12,22 @@ from forge_worker.attempt.attempt import Stop
 from forge_worker.attempt.folders import BYTES, Cursors
 from forge_worker.clock import this_boot
 from forge_worker.job_runs import job_state
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.runners.runner import Exit
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> LiveAttempt:
     made = attempt_of(some_grant(), tmp_path / "attempt")
-    job_state.record_of(made, Slot(0.5, 100, 200, ("GPU-1",)), "docker", "forge-7-1-3").write()
+    job_state.record_of(
+        made, MachineSlot(0.5, 100, 200, ("GPU-1",)), "docker", "forge-7-1-3"
+    ).write()
     return made
 
 
@@ -51,14 +53,14 @@ def test_places_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
         Cursors(path)
 
 
-def test_record_is_read_as_it_was_written(attempt: Attempt) -> None:
+def test_record_is_read_as_it_was_written(attempt: LiveAttempt) -> None:
     attempt.cursors.keep(log_number=5)
     found = job_state.read(attempt.folders)
     assert found is not None
     assert found.attempt.grant == attempt.grant
     assert found.attempt.claimed_s == attempt.claimed_s
     assert found.attempt.cursors["log_number"] == 5
-    assert (found.slot, found.kind) == (Slot(0.5, 100, 200, ("GPU-1",)), "docker")
+    assert (found.slot, found.kind) == (MachineSlot(0.5, 100, 200, ("GPU-1",)), "docker")
     assert (found.container, found.boot) == ("forge-7-1-3", this_boot())
     assert attempt.folders.fence() == attempt.fence
     root = attempt.folders.root
@@ -80,7 +82,9 @@ def test_record_is_read_as_it_was_written(attempt: Attempt) -> None:
         ("exit.json", '{"status": 3}'),
     ],
 )
-def test_record_that_is_broken_is_none(attempt: Attempt, name: str, content: str | None) -> None:
+def test_record_that_is_broken_is_none(
+    attempt: LiveAttempt, name: str, content: str | None
+) -> None:
     path = attempt.folders.root / name
     if content is None:
         path.unlink()
@@ -91,13 +95,13 @@ def test_record_that_is_broken_is_none(attempt: Attempt, name: str, content: str
 
 def test_record_keeps_the_place_in_a_gang(tmp_path: Path) -> None:
     made = attempt_of(replace(some_grant(), rank=2, nodes=4), tmp_path / "attempt")
-    job_state.record_of(made, Slot(0.5, 100, 200), "docker", "forge-7-1-3").write()
+    job_state.record_of(made, MachineSlot(0.5, 100, 200), "docker", "forge-7-1-3").write()
     found = job_state.read(made.folders)
     assert found is not None
     assert (found.attempt.grant.rank, found.attempt.grant.nodes) == (2, 4)
 
 
-def test_record_of_an_older_worker_gives_its_lease_back_and_no_more(attempt: Attempt) -> None:
+def test_record_of_an_older_worker_gives_its_lease_back_and_no_more(attempt: LiveAttempt) -> None:
     path = attempt.folders.root / "lease.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({name: kept[name] for name in ("job_id", "token", "nonce")}))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from forge_worker.attempt.attempt import Attempt
+    from forge_worker.attempt.attempt import LiveAttempt
 
 
 class Meter:
@@ -35,7 +35,7 @@ class Job:
     def __init__(self, folder: Path, gpus: int = 0, **rules: Any) -> None:  # noqa: ANN401 - of a Stall
         grant = some_grant()
         grant = replace(grant, spec={**grant.spec, "stall": rules})
-        self.attempt: Attempt = attempt_of(grant, folder)
+        self.attempt: LiveAttempt = attempt_of(grant, folder)
         self.meter = Meter()
         self.now = 0.0
         names = [f"GPU-{n}" for n in range(gpus)]

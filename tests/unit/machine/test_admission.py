@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.machine.admission import Admission, Limits, Observation, limits_of
+from forge_worker.machine.admission import Admission, MachineLimits, Observation, limits_of
 from forge_worker.machine.gpu_meter import GpuLook
 from forge_worker.settings.settings import WorkerSettings
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CALM = Observation(10.0, 20.0, 8_000, 9_000, {"GPU-a": GpuLook(5.0), "GPU-b": GpuLook(None)})
-LIMITS = Limits(80, 70, 30, memory_reserve_mb=1_000, disk_floor_mb=2_000)
+LIMITS = MachineLimits(80, 70, 30, memory_reserve_mb=1_000, disk_floor_mb=2_000)
 COOLDOWN_S = 60.0
 
 
@@ -112,7 +112,7 @@ def test_it_takes_jobs_again_only_after_the_whole_cooldown() -> None:
 
 def test_without_limits_nothing_constrains() -> None:
     machine = Machine()
-    machine.admission = Admission(Limits(), machine, period_s=10, cooldown_s=1)
+    machine.admission = Admission(MachineLimits(), machine, period_s=10, cooldown_s=1)
     worst = {"memory_percent": 100.0, "memory_free_mb": 0, "disk_free_mb": 0}
     assert machine.after(0, cpu_percent=100.0, **worst, gpus={"GPU-a": GpuLook(100.0)})
 
@@ -127,7 +127,7 @@ def test_settings_become_limits() -> None:
         "memory_reserve_mb": 4,
         "disk_floor_mb": 5,
     }
-    assert limits_of(WorkerSettings(**given)) == Limits(1, 2, 3, 4, 5)
+    assert limits_of(WorkerSettings(**given)) == MachineLimits(1, 2, 3, 4, 5)
 
 
 def test_a_disk_that_filled_between_two_looks_takes_no_job() -> None:

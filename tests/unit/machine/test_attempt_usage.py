@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_worker.attempt import attempt as attempts
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.job_io import usage
 from forge_worker.job_io.usage import Sampler
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter
@@ -58,7 +58,7 @@ class Meter:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path: Path) -> LiveAttempt:
     return attempt_of(some_grant(), tmp_path / "attempt")
 
 
@@ -70,7 +70,7 @@ def driven(queue: Queue, meter: Meter) -> Sampler:
     )
 
 
-def test_samples_are_repeated_until_they_are_answered(attempt: Attempt) -> None:
+def test_samples_are_repeated_until_they_are_answered(attempt: LiveAttempt) -> None:
     queue = Queue()
     looking = driven(queue, Meter())
     seen = looking.watch(attempt, ["GPU-a"])
@@ -85,7 +85,7 @@ def test_samples_are_repeated_until_they_are_answered(attempt: Attempt) -> None:
     assert json.loads((attempt.folders.root / usage.FILE).read_text())["next"] == 4
 
 
-def test_later_agent_goes_on_counting(attempt: Attempt) -> None:
+def test_later_agent_goes_on_counting(attempt: LiveAttempt) -> None:
     queue, meter = Queue(), Meter()
     first = driven(queue, meter)
     first.watch(attempt, ["GPU-a"])
@@ -101,7 +101,7 @@ def test_later_agent_goes_on_counting(attempt: Attempt) -> None:
     assert queue.kept == [0, 1, 2, 3]
 
 
-def test_lost_lease_ends_the_sending(attempt: Attempt) -> None:
+def test_lost_lease_ends_the_sending(attempt: LiveAttempt) -> None:
     queue = Queue()
     queue.held = False
     looking = driven(queue, Meter())
@@ -115,7 +115,7 @@ def test_lost_lease_ends_the_sending(attempt: Attempt) -> None:
 
 
 def test_queue_that_stays_away_costs_no_more_memory(
-    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+    attempt: LiveAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage, "UNSENT", 3)
     queue = Queue()
@@ -128,7 +128,7 @@ def test_queue_that_stays_away_costs_no_more_memory(
 
 
 def test_use_ends_with_the_job_although_its_output_is_still_stored(
-    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+    attempt: LiveAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A machine's clock may have begun a moment ago: no time lies an hour before it.
     now = [100.0]
@@ -152,13 +152,13 @@ def test_use_ends_with_the_job_although_its_output_is_still_stored(
     assert next(meter.joules) == 3
 
 
-def attempt_again(attempt: Attempt) -> Attempt:
+def attempt_again(attempt: LiveAttempt) -> LiveAttempt:
     """Return an attempt as a later agent sees it."""
-    return Attempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
+    return LiveAttempt(attempt.grant, attempt.folders, claimed_s=attempt.claimed_s)
 
 
 def test_driver_that_hangs_does_not_hold_up_the_end(
-    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+    attempt: LiveAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage, "LAST_LOOK_S", 0.05)
     queue, meter = Queue(), Meter()

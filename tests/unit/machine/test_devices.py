@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 from forge_schema.model import worker
-from forge_worker.devices import Gpu, Inventory, Use
+from forge_worker.devices import GpuDevice, Inventory, Use
 from forge_worker.devices.inventory import GpuMissing
 from forge_worker.devices.nvml import Nvml
 from pydantic import TypeAdapter
@@ -79,10 +79,10 @@ def test_nvml_tells_all_of_each_gpu_and_of_slices_instead_of_their_gpu(
         assert found.accelerator == "cuda"
         # Of the third nothing is left to lend, and of the fourth nobody knows the memory.
         assert found.gpus == [
-            Gpu("GPU-a", "NVIDIA H100", 81_559, **told),
-            Gpu("MIG-1", "NVIDIA A100 MIG 3g.20gb", 19_968, parent="GPU-b", **told),
-            Gpu("MIG-2", "NVIDIA A100 MIG 1g.5gb", 4864, parent="GPU-b", **told),
-            Gpu("GPU-d", "NVIDIA GB10", 0, **told),
+            GpuDevice("GPU-a", "NVIDIA H100", 81_559, **told),
+            GpuDevice("MIG-1", "NVIDIA A100 MIG 3g.20gb", 19_968, parent="GPU-b", **told),
+            GpuDevice("MIG-2", "NVIDIA A100 MIG 1g.5gb", 4864, parent="GPU-b", **told),
+            GpuDevice("GPU-d", "NVIDIA GB10", 0, **told),
         ]
         for gpu in found.gpus:
             TypeAdapter(worker.Gpu).validate_json(json.dumps(gpu.reported()))
@@ -150,9 +150,9 @@ def test_nvidia_smi_is_asked_where_nvml_cannot_be_loaded(
     told: dict[str, Any] = {"capability": "8.0", "driver": "550.54.15"}
     found = Inventory()
     assert found.gpus == [
-        Gpu("GPU-aaaa", name, 40_960, **told),
-        Gpu("MIG-1111", f"{name} MIG 3g.20gb", 20_480, parent="GPU-bbbb", **told),
-        Gpu("MIG-2222", f"{name} MIG 1c.1g.5gb", 5120, parent="GPU-bbbb", **told),
+        GpuDevice("GPU-aaaa", name, 40_960, **told),
+        GpuDevice("MIG-1111", f"{name} MIG 3g.20gb", 20_480, parent="GPU-bbbb", **told),
+        GpuDevice("MIG-2222", f"{name} MIG 1c.1g.5gb", 5120, parent="GPU-bbbb", **told),
     ]
     assert found.accelerator == "cuda"
     assert found.use()["GPU-aaaa"] == Use(frozenset({4711, 4712}))
@@ -164,7 +164,7 @@ def test_nvidia_smi_is_asked_where_nvml_cannot_be_loaded(
 def test_nvidia_smi_may_be_old_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(monkeypatch, tmp_path, old=OLD_QUERY)
     found = Inventory()
-    assert found.gpus == [Gpu("GPU-aaaa", "Tesla K80", 11_441, driver="418.67")]
+    assert found.gpus == [GpuDevice("GPU-aaaa", "Tesla K80", 11_441, driver="418.67")]
     assert found.use() == {}
     for broken in ("", "No devices were found\n", "0, GPU-aaaa\n", "\xff\0, , , ,\n"):
         (tmp_path / "old.txt").write_text(broken)

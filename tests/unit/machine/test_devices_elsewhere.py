@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from forge_worker.devices import Gpu, Inventory, Use, rocm
+from forge_worker.devices import GpuDevice, Inventory, Use, rocm
 from forge_worker.devices.apple import read_hardware
 from forge_worker.devices.rocm import read_amd_smi, read_rocm_smi
 
@@ -85,7 +85,7 @@ def test_rocm_smi_names_the_gpus_that_can_be_assigned() -> None:
     said = "WARNING: AMD GPU device(s) is/are in a low-power state.\n\n" + json.dumps(ROCM_SMI)
     name = "AMD Navi 21 [Radeon RX 6800/6800 XT / 6900 XT]"
     known: dict[str, Any] = {"vendor": "amd", "capability": "gfx1030", "driver": "6.8.5"}
-    assert read_rocm_smi(said) == [Gpu("GPU-9246deadbeef0001", name, 16_368, **known)]
+    assert read_rocm_smi(said) == [GpuDevice("GPU-9246deadbeef0001", name, 16_368, **known)]
     (old,) = read_rocm_smi(json.dumps(OLD_ROCM_SMI))
     assert (old.uuid, old.vram_mb, old.number) == ("GPU-00000000001f2e3d", 65_520, 3)
     assert old.name == "AMD INSTINCT MI200 (MCM) OAM LC MBA HPE C2"
@@ -93,7 +93,7 @@ def test_rocm_smi_names_the_gpus_that_can_be_assigned() -> None:
 
 def test_amd_smi_names_them_in_a_list_or_below_a_key() -> None:
     known: dict[str, Any] = {"vendor": "amd", "capability": "gfx942", "driver": "6.8.5"}
-    expected = [Gpu("GPU-9c5d6bf6b3a1e5f7", "AMD Instinct MI300X", 196_592, **known)]
+    expected = [GpuDevice("GPU-9c5d6bf6b3a1e5f7", "AMD Instinct MI300X", 196_592, **known)]
     assert read_amd_smi(json.dumps(AMD_SMI)) == expected
     assert read_amd_smi(json.dumps({"gpu_data": AMD_SMI})) == expected
 
@@ -109,8 +109,8 @@ def test_what_cannot_be_read_is_no_gpu(said: str) -> None:
 
 def test_the_kernel_tells_what_there_is_and_who_uses_it(kernel: Path) -> None:
     assert rocm.gpus(kernel) == [
-        Gpu("GPU-00000000001f2e3d", "AMD gfx90a", 65_520, "amd", "gfx90a"),
-        Gpu("GPU-deadbeefdeadbeef", "AMD gfx90a", 65_520, "amd", "gfx90a"),
+        GpuDevice("GPU-00000000001f2e3d", "AMD gfx90a", 65_520, "amd", "gfx90a"),
+        GpuDevice("GPU-deadbeefdeadbeef", "AMD gfx90a", 65_520, "amd", "gfx90a"),
     ]
     used = rocm.use(kernel)
     assert used["GPU-00000000001f2e3d"] == Use(frozenset({300}))
@@ -146,7 +146,7 @@ def test_an_apple_chip_is_one_gpu_with_the_machines_memory(
     monkeypatch.setattr(platform, "mac_ver", lambda: ("15.1", ("", "", ""), "arm64"))
     found = Inventory()
     assert (found.accelerator, found.use()) == ("mps", {})
-    assert found.gpus == [Gpu("MPS-1B2C-3D", "Apple M2 Pro", 32_768, "apple", driver="15.1")]
+    assert found.gpus == [GpuDevice("MPS-1B2C-3D", "Apple M2 Pro", 32_768, "apple", driver="15.1")]
     _script(tmp_path, "system_profiler", "{}")
     assert Inventory().gpus == []
 

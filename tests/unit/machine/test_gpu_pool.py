@@ -8,16 +8,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from forge_schema.model.worker import Capacity
-from forge_worker.devices import Gpu, Use
+from forge_worker.devices import GpuDevice, Use
 from forge_worker.machine.gpu_pool import Choice, GpuPool
 from forge_worker.machine.locks import Locks, LocksUnusable
-from forge_worker.machine.slots import Slot, Slots
+from forge_worker.machine.slots import MachineSlot, Slots
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-BIG = [Gpu(f"GPU-{n}", "NVIDIA A100", 40_000) for n in range(3)]
-SMALL = [Gpu(f"GPU-{n}", "NVIDIA T4", 16_000) for n in range(3, 5)]
+BIG = [GpuDevice(f"GPU-{n}", "NVIDIA A100", 40_000) for n in range(3)]
+SMALL = [GpuDevice(f"GPU-{n}", "NVIDIA T4", 16_000) for n in range(3, 5)]
 GPUS = BIG + SMALL
 TOTAL = Capacity(1000, 1_000_000, 1_000_000)
 # Of the workers that end jobs in any order; so many may be stored at once.
@@ -25,7 +25,7 @@ MAX_JOBS = 2
 
 
 def slots_of(
-    folder: Path, used: dict[str, Use], gpus: list[Gpu] = GPUS, *, max_jobs: int = 100
+    folder: Path, used: dict[str, Use], gpus: list[GpuDevice] = GPUS, *, max_jobs: int = 100
 ) -> Slots:
     return Slots(TOTAL, GpuPool(gpus, lambda _: used, Locks(folder)), max_jobs=max_jobs)
 
@@ -59,7 +59,7 @@ def test_of_a_job_that_has_ended_only_the_disk_is_lent(tmp_path: Path) -> None:
         one.lend(1, Capacity(600, 1000, 900_000, 3))
     for _ in range(2):
         one.keep_disk(1)
-    assert one.lent == {1: Slot(0, 0, 900_000)}
+    assert one.lent == {1: MachineSlot(0, 0, 900_000)}
     assert one.jobs == 1
     with one.offer(choice) as (free, room):
         assert (free.cpus, free.memory_mb, free.disk_mb) == (1000, 1_000_000, 100_000)
@@ -99,12 +99,12 @@ def test_operator_may_have_each_job_stored_before_the_next_starts() -> None:
 
 def test_gpus_of_a_job_that_had_ended_before_the_boot_are_not_lent_again(tmp_path: Path) -> None:
     slots = slots_of(tmp_path, {}, BIG, max_jobs=1)
-    runs, ended = Slot(1, 1, 5, ("GPU-0",)), Slot(1, 1, 7, ("GPU-0",))
+    runs, ended = MachineSlot(1, 1, 5, ("GPU-0",)), MachineSlot(1, 1, 7, ("GPU-0",))
     slots.lend_again(1, runs)
     # More may be stored than usual: nobody knows which of them were to keep their slots.
     for token in (2, 3):
         slots.lend_again(token, ended, ended=True)
-    assert slots.lent == {1: runs, 2: Slot(0, 0, 7), 3: Slot(0, 0, 7)}
+    assert slots.lent == {1: runs, 2: MachineSlot(0, 0, 7), 3: MachineSlot(0, 0, 7)}
     slots.keep_disk(2)
     slots.take_back(2)
     assert slots.gpus_lent() == {"GPU-0"}
@@ -204,7 +204,7 @@ def test_two_workers_share_the_gpus_of_a_machine(tmp_path: Path) -> None:
         assert other.gpus == 1
     # A job that outlived its agent is lent again what it has, before all others.
     after = slots_of(tmp_path / "locks", {}, BIG)
-    after.lend_again(5, Slot(1, 1, 1, ("GPU-0",)))
+    after.lend_again(5, MachineSlot(1, 1, 1, ("GPU-0",)))
     with two.offer(choice) as (other, _):
         assert other.gpus == 0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from forge_schema.model.worker import Speed
-from forge_worker.devices import Gpu, Inventory
+from forge_worker.devices import GpuDevice, Inventory
 from forge_worker.machine import measure, speed
 from forge_worker.machine.speed import profile, words
 from forge_worker.settings.settings import WorkerSettings
@@ -167,7 +167,7 @@ def test_a_speed_holds_for_the_hardware_it_was_measured_on(
     assert speed.kept(tmp_path, devices) is None
     keep(tmp_path)
     assert speed.kept(tmp_path, devices) == KEPT
-    devices.gpus = [Gpu(uuid="GPU-a", name="A100", vram_mb=1, driver="550")]
+    devices.gpus = [GpuDevice(uuid="GPU-a", name="A100", vram_mb=1, driver="550")]
     assert speed.kept(tmp_path, devices) is None
     devices.gpus = []
     monkeypatch.setattr(psutil, "cpu_count", lambda: 1000)

@@ -12,7 +12,7 @@ from forge_worker.spot.aws import Aws
 from forge_worker.spot.azure import Azure
 from forge_worker.spot.gcp import Gcp
 from forge_worker.spot.metadata import Metadata, MetadataAbsent
-from forge_worker.spot.notice import Kind, Notice, left_s
+from forge_worker.spot.notice import Notice, NoticeKind, left_s
 from forge_worker.spot.watch import ABSENT_S, MISSED_S, SpotWatch
 from support.cloud.clouds import Answer, Asked, FakeAws, FakeAzure, FakeCloud, FakeGcp, serving
 
@@ -39,7 +39,7 @@ def reached(fake: FakeCloud) -> Iterator[Metadata]:
 def interrupted(notice: Notice | None) -> float:
     """Return the seconds left, from an interruption's text."""
     assert notice is not None
-    assert notice.kind is Kind.INTERRUPTION
+    assert notice.kind is NoticeKind.INTERRUPTION
     return notice.left_s
 
 
@@ -52,7 +52,7 @@ def test_aws_tells_an_interruption_by_its_own_clock_and_renews_a_token() -> None
         assert aws.here()
         assert aws.look() is None
         fake.recommended = True
-        assert aws.look() == Notice("aws", Kind.REBALANCE)
+        assert aws.look() == Notice("aws", NoticeKind.REBALANCE)
         fake.interrupt(in_s=100)
         assert 60 < interrupted(aws.look()) <= 101
         fake.tokens.clear()
@@ -94,7 +94,7 @@ def test_gcp_waits_for_a_while_only_and_tells_of_maintenance() -> None:
         fake.maintenance = "MIGRATE_ON_HOST_MAINTENANCE"
         assert gcp.look() is None
         fake.maintenance = "TERMINATE_ON_HOST_MAINTENANCE"
-        assert gcp.look() == Notice("gcp", Kind.REBALANCE)
+        assert gcp.look() == Notice("gcp", NoticeKind.REBALANCE)
         fake.preempt()
         assert interrupted(gcp.look()) == 30
         # The first query cannot tell how old the notice is.
@@ -177,7 +177,7 @@ def test_the_cloud_is_found_past_every_proxy_and_its_notice_told_once(
         announce(fake)
         for _ in range(3):
             watch.step()
-    assert [(one.by, one.kind) for one in heard] == [(name, Kind.INTERRUPTION)]
+    assert [(one.by, one.kind) for one in heard] == [(name, NoticeKind.INTERRUPTION)]
 
 
 def test_a_recommendation_is_told_once_and_an_interruption_after_it() -> None:
@@ -189,7 +189,7 @@ def test_a_recommendation_is_told_once_and_an_interruption_after_it() -> None:
         watch.step()
         fake.interrupt(60)
         watch.step()
-    assert [one.kind for one in heard] == [Kind.REBALANCE, Kind.INTERRUPTION]
+    assert [one.kind for one in heard] == [NoticeKind.REBALANCE, NoticeKind.INTERRUPTION]
 
 
 def test_a_recommendation_that_is_withdrawn_is_taken_back_and_heard_anew() -> None:
@@ -198,7 +198,11 @@ def test_a_recommendation_that_is_withdrawn_is_taken_back_and_heard_anew() -> No
         watch = SpotWatch([Aws(metadata)], heard.append)
         for fake.recommended in (False, True, True, False, False, True):
             watch.step()
-    assert [one.kind for one in heard] == [Kind.REBALANCE, Kind.WITHDRAWN, Kind.REBALANCE]
+    assert [one.kind for one in heard] == [
+        NoticeKind.REBALANCE,
+        NoticeKind.WITHDRAWN,
+        NoticeKind.REBALANCE,
+    ]
 
 
 class Elsewhere(FakeCloud):
@@ -248,7 +252,7 @@ def test_a_server_that_fails_is_asked_again_and_ends_nothing(
         ]
         fake.interrupt(60)
         watch.step()
-    assert [one.kind for one in heard] == [Kind.INTERRUPTION]
+    assert [one.kind for one in heard] == [NoticeKind.INTERRUPTION]
     assert blind[1:] == [""]
 
 

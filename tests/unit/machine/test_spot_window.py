@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Reason
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.attempt.window import Window
 from support.workers.attempts import attempt_of, some_grant
 
@@ -39,7 +39,7 @@ def test_a_job_has_the_notice_less_what_the_upload_needs(
 
 
 def test_of_two_notices_the_earlier_deadline_wins_and_the_first_reason(tmp_path: Path) -> None:
-    attempt: Attempt = attempt_of(some_grant(), tmp_path / "attempt")
+    attempt: LiveAttempt = attempt_of(some_grant(), tmp_path / "attempt")
     for reason, deadline_s in (
         (Reason.CANCELLED, None),
         (Reason.PREEMPTED, 120),

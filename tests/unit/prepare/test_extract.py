@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 import zstandard
 from forge_schema.code import FEED, BundleRefused
-from forge_worker.prepare.archive import Limits, extract, extract_files
+from forge_worker.prepare.archive import ArchiveLimits, extract, extract_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import trees
 from support.archives import archive, compressed, folder, member, tar, with_header
 
-LIMITS = Limits(total_bytes=1 << 20, file_bytes=1 << 19, entries=50)
+LIMITS = ArchiveLimits(total_bytes=1 << 20, file_bytes=1 << 19, entries=50)
 GNU, USTAR = tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT
 
 
@@ -229,7 +229,7 @@ def into(tmp_path: Path) -> Path:
     return tmp_path / "into"
 
 
-def unpack(data: bytes, into: Path, limits: Limits = LIMITS) -> trees.Tree:
+def unpack(data: bytes, into: Path, limits: ArchiveLimits = LIMITS) -> trees.Tree:
     file = into.parent / "archive"
     file.write_bytes(data)
     extract(file, into, limits=limits)
@@ -345,7 +345,7 @@ class TestAccepted:
         assert unpack(archive(member("a", content)), into) == {"a": content}
 
 
-def unpack_files(pieces: list[bytes], into: Path, limits: Limits = LIMITS) -> trees.Tree:
+def unpack_files(pieces: list[bytes], into: Path, limits: ArchiveLimits = LIMITS) -> trees.Tree:
     """Unpack a tar whose pieces are files of a frame each."""
     extract_files(map(io.BytesIO, pieces), into, limits=limits)
     return trees.read(into)

@@ -16,8 +16,8 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.project.bundle import BundleError, Listing, pack, pack_listing, scan
 from forge_client.project.ignore import sentence
-from forge_client.project.listing import Entry
-from forge_worker.prepare.archive import Limits, extract
+from forge_client.project.listing import BundleEntry
+from forge_worker.prepare.archive import ArchiveLimits, extract
 from hypothesis import assume, given, reject, settings
 from support import trees
 
@@ -79,7 +79,7 @@ class TestPack:
     def test_the_owners_execute_bit_is_kept(self, project: Path, tmp_path: Path) -> None:
         (project / "run.sh").write_bytes(b"")
         (project / "run.sh").chmod(0o700)
-        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
+        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=ArchiveLimits())
         assert (tmp_path / "out" / "run.sh").stat().st_mode & 0o777 == 0o755
         assert (tmp_path / "out" / "train.py").stat().st_mode & 0o777 == 0o644
 
@@ -102,7 +102,7 @@ class TestPack:
                 bundle = packed(root, Path(name, "b"))
             except (BundleError, OSError):
                 reject()  # a tree that a disk cannot hold, or that a worker would refuse
-            extract(bundle.path, Path(name, "out"), limits=Limits())
+            extract(bundle.path, Path(name, "out"), limits=ArchiveLimits())
             assert trees.read(Path(name, "out")) == trees.read(root)
 
 
@@ -246,17 +246,17 @@ class TestLinks:
         }
         trees.write(project, {"src/deep/file": b"", **links})
         before = packed(project, tmp_path / "b")
-        extract(before.path, tmp_path / "out", limits=Limits())
+        extract(before.path, tmp_path / "out", limits=ArchiveLimits())
         found = trees.read(tmp_path / "out")
         assert {name: found[name] for name in links} == links
         assert packed(tmp_path / "out", tmp_path / "again").digest == before.digest
         # A list of packages that Forge adds does not come after them either.
         listing = scan(project)
-        added = Entry(".forge-lock.txt", project / "train.py", folder=False, size=9)
+        added = BundleEntry(".forge-lock.txt", project / "train.py", folder=False, size=9)
         added = replace(added, mtime_ns=(project / "train.py").stat().st_mtime_ns)
         whole = replace(listing, entries=(*listing.entries, added))
         pack_listing(whole, tmp_path / "whole", limit_bytes=LIMIT)
-        extract(tmp_path / "whole", tmp_path / "with", limits=Limits())
+        extract(tmp_path / "whole", tmp_path / "with", limits=ArchiveLimits())
         assert trees.read(tmp_path / "with") == {**found, ".forge-lock.txt": b"print(1)\n"}
 
     @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ class TestLinks:
     ) -> None:
         trees.write(project, {"src/x.py": b"", "src/in/y.py": b"", "through": "src/in"})
         (project / "link").symlink_to(text)
-        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
+        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=ArchiveLimits())
         assert trees.read(tmp_path / "out")["link"] == stored
 
     def test_links_that_lead_elsewhere_become_what_they_lead_to(
@@ -286,7 +286,7 @@ class TestLinks:
         trees.write(project, {"hop": "src", "sample": "big/b.csv", "all": "big", "far": "hop"})
         (project / "lib").symlink_to(project / "src")
         (project / "back").symlink_to("../project/src/model.py")
-        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=Limits())
+        extract(packed(project, tmp_path / "b").path, tmp_path / "out", limits=ArchiveLimits())
         assert trees.read(tmp_path / "out") == {
             ".gitignore": b"/big/\n/hop\n",
             "train.py": b"print(1)\n", "src/model.py": b"x = 1\n", "data": None,

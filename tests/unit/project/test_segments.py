@@ -16,7 +16,7 @@ from forge_client.project import segments
 from forge_client.project.bundle import BundleError, scan
 from forge_client.project.segments import pack_segments
 from forge_schema.model.bundles import SegmentList, list_digest, segments_in
-from forge_worker.prepare.archive import Limits, extract_files
+from forge_worker.prepare.archive import ArchiveLimits, extract_files
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from support import trees
@@ -61,7 +61,7 @@ def unpacked(bundle: Bundle, content: dict[str, bytes], into: Path) -> trees.Tre
         for name, data in content.items():
             Path(folder, name).write_bytes(data)
         files = [held.enter_context(Path(folder, s.sha256).open("rb")) for s in bundle.segments]
-        extract_files(files, into, limits=Limits())
+        extract_files(files, into, limits=ArchiveLimits())
         return trees.read(into)
 
 

@@ -28,13 +28,17 @@ SHARED = 0.8
 # Pairs that stay two: a writer's bounds or a person's units are not a reader's.
 APART = {
     # What a worker may write is bounded; whatever is stored is read, and says of which attempt.
-    "schema.model.attempt_records.Artifact = schema.model.stored.Artifact",
+    "schema.model.attempt_records.ArtifactRecord = schema.model.stored.Artifact",
     "schema.model.attempt_records.Tested = schema.model.results.JobTest",
     # An end may say anything; it is cut to the message's bounds as it is sent.
     "schema.model.lease.End = schema.protocol.messages.Ending",
     # A job may leave a size to the queue, and asks for something; what is free may be nothing.
     "schema.model.spec.parts.Resources = schema.model.worker.Capacity",
 }
+
+
+# Of a job as submitted: the queue's model, and the same as the SDK's keyword arguments.
+TWICE = {"JobSpec"}
 
 
 def _classes() -> dict[type, set[str]]:
@@ -137,3 +141,13 @@ def test_a_verb_is_declared_or_only_for_the_process_that_has_the_database() -> N
     for room, by_hand in rooms.items():
         public = {name for name, _ in getmembers(room, isroutine) if not name.startswith("_")}
         assert public - {verb.name for verb in declared_in(room)} == by_hand, room
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A reader who searches for a name finds one thing; a table is called as its noun."""
+    places: dict[str, list[str]] = {}
+    for kind in _classes():
+        if not kind.__name__.startswith("_") and not issubclass(kind, SQLModel):
+            places.setdefault(kind.__name__, []).append(kind.__module__)
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in TWICE} == {}

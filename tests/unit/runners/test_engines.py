@@ -19,7 +19,7 @@ from forge_worker.runners.docker.engine import Engine, EngineRun, engine_answers
 from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.docker.sandboxes import Sandbox
-from forge_worker.runners.engines import Kind, check_fit, kind_of
+from forge_worker.runners.engines import EngineKind, check_fit, kind_of
 from forge_worker.runners.images.building import BuildOutput
 from forge_worker.runners.images.reference import ImageRefused
 from forge_worker.runners.runner import StartFailed
@@ -67,22 +67,36 @@ CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
 @pytest.mark.parametrize(
     ("info", "kind", "said"),
     [
-        (DOCKER_20, Kind(version="20.10.24+dfsg1"), "Docker 20.10.24+dfsg1"),
-        (DOCKER_26, Kind(version="26.1.5+dfsg1"), "Docker 26.1.5+dfsg1"),
-        (DOCKER_28, Kind(version="28.5.2+dfsg3", containerd=True, cdi=CDI), "Docker 28.5.2+dfsg3"),
-        (ROOTLESS_DOCKER, Kind(version="26.1.5+dfsg1", rootless=True), "rootless Docker 26.1.5+"),
-        (REMAPPING_DOCKER, Kind(version="26.1.5+dfsg1", remaps=True), "Docker 26.1.5+"),
-        (PODMAN_5, Kind("Podman", "5.4.2", cdi=CDI), "Podman 5.4.2"),
-        (ROOTLESS_PODMAN, Kind("Podman", "5.4.2", rootless=True, cdi=CDI), "rootless Podman 5.4.2"),
+        (DOCKER_20, EngineKind(version="20.10.24+dfsg1"), "Docker 20.10.24+dfsg1"),
+        (DOCKER_26, EngineKind(version="26.1.5+dfsg1"), "Docker 26.1.5+dfsg1"),
         (
-            {**ROOTLESS_PODMAN, "CgroupVersion": "1"},
-            Kind("Podman", "5.4.2", rootless=True, limits=False, cdi=CDI),
+            DOCKER_28,
+            EngineKind(version="28.5.2+dfsg3", containerd=True, cdi=CDI),
+            "Docker 28.5.2+dfsg3",
+        ),
+        (
+            ROOTLESS_DOCKER,
+            EngineKind(version="26.1.5+dfsg1", rootless=True),
+            "rootless Docker 26.1.5+",
+        ),
+        (REMAPPING_DOCKER, EngineKind(version="26.1.5+dfsg1", remaps=True), "Docker 26.1.5+"),
+        (PODMAN_5, EngineKind("Podman", "5.4.2", cdi=CDI), "Podman 5.4.2"),
+        (
+            ROOTLESS_PODMAN,
+            EngineKind("Podman", "5.4.2", rootless=True, cdi=CDI),
             "rootless Podman 5.4.2",
         ),
-        ({}, Kind(), "Docker"),
+        (
+            {**ROOTLESS_PODMAN, "CgroupVersion": "1"},
+            EngineKind("Podman", "5.4.2", rootless=True, limits=False, cdi=CDI),
+            "rootless Podman 5.4.2",
+        ),
+        ({}, EngineKind(), "Docker"),
     ],
 )
-def test_engine_is_known_by_its_own_words(info: dict[str, Any], kind: Kind, said: str) -> None:
+def test_engine_is_known_by_its_own_words(
+    info: dict[str, Any], kind: EngineKind, said: str
+) -> None:
     assert kind_of(info) == kind
     assert str(kind).startswith(said)
     assert kind.separates is ("Podman" not in said)

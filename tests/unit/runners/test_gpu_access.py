@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.runners import engines
 from forge_worker.runners.docker import hardening
 from forge_worker.runners.docker.hardening import DockerPolicy, settings
@@ -139,8 +139,8 @@ def test_process_sees_its_own_gpus_alone() -> None:
     [(81_920, 256), (81_559, 256), (24_576, 64), (4864, 16), (256, 1), (0, 1), (9 << 20, 1024)],
 )
 def test_hint_for_a_batch_is_a_power_of_two_by_memory(memory_mb: int, samples: int) -> None:
-    assert Slot(1, memory_mb, 0).batch_size == samples
-    assert Slot(1, 1, 0, gpu_uuids=("GPU-a",), vram_mb=memory_mb).batch_size == samples
+    assert MachineSlot(1, memory_mb, 0).batch_size == samples
+    assert MachineSlot(1, 1, 0, gpu_uuids=("GPU-a",), vram_mb=memory_mb).batch_size == samples
 
 
 def test_only_a_member_of_a_gang_with_gpus_has_the_fast_network(
@@ -183,7 +183,7 @@ def test_gpus_come_to_podman_by_cdi_or_not_at_all(
 
 
 def test_variable_of_podman_does_not_reach_the_job(tmp_path: Path) -> None:
-    def script(run: RunSpec, engine: engines.Kind, **image: Any) -> str:  # noqa: ANN401  as in an image
+    def script(run: RunSpec, engine: engines.EngineKind, **image: Any) -> str:  # noqa: ANN401  as in an image
         made = settings(
             run, DockerPolicy(), user="1:1", pipe=run.log_path, image=image, host_cpus=2,
             kind=engine,
@@ -191,13 +191,13 @@ def test_variable_of_podman_does_not_reach_the_job(tmp_path: Path) -> None:
         return str(made["entrypoint"][2])
 
     own = replace(spec(tmp_path), env={"container": "mine"})
-    podman = engines.Kind(engines.PODMAN)
+    podman = engines.EngineKind(engines.PODMAN)
     assert script(spec(tmp_path), podman).startswith("unset container; ")
     secret = replace(spec(tmp_path), secrets={"container": "mine"})
     for kept in (
         script(own, podman),
         script(secret, podman),
         script(spec(tmp_path), podman, Env=["container=oci"]),
-        script(spec(tmp_path), engines.Kind()),
+        script(spec(tmp_path), engines.EngineKind()),
     ):
         assert "unset container" not in kept

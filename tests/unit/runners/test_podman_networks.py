@@ -10,7 +10,7 @@ from docker.errors import APIError
 from forge_worker.runners.docker import network
 from forge_worker.runners.docker.container import Containers
 from forge_worker.runners.docker.sandboxes import SANDBOX_LABEL, Sandboxes
-from forge_worker.runners.engines import PODMAN, Kind
+from forge_worker.runners.engines import PODMAN, EngineKind
 from forge_worker.runners.runner import FOLDER_LABEL
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Podman:
     """A client and an engine; it makes a bridge with the first container of a network only."""
 
     interfaces: Path
-    kind: Kind = field(default_factory=lambda: Kind(PODMAN, "5.4.2"))
+    kind: EngineKind = field(default_factory=lambda: EngineKind(PODMAN, "5.4.2"))
     nets: dict[str, dict[str, Any]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     listed: list[dict[str, Any]] = field(default_factory=list)
@@ -111,7 +111,7 @@ def test_podman_whose_bridges_are_elsewhere_starts_nothing(
     podman.shows = False
     why = network.Network().ensure(podman.client, podman.kind)
     assert why.endswith("is not on this machine")
-    rootless = Kind(PODMAN, "5.4.2", rootless=True)
+    rootless = EngineKind(PODMAN, "5.4.2", rootless=True)
     why = network.Network().ensure(podman.client, rootless)
     assert why.startswith("rootless Podman 5.4.2 has its own networks")
     assert rules == []
@@ -131,7 +131,7 @@ def test_each_container_has_a_network_that_goes_with_it(podman: Podman) -> None:
     network.remove_network(engine, names[0])
     network.remove_network(engine, names[0])
     assert list(podman.nets) == names[1:]
-    docker = Podman(podman.interfaces, Kind())
+    docker = Podman(podman.interfaces, EngineKind())
     assert network.network_of(cast("Any", docker), names[0], "folder") == network.NETWORK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from forge_schema.access.tokens import Token, TokenKind, TokenMalformed, matches, mint, parse
+from forge_schema.access.tokens import ParsedToken, TokenKind, TokenMalformed, matches, mint, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 def test_a_token_reads_back(kind: TokenKind) -> None:
     text, digest = mint(kind, "17")
     assert text.startswith(f"{kind.value}_17_")
-    assert parse(text, kind) == Token(kind, "17", digest)
+    assert parse(text, kind) == ParsedToken(kind, "17", digest)
     assert digest == hashlib.sha256(text.encode()).digest()
 
 

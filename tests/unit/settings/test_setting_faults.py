@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_functions import program, server
-from forge_functions.settings import Settings
+from forge_functions.settings import FunctionsSettings
 from forge_schema.settings.help import text
 from forge_schema.sweeper import main as sweeper
 from forge_worker import main as worker
@@ -129,7 +129,7 @@ def test_a_certificate_without_its_key_is_named(
 def test_help_has_every_setting_in_a_group_with_a_plain_type(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for main, kind in ((program.main, Settings), (sweeper.main, sweeper.ProcessSettings)):
+    for main, kind in ((program.main, FunctionsSettings), (sweeper.main, sweeper.ProcessSettings)):
         monkeypatch.setattr(sys, "argv", ["program", "--help"])
         main()
         said = capsys.readouterr().out

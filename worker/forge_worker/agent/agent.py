@@ -8,18 +8,18 @@ import structlog
 
 from forge_worker import worker_folder
 from forge_worker.agent.claim_loop import ClaimLoop, Claims
-from forge_worker.agent.jobs import Jobs
+from forge_worker.agent.jobs import JobThreads
 from forge_worker.agent.lease_renewal import LeaseRenewal
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
 from forge_worker.agent.leaving import Leaving, Shutdown
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.queue_wait import NotWaited, end_leftovers, until_answered
 from forge_worker.agent.reaper import Reaper
-from forge_worker.agent.registration import Identity, Registration
-from forge_worker.agent.running import Running
+from forge_worker.agent.registration import Registration, WorkerIdentity
+from forge_worker.agent.running import LiveAttempts
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.gang.policy import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
@@ -68,7 +68,7 @@ class Agent:
         self,
         settings: WorkerSettings,
         gateway: Gateway,
-        objects: Callable[[Attempt], Objects],
+        objects: Callable[[LiveAttempt], Objects],
         runners: Runners,
         *,
         refusals: Refusals | None = None,
@@ -78,7 +78,7 @@ class Agent:
         self._drained = Event()
         claim, renew, reap = Event(), Event(), Event()
         changed = Bell(claim, renew)
-        self.running = Running()
+        self.running = LiveAttempts()
         attempts = self.running.attempts
         machine = self._machine = WatchedMachine(
             settings,
@@ -121,7 +121,7 @@ class Agent:
             gangs=gangs,
             ended=self._reaper.ended,
         )
-        self._jobs = Jobs(
+        self._jobs = JobThreads(
             settings.worker_dir / "jobs",
             runners,
             services,
@@ -279,8 +279,8 @@ def _outbox(settings: WorkerSettings, gateway: Gateway, claims: Claims) -> Outbo
 
 def _lease_watchdog(
     settings: WorkerSettings,
-    attempts: Callable[[], list[Attempt]],
-    identity: Identity,
+    attempts: Callable[[], list[LiveAttempt]],
+    identity: WorkerIdentity,
     slept: Bell,
 ) -> LeaseWatchdog:
     return LeaseWatchdog(
@@ -295,8 +295,8 @@ def _lease_watchdog(
 def _prefetch(
     settings: WorkerSettings,
     runners: Runners,
-    jobs: Jobs,
-    attempts: Callable[[], list[Attempt]],
+    jobs: JobThreads,
+    attempts: Callable[[], list[LiveAttempt]],
     claims: Claims,
 ) -> Prefetch:
     return Prefetch(

@@ -18,11 +18,11 @@ from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Capacity
 
-from forge_worker.agent.registration import Identity
+from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.machine.gpu_pool import Choice
-from forge_worker.machine.slots import Slot, Slots
+from forge_worker.machine.slots import MachineSlot, Slots
 from forge_worker.queue.gateway import Gateway
 
 BATCH = 8
@@ -38,7 +38,7 @@ class Granted:
     """A granted job and its slot; the lease counts from when the claim was sent."""
 
     grant: Grant
-    slot: Slot
+    slot: MachineSlot
     sent_s: float
 
 
@@ -49,7 +49,7 @@ class EndNotTaken(DatabaseUnreachable):
 
 
 @dataclass(slots=True, eq=False)
-class Report:
+class EndReport:
     """An end on its way to the queue, and what came of it; `frees` as of `exchange`."""
 
     end: End
@@ -74,7 +74,7 @@ class Claims:
         self,
         gateway: Gateway,
         slots: Slots,
-        identity: Identity,
+        identity: WorkerIdentity,
         *,
         room: Callable[[], int | None] = lambda: None,
         woken: Event | None = None,
@@ -86,7 +86,7 @@ class Claims:
         self._room = room
         # Counting room, claiming and assigning slots must be atomic.
         self._lock = Lock()
-        self._reports: deque[Report] = deque()
+        self._reports: deque[EndReport] = deque()
         self.closed = False
 
     @property
@@ -167,7 +167,7 @@ class Claims:
         Raises:
             EndNotTaken: a round trip for several ends failed; each may succeed by itself.
         """
-        mine = Report(end, frees)
+        mine = EndReport(end, frees)
         self._reports.append(mine)
         with self._lock:
             while not mine.answered:
@@ -195,9 +195,9 @@ class Claims:
         with suppress(ForgeError):
             self._gateway.finish([End(fence, reason, detail=str(error))])
 
-    def _next_group(self) -> list[Report]:
+    def _next_group(self) -> list[EndReport]:
         """Take the ends that wait, one of each job: a statement ends a job only once."""
-        group: dict[int, Report] = {}
+        group: dict[int, EndReport] = {}
         again = []
         while self._reports and len(group) < TOGETHER:
             one = self._reports.popleft()
@@ -207,7 +207,7 @@ class Claims:
         return list(group.values())
 
     @contextmanager
-    def _room_after(self, group: Sequence[Report]) -> Iterator[tuple[Capacity, int]]:
+    def _room_after(self, group: Sequence[EndReport]) -> Iterator[tuple[Capacity, int]]:
         """Yield what is free once these jobs have ended, and how many to claim.
 
         An error in the block is not raised here, but by `exchange` in each caller's thread.
@@ -222,7 +222,7 @@ class Claims:
 
     def _take_answer(
         self,
-        group: Sequence[Report],
+        group: Sequence[EndReport],
         ended: Sequence[Ended],
         grants: Sequence[Grant],
         sent_s: float,
@@ -285,7 +285,7 @@ class ClaimLoop(Loop):
         return bool(granted)
 
 
-def _fail(group: Sequence[Report], error: Exception) -> None:
+def _fail(group: Sequence[EndReport], error: Exception) -> None:
     """Have an end that was alone hear of the error itself; of several, one may be to blame."""
     if len(group) == 1:
         group[0].error = error

@@ -17,13 +17,13 @@ from forge_worker.agent.claim_loop import Claims, Granted
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.reaper import Reaper
-from forge_worker.agent.running import Running
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.agent.running import LiveAttempts
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.job_runs import job_run
 from forge_worker.job_runs.leftovers import Adopted
 from forge_worker.job_runs.services import JobServices
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.machine.watched import WatchedMachine
 from forge_worker.rounds import SpareThreads
 from forge_worker.runners.choice import Runners
@@ -31,7 +31,7 @@ from forge_worker.runners.choice import Runners
 log = structlog.get_logger(__name__)
 
 
-class Jobs:
+class JobThreads:
     """Starts jobs in threads, and cleans up after each of them.
 
     Args:
@@ -53,7 +53,7 @@ class Jobs:
         services: JobServices,
         machine: WatchedMachine,
         *,
-        running: Running,
+        running: LiveAttempts,
         claims: Claims,
         outbox: Outbox,
         reaper: Reaper,
@@ -76,7 +76,7 @@ class Jobs:
             fence = one.grant.fence
             try:
                 name = f"{fence.job_id}-{one.grant.attempt}-{fence.token}"
-                attempt = Attempt(one.grant, Folders(self._folder / name), renewed_s=one.sent_s)
+                attempt = LiveAttempt(one.grant, Folders(self._folder / name), renewed_s=one.sent_s)
                 self._begin(attempt, partial(self._run_attempt, attempt, one.slot), Reason.DRAINED)
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
                 self._claims.give_back(fence, error)
@@ -92,7 +92,7 @@ class Jobs:
             except RuntimeError as error:
                 self._claims.give_back(one.attempt.fence, error)
 
-    def _begin(self, attempt: Attempt, run: Callable[[], End | None], reason: Reason) -> None:
+    def _begin(self, attempt: LiveAttempt, run: Callable[[], End | None], reason: Reason) -> None:
         """Start a job in a thread; while the worker leaves, the job is given back with the reason.
 
         Raises:
@@ -109,7 +109,7 @@ class Jobs:
             raise
         log.info("job_started", job=attempt.fence.job_id, attempt=attempt.grant.attempt)
 
-    def _run_job(self, attempt: Attempt, run: Callable[[], End | None]) -> None:
+    def _run_job(self, attempt: LiveAttempt, run: Callable[[], End | None]) -> None:
         try:
             end = run()
             if attempt.decide_end() and end is not None:
@@ -120,7 +120,7 @@ class Jobs:
             self._leaving.if_idle()
             self._claims.woken.set()
 
-    def _run_attempt(self, attempt: Attempt, slot: Slot) -> End | None:
+    def _run_attempt(self, attempt: LiveAttempt, slot: MachineSlot) -> End | None:
         try:
             runner = self._runners.of(attempt.grant.spec)
         except ForgeError as error:
@@ -133,7 +133,7 @@ class Jobs:
         host = replace(host, worker=identity.name, queue_id=str(identity.queue_id or ""))
         return replace(self._services, host=host)
 
-    def _forget(self, attempt: Attempt) -> None:
+    def _forget(self, attempt: LiveAttempt) -> None:
         self._reaper.let_go(attempt)
         self._services.sampler.forget(attempt)
         self._running.remove(attempt.fence.token)

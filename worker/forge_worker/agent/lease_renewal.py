@@ -14,7 +14,7 @@ from forge_schema.queue.registry import NameInUse
 from forge_worker.agent.leaving import Leaving
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.registration import Registration
-from forge_worker.agent.running import Running
+from forge_worker.agent.running import LiveAttempts
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
 from forge_worker.machine.watched import Condition
@@ -33,7 +33,7 @@ class LeaseRenewal(Loop):
         gateway: Gateway,
         registration: Registration,
         *,
-        running: Running,
+        running: LiveAttempts,
         outbox: Outbox,
         condition: Condition,
         leaving: Leaving,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 import structlog
 from forge_schema.model.states import Phase, Reason
 
-from forge_worker.agent.registration import Identity
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.agent.registration import WorkerIdentity
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.clock import seconds
 from forge_worker.loop import Bell, Loop
 from forge_worker.settings.sections import Policy
@@ -37,10 +37,10 @@ class LeaseWatchdog(Loop):
 
     def __init__(
         self,
-        attempts: Callable[[], Collection[Attempt]],
+        attempts: Callable[[], Collection[LiveAttempt]],
         *,
         policy: Policy,
-        identity: Identity,
+        identity: WorkerIdentity,
         continue_s: float,
         slept: Bell,
         clock: Callable[[], float] = seconds,
@@ -64,7 +64,7 @@ class LeaseWatchdog(Loop):
             if attempt.phase is not Phase.FINISHING and not attempt.lost:
                 self._look(attempt, attempt.renewed_s + self._identity.ttl_s - now)
 
-    def _look(self, attempt: Attempt, left_s: float) -> None:
+    def _look(self, attempt: LiveAttempt, left_s: float) -> None:
         if self._policy == "continue" and attempt.grant.nodes == 1:
             if left_s < -self._continue_s:
                 self._stop(attempt)
@@ -77,7 +77,7 @@ class LeaseWatchdog(Loop):
         elif left_s < reserve_s:
             self._stop(attempt)
 
-    def _stop(self, attempt: Attempt) -> None:
+    def _stop(self, attempt: LiveAttempt) -> None:
         if attempt.stop is None:
             log.warning("job_stopped_lease_unrenewed", job=attempt.fence.job_id)
             attempt.request_stop(Stop(Reason.WORKER_LOST, "its lease could not be renewed"))

@@ -11,14 +11,14 @@ from forge_schema.queue.registry import NameInUse
 
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.outbox import Outbox
-from forge_worker.agent.running import Running
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.agent.running import LiveAttempts
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.attempt.window import Window, earlier, opening
 from forge_worker.clock import seconds
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.watched import UNSAFE, Condition
 from forge_worker.queue.gateway import Gateway
-from forge_worker.spot.notice import Kind, Notice
+from forge_worker.spot.notice import Notice, NoticeKind
 
 PERIOD_S = 0.25
 # If the queue takes longer to answer, other jobs are given back meanwhile.
@@ -43,12 +43,12 @@ class Shutdown(Loop):
 
     def __init__(
         self,
-        attempts: Callable[[], Collection[Attempt]],
+        attempts: Callable[[], Collection[LiveAttempt]],
         gateway: Gateway,
         outbox: Outbox,
         *,
         leave: Callable[[], None],
-        used: Callable[[Attempt], Usage] = lambda _: Usage(),
+        used: Callable[[LiveAttempt], Usage] = lambda _: Usage(),
         clock: Callable[[], float] = seconds,
     ) -> None:
         super().__init__(PERIOD_S)
@@ -120,13 +120,13 @@ class Shutdown(Loop):
         for end in kept:
             self._outbox.spool.drop(end)
 
-    def _is_late(self, attempt: Attempt) -> bool:
+    def _is_late(self, attempt: LiveAttempt) -> bool:
         window = attempt.window
         if window is None or attempt.end_decided or attempt.lost:
             return False
         return self._clock() >= window.give_back_s
 
-    def _end(self, attempt: Attempt) -> End:
+    def _end(self, attempt: LiveAttempt) -> End:
         # A job that was already stopping for another reason ends for that reason.
         stop = attempt.stop or Stop(Reason.PREEMPTED)
         why = "; ".join(filter(None, (stop.detail, "time was up before all was stored")))
@@ -148,7 +148,7 @@ class Leaving:
 
     def __init__(
         self,
-        running: Running,
+        running: LiveAttempts,
         claims: Claims,
         shutdown: Shutdown,
         condition: Condition,
@@ -178,7 +178,7 @@ class Leaving:
 
     def stop(self, why: str = "the worker was stopped") -> None:
         """Stop claiming, and give the running jobs back after their last checkpoint."""
-        self.heed(Notice(OWN, Kind.INTERRUPTION, self._term_notice_s), why)
+        self.heed(Notice(OWN, NoticeKind.INTERRUPTION, self._term_notice_s), why)
 
     def hand_over(self) -> None:
         """Leave at once, and leave the running jobs to the next agent of this folder.
@@ -198,8 +198,8 @@ class Leaving:
         """Follow a notice; of several, the one with the least time left counts."""
         left_s = round(notice.left_s, 1)
         log.warning("spot_notice", by=notice.by, kind=notice.kind.value, left_s=left_s)
-        if notice.kind is not Kind.INTERRUPTION:
-            self._recommended(leave=notice.kind is Kind.REBALANCE)
+        if notice.kind is not NoticeKind.INTERRUPTION:
+            self._recommended(leave=notice.kind is NoticeKind.REBALANCE)
             return
         why = own_why or f"{notice.by} is taking the machine back"
         self._shutdown.announce(opening(notice.left_s), why)
@@ -239,7 +239,7 @@ class Leaving:
         )
         self.stop("another worker has taken this one's place")
 
-    def turn_back(self, attempt: Attempt, reason: Reason) -> None:
+    def turn_back(self, attempt: LiveAttempt, reason: Reason) -> None:
         """Give back an attempt that begins while the worker leaves or its machine is unsafe.
 
         Its claim was already under way. It goes back before it starts, at no charge.

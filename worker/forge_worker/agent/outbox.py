@@ -19,7 +19,7 @@ from forge_schema.model.lease import End, Ended, Fence
 
 from forge_worker.agent.claim_loop import Claims, EndNotTaken, Granted
 from forge_worker.agent.spool import Spool
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.patience import Patience
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
@@ -69,7 +69,7 @@ class Outbox(Loop):
         self._failing: dict[Fence, float] = {}
         self.spool = spool
 
-    def deliver(self, attempt: Attempt, end: End, *, frees: bool = True) -> list[Granted]:
+    def deliver(self, attempt: LiveAttempt, end: End, *, frees: bool = True) -> list[Granted]:
         """Report an end, or store it in the spool. Idempotent.
 
         `frees` tells whether the job's resources are free.
@@ -96,7 +96,7 @@ class Outbox(Loop):
             _log_answer(end, ended)
         return granted
 
-    def _insist(self, attempt: Attempt, end: End) -> None:
+    def _insist(self, attempt: LiveAttempt, end: End) -> None:
         """Retry until the queue answers. The attempt holds its resources meanwhile."""
         try:
             ended = Patience(attempt, self._patience_s)(partial(self._finish, end))

@@ -7,7 +7,7 @@ from threading import Event, Lock
 
 import structlog
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.job_runs.job_environment import container_name
 from forge_worker.loop import Loop
 from forge_worker.machine.slots import Slots
@@ -41,10 +41,10 @@ class Reaper(Loop):
         self._docker = docker
         self._slots = slots
         self._freed = freed or Event()
-        self._kept: dict[int, Attempt] = {}
+        self._kept: dict[int, LiveAttempt] = {}
         self._lock = Lock()
 
-    def ended(self, attempt: Attempt) -> None:
+    def ended(self, attempt: LiveAttempt) -> None:
         """Free all but the disk of a job that has ended, unless its container may still run."""
         if self.may_live(attempt):
             return
@@ -53,7 +53,7 @@ class Reaper(Loop):
         if attempt.folders.has_output():
             self._freed.set()
 
-    def let_go(self, attempt: Attempt) -> None:
+    def let_go(self, attempt: LiveAttempt) -> None:
         """Free the slot and the folders of an ended job, now or once its container is gone."""
         attempt.clear_away()
         if not self.may_live(attempt):
@@ -83,13 +83,13 @@ class Reaper(Loop):
         with self._lock:
             self.period_s = SOON_S if self._kept else PERIOD_S
 
-    def may_live(self, attempt: Attempt) -> bool:
+    def may_live(self, attempt: LiveAttempt) -> bool:
         """Tell whether a job's container may still run."""
         return self._docker is not None and self._docker.containers.may_live(
             container_name(attempt)
         )
 
-    def _free(self, attempt: Attempt) -> None:
+    def _free(self, attempt: LiveAttempt) -> None:
         # Folders first: their disk space must be free before the slot is used again.
         attempt.folders.remove()
         self._slots.take_back(attempt.fence.token)

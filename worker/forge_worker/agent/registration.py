@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class Identity:
+class WorkerIdentity:
     """The worker's identity: taken from the settings until the queue has assigned one."""
 
     name: str = ""
@@ -58,7 +58,7 @@ class Registration:
         self._gangs = gangs
         self._boot_id = uuid4()
         self._left_out_s = 0.0
-        self.identity = Identity(
+        self.identity = WorkerIdentity(
             ephemeral=settings.ephemeral,
             ttl_s=settings.lease_ttl_s,
             heartbeat_s=settings.heartbeat_s,

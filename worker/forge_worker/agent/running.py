@@ -5,17 +5,17 @@ from threading import Condition
 
 from forge_schema.model.states import Phase
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 
 
-class Running:
+class LiveAttempts:
     """Attempts by fencing token. Thread-safe."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Attempt] = {}
+        self._held: dict[int, LiveAttempt] = {}
         self._changed = Condition()
 
-    def add(self, attempt: Attempt) -> None:
+    def add(self, attempt: LiveAttempt) -> None:
         """Add an attempt; an earlier attempt of the same job has lost its lease."""
         fence = attempt.fence
         with self._changed:
@@ -30,7 +30,7 @@ class Running:
             del self._held[token]
             self._changed.notify_all()
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[LiveAttempt]:
         with self._changed:
             return list(self._held.values())
 

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from forge_worker.agent.claim_loop import Claims
-from forge_worker.agent.running import Running
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.agent.running import LiveAttempts
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.atomic import write_atomically
 from forge_worker.loop import Loop
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.machine.watched import WatchedMachine
 from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
@@ -42,7 +42,7 @@ class StateKeeper(Loop):
         machine: WatchedMachine,
         runs: str,
         *,
-        running: Running,
+        running: LiveAttempts,
         claims: Claims,
         refusals: Refusals,
     ) -> None:
@@ -132,7 +132,7 @@ def queue_words(settings: WorkerSettings) -> list[str]:
     return [f"{parts.hostname or 'local'}{parts.path}", settings.store_url]
 
 
-def _job(attempt: Attempt, slot: Slot | None) -> dict[str, Any]:
+def _job(attempt: LiveAttempt, slot: MachineSlot | None) -> dict[str, Any]:
     stop = attempt.stop
     return {
         "job": attempt.fence.job_id,

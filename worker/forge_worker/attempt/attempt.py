@@ -85,7 +85,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Attempt:
+class LiveAttempt:
     """State shared by the loops around one job.
 
     The first reason to stop wins, but `lost` overrides it; of several windows, the one that ends

@@ -17,7 +17,7 @@ from forge_schema.storage import (
     StoreUrlInvalid,
 )
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Patience:
     too.
     """
 
-    attempt: Attempt
+    attempt: LiveAttempt
     store_s: float
 
     def __call__(self, step: Callable[[], T]) -> T:

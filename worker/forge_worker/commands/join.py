@@ -44,7 +44,7 @@ class CannotJoin(Exception):
 
 
 @dataclass
-class Place:
+class WorkerPlace:
     """Where the worker is on this machine, and what earlier pastes of the line have done."""
 
     root: Path
@@ -94,23 +94,23 @@ def _join(url: str, wheel: bytes, token: str) -> None:
             say(advice)
 
 
-def here() -> Place:
+def here() -> WorkerPlace:
     """Return where the worker belongs: FORGE_JOIN_DIR, else the machine as root, else the home."""
     if chosen := os.environ.get("FORGE_JOIN_DIR"):
         return _in(Path(chosen).absolute())
     if os.geteuid() == 0:
         service = Path("/run/systemd/system").is_dir()
         state = Path("/var/lib/forge-worker")
-        return Place(Path("/opt/forge"), Path("/etc/forge/worker.env"), state, service)
+        return WorkerPlace(Path("/opt/forge"), Path("/etc/forge/worker.env"), state, service)
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return _in(Path(data) / "forge-worker")
 
 
-def _in(root: Path) -> Place:
-    return Place(root, root / "worker.env", root / "state", service=False)
+def _in(root: Path) -> WorkerPlace:
+    return WorkerPlace(root, root / "worker.env", root / "state", service=False)
 
 
-def _check(place: Place) -> None:
+def _check(place: WorkerPlace) -> None:
     """Check what would stop the worker, before the token is used up."""
     if find_spec("ensurepip") is None:
         minor = f"python3.{sys.version_info.minor}"
@@ -127,7 +127,7 @@ def _check(place: Place) -> None:
         )
 
 
-def _names_engine(place: Place) -> bool:
+def _names_engine(place: WorkerPlace) -> bool:
     """Tell whether the worker finds an engine: by DOCKER_HOST, its Docker context or its socket."""
     if os.environ.get("DOCKER_HOST") or _read(place.settings).get("DOCKER_HOST"):
         return True
@@ -160,7 +160,7 @@ def image_advice(settings: Mapping[str, str], place: Path) -> str:
     )
 
 
-def _exchange(place: Place, url: str, token: str) -> bool:
+def _exchange(place: WorkerPlace, url: str, token: str) -> bool:
     """Get the machine's own token, unless this line's was exchanged here before."""
     line = hashlib.sha256(token.encode()).hexdigest()
     done = place.done
@@ -200,7 +200,7 @@ def _asked(url: str, token: str, secret: str) -> dict[str, Any]:
         raise CannotJoin(f"{url} does not answer: {error}; {AGAIN}") from error
 
 
-def _install(place: Place, wheel: bytes) -> bool:
+def _install(place: WorkerPlace, wheel: bytes) -> bool:
     """Install the wheel, unless it is installed already."""
     digest = hashlib.sha256(wheel).hexdigest()
     if place.done.get("wheel") == digest and place.program.exists():
@@ -233,7 +233,7 @@ def _install(place: Place, wheel: bytes) -> bool:
     return True
 
 
-def _keep_settings(place: Place, url: str) -> None:
+def _keep_settings(place: WorkerPlace, url: str) -> None:
     """Write the worker's settings; those that somebody has added to the file stay."""
     given = {**_given(), "FORGE_URL": url, "FORGE_TOKEN": str(place.done["token"])}
     settings = {**_read(place.settings), **given}
@@ -258,7 +258,7 @@ def _read(file: Path) -> dict[str, str]:
     return {}
 
 
-def _service(place: Place, wheel: bytes, *, fresh: bool) -> None:
+def _service(place: WorkerPlace, wheel: bytes, *, fresh: bool) -> None:
     """Start the worker as a systemd service, which also starts it with the machine."""
     _make_user(place)
     with zipfile.ZipFile(BytesIO(wheel)) as packed:
@@ -279,7 +279,7 @@ def _service(place: Place, wheel: bytes, *, fresh: bool) -> None:
     say("  stop it: systemctl stop forge-worker; restart it: systemctl restart forge-worker")
 
 
-def _make_user(place: Place) -> None:
+def _make_user(place: WorkerPlace) -> None:
     with suppress(KeyError):
         pwd.getpwnam("forge")
         return
@@ -298,7 +298,7 @@ def _run(*command: str) -> None:
         raise CannotJoin(f"`{' '.join(command)}` failed, see above; repair that, {AGAIN}")
 
 
-def _background(place: Place, *, fresh: bool) -> None:
+def _background(place: WorkerPlace, *, fresh: bool) -> None:
     """Start the worker in the background; it outlives the session that started it."""
     log = place.state / "worker.log"
     running = _running(place)
@@ -326,7 +326,7 @@ def _background(place: Place, *, fresh: bool) -> None:
     )
 
 
-def _stops(place: Place, running: int) -> bool:
+def _stops(place: WorkerPlace, running: int) -> bool:
     """Tell whether a worker is leaving; one that was just told to says so within a second or two.
 
     A pasted line may follow right after `kill`, as the advice has it.
@@ -342,14 +342,14 @@ def _stops(place: Place, running: int) -> bool:
     return False
 
 
-def _state(place: Place) -> dict[str, Any]:
+def _state(place: WorkerPlace) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         told = json.loads((place.state / "state.json").read_text(encoding="utf-8"))
         return told if isinstance(told, dict) else {}
     return {}
 
 
-def _started(place: Place, log: Path) -> "subprocess.Popen[bytes]":
+def _started(place: WorkerPlace, log: Path) -> "subprocess.Popen[bytes]":
     place.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORGE_")}
     own = {**_read(place.settings), "FORGE_WORKER_DIR": str(place.state)}
@@ -365,7 +365,7 @@ def _started(place: Place, log: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def _running(place: Place) -> int:
+def _running(place: WorkerPlace) -> int:
     """Return the process id of the worker in the folder, as `worker_folder.holder`; 0 for none."""
     with suppress(FileNotFoundError), (place.state / "lock").open() as lock:
         try:
@@ -375,7 +375,7 @@ def _running(place: Place) -> int:
     return 0
 
 
-def _awaited(place: Place, ended: Callable[[], bool], log: str) -> int:
+def _awaited(place: WorkerPlace, ended: Callable[[], bool], log: str) -> int:
     """Wait until the started worker has registered, and return its process id."""
 
     def registered() -> bool:

@@ -5,7 +5,7 @@ import platform
 from contextlib import suppress
 from typing import ClassVar
 
-from forge_worker.devices.gpu import Gpu, Use, asked
+from forge_worker.devices.gpu import GpuDevice, Use, asked
 
 
 class Apple:
@@ -15,7 +15,7 @@ class Apple:
     fresh_s: ClassVar[float] = 60.0
     complete: ClassVar[bool] = False
 
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[GpuDevice]:
         """Return the one GPU, with a UUID derived from the machine's."""
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return []
@@ -25,7 +25,7 @@ class Apple:
             return []
         chip, machine = hardware
         system = platform.mac_ver()[0]
-        return [Gpu(f"MPS-{machine}", chip, int(memory) >> 20, vendor="apple", driver=system)]
+        return [GpuDevice(f"MPS-{machine}", chip, int(memory) >> 20, vendor="apple", driver=system)]
 
     def use(self) -> dict[str, Use] | None:
         return None

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu(worker.Gpu):
+class GpuDevice(worker.Gpu):
     """One GPU, identified by its UUID; its memory is 0 MiB if unknown.
 
     `number` is the driver's index of the whole GPU. A slice's `parent` is the UUID of its GPU.
@@ -49,7 +49,7 @@ class Use:
     gone: bool = False
 
 
-class Source(Protocol):
+class GpuSource(Protocol):
     """One driver or program; it finds no GPUs if it is not available."""
 
     accelerator: ClassVar[str]
@@ -59,7 +59,7 @@ class Source(Protocol):
     complete: ClassVar[bool]
     """Whether a GPU missing from an answer about use is gone, rather than unknown."""
 
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[GpuDevice]:
         """Return the GPUs that can be assigned, in the driver's order."""
 
     def use(self) -> Mapping[str, Use] | None:

@@ -7,12 +7,12 @@ from time import monotonic
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.devices.apple import Apple
-from forge_worker.devices.gpu import Gpu, Source, Use
+from forge_worker.devices.gpu import GpuDevice, GpuSource, Use
 from forge_worker.devices.nvidia_smi import NvidiaSmi
 from forge_worker.devices.nvml import Nvml
 from forge_worker.devices.rocm import Rocm
 
-SOURCES: tuple[Callable[[], Source], ...] = (Nvml, NvidiaSmi, Rocm, Apple)
+SOURCES: tuple[Callable[[], GpuSource], ...] = (Nvml, NvidiaSmi, Rocm, Apple)
 
 
 class GpuMissing(ForgeError):
@@ -21,7 +21,7 @@ class GpuMissing(ForgeError):
     code = "gpu_missing"
 
 
-def chosen(gpus: Sequence[Gpu], words: Sequence[str]) -> list[Gpu]:
+def chosen(gpus: Sequence[GpuDevice], words: Sequence[str]) -> list[GpuDevice]:
     """Return the GPUs that `--gpus` names, by UUID or by the driver's number; each once.
 
     A GPU in MIG mode stands for all of its slices.
@@ -42,11 +42,11 @@ def chosen(gpus: Sequence[Gpu], words: Sequence[str]) -> list[Gpu]:
     return [gpu for gpu in gpus if wanted & _names(gpu)]
 
 
-def _names(gpu: Gpu) -> set[str]:
+def _names(gpu: GpuDevice) -> set[str]:
     return {gpu.uuid.casefold(), str(gpu.number), (gpu.parent or gpu.uuid).casefold()}
 
 
-def _listing(gpus: Sequence[Gpu]) -> str:
+def _listing(gpus: Sequence[GpuDevice]) -> str:
     if not gpus:
         return "no GPU is found on this machine; `--gpus none` offers none"
     listed = "; ".join(f"{gpu.number}: {gpu.uuid} ({gpu.name})" for gpu in gpus)
@@ -87,7 +87,7 @@ class Inventory:
                 self._used, self._asked_at = self._look(self._source), now
             return self._used
 
-    def _look(self, source: Source) -> Mapping[str, Use]:
+    def _look(self, source: GpuSource) -> Mapping[str, Use]:
         told = source.use()
         if told is None:
             return {}
@@ -95,7 +95,7 @@ class Inventory:
         return {gpu.uuid: told.get(gpu.uuid, missing) for gpu in self.gpus}
 
 
-def _first() -> tuple[Source | None, list[Gpu]]:
+def _first() -> tuple[GpuSource | None, list[GpuDevice]]:
     for make in SOURCES:
         source = make()
         if found := source.gpus():

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from forge_worker.devices.gpu import Gpu, Use, asked
+from forge_worker.devices.gpu import GpuDevice, Use, asked
 
 FIELDS = (
     "index",
@@ -34,7 +34,7 @@ class NvidiaSmi:
     fresh_s: ClassVar[float] = 5.0
     complete: ClassVar[bool] = False
 
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[GpuDevice]:
         """Return the GPUs; a GPU in MIG mode is replaced by its slices."""
         rows = _rows("gpu", FIELDS) or _rows("gpu", OLD_FIELDS) or []
         found = [_gpu(row) for row in rows if row["uuid"].startswith("GPU-")]
@@ -68,8 +68,8 @@ def _rows(about: str, fields: tuple[str, ...]) -> list[dict[str, str]] | None:
     ]
 
 
-def _gpu(row: dict[str, str]) -> Gpu:
-    return Gpu(
+def _gpu(row: dict[str, str]) -> GpuDevice:
+    return GpuDevice(
         uuid=row["uuid"],
         name=row["name"],
         vram_mb=int(row["memory.total"]) if row["memory.total"].isdigit() else 0,
@@ -83,10 +83,10 @@ def _known(text: str) -> str:
     return "" if text in UNKNOWN else text
 
 
-def _slices(listing: str, found: list[Gpu]) -> dict[str, list[Gpu]]:
+def _slices(listing: str, found: list[GpuDevice]) -> dict[str, list[GpuDevice]]:
     """Return the slices that `nvidia-smi -L` lists, by the UUID of their GPU."""
     parents = {gpu.number: gpu for gpu in found}
-    slices: dict[str, list[Gpu]] = {}
+    slices: dict[str, list[GpuDevice]] = {}
     for number, line in _numbered(listing):
         if (match := SLICE.match(line)) and (parent := parents.get(number)):
             slices.setdefault(parent.uuid, []).append(_slice(match, parent))
@@ -101,9 +101,9 @@ def _numbered(listing: str) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def _slice(match: re.Match[str], parent: Gpu) -> Gpu:
+def _slice(match: re.Match[str], parent: GpuDevice) -> GpuDevice:
     gib = GIB.search(match["profile"])
-    return Gpu(
+    return GpuDevice(
         uuid=match["uuid"],
         name=f"{parent.name} MIG {match['profile']}",
         vram_mb=int(gib[1]) << 10 if gib else 0,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import pynvml
 import structlog
 
-from forge_worker.devices.gpu import Gpu, Use
+from forge_worker.devices.gpu import GpuDevice, Use
 
 T = TypeVar("T")
 Handle = Any
@@ -29,7 +29,7 @@ class Nvml:
         self._open = False
         self._silent: set[int] = set()
 
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[GpuDevice]:
         """Return the GPUs; a GPU in MIG mode is replaced by its slices."""
         if not self._opened():
             return []
@@ -69,7 +69,7 @@ def _handles(left_out: LeftOut) -> Iterator[tuple[int, Handle]]:
             left_out(number, error)
 
 
-def _gpus(number: int, handle: Handle, driver: str, left_out: LeftOut) -> list[Gpu]:
+def _gpus(number: int, handle: Handle, driver: str, left_out: LeftOut) -> list[GpuDevice]:
     try:
         whole = _gpu(handle, number, driver, "", None)
         if not _in_mig_mode(handle):
@@ -81,8 +81,10 @@ def _gpus(number: int, handle: Handle, driver: str, left_out: LeftOut) -> list[G
         return []
 
 
-def _gpu(handle: Handle, number: int, driver: str, capability: str, parent: str | None) -> Gpu:
-    return Gpu(
+def _gpu(
+    handle: Handle, number: int, driver: str, capability: str, parent: str | None
+) -> GpuDevice:
+    return GpuDevice(
         uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
         name=str(pynvml.nvmlDeviceGetName(handle)),
         vram_mb=_said(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20) or 0,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from forge_worker.devices.gpu import Gpu, Use, asked
+from forge_worker.devices.gpu import GpuDevice, Use, asked
 
 ROOT = Path("/sys/class/kfd/kfd")
 
@@ -37,11 +37,11 @@ def nodes(root: Path = ROOT) -> list[Node]:
     return [node for node in found if node is not None]
 
 
-def gpus(root: Path = ROOT) -> list[Gpu]:
+def gpus(root: Path = ROOT) -> list[GpuDevice]:
     """Return the GPUs that have a UUID; the kernel does not know their model names."""
     numbered = enumerate(nodes(root))
     return [
-        Gpu(
+        GpuDevice(
             uuid=uuid_of(node.unique_id),
             name=f"AMD {node.target}",
             vram_mb=node.vram_mb,
@@ -105,7 +105,7 @@ class Rocm:
     fresh_s: ClassVar[float] = 1.0
     complete: ClassVar[bool] = False
 
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[GpuDevice]:
         """Return the GPUs that have a UUID; only by that can a GPU be assigned."""
         return (
             read_rocm_smi(asked("rocm-smi", *ROCM_SMI, "--json") or "")
@@ -118,7 +118,7 @@ class Rocm:
         return use()
 
 
-def read_rocm_smi(text: str) -> list[Gpu]:
+def read_rocm_smi(text: str) -> list[GpuDevice]:
     """Return the GPUs of `rocm-smi --json`: an object of `cardN` entries with string values."""
     told = _document(text)
     if not isinstance(told, dict):
@@ -131,7 +131,7 @@ def read_rocm_smi(text: str) -> list[Gpu]:
     return [gpu for gpu in found if gpu is not None]
 
 
-def read_amd_smi(text: str) -> list[Gpu]:
+def read_amd_smi(text: str) -> list[GpuDevice]:
     """Return the GPUs of `amd-smi static --json`: a list, below `gpu_data` in newer versions."""
     told = _document(text)
     listed = told.get("gpu_data") if isinstance(told, dict) else told
@@ -139,14 +139,14 @@ def read_amd_smi(text: str) -> list[Gpu]:
     return [gpu for gpu in found if gpu is not None]
 
 
-def _card(number: int, card: dict[str, Any], driver: str) -> Gpu | None:
+def _card(number: int, card: dict[str, Any], driver: str) -> GpuDevice | None:
     known = {str(name).lower(): str(value) for name, value in card.items()}
     unique_id = _number(known.get("unique id", ""))
     if not unique_id:
         return None
     names = (known.get(key, "") for key in ("card series", "device name", "card model"))
     target = known.get("gfx version", "")
-    return Gpu(
+    return GpuDevice(
         uuid=uuid_of(unique_id),
         name=_named(next((name for name in names if _is_name(name)), target or "GPU")),
         vram_mb=_number(known.get("vram total memory (b)", "")) >> 20,
@@ -157,14 +157,14 @@ def _card(number: int, card: dict[str, Any], driver: str) -> Gpu | None:
     )
 
 
-def _entry(entry: dict[str, Any]) -> Gpu | None:
+def _entry(entry: dict[str, Any]) -> GpuDevice | None:
     asic, vram = _inner(entry, "asic"), _inner(entry, "vram")
     unique_id = _number(str(asic.get("asic_serial", "")))
     if not unique_id:
         return None
     target = str(asic.get("target_graphics_version", ""))
     name = str(asic.get("market_name", ""))
-    return Gpu(
+    return GpuDevice(
         uuid=uuid_of(unique_id),
         name=_named(name if _is_name(name) else target or "GPU"),
         vram_mb=_size_mb(vram.get("size")),

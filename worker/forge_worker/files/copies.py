@@ -63,7 +63,7 @@ def check_size(files: Listing, what: str, limit_mb: int) -> None:
         )
 
 
-class Shape(Enum):
+class FileShape(Enum):
     """State of a copy: the whole file, or possibly half of a rewrite.
 
     Or of a file that goes on changing: its beginning, if it has only grown, or what it was at one
@@ -81,7 +81,7 @@ class FileChanged(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CopiedPart:
     """Digest of the first `size` bytes of a file; `stored` is False if they were only seen.
 
     With `chunk_bytes`, it is the digest of a file in chunks. `since_ns` is when it was first seen.
@@ -95,7 +95,7 @@ class Part:
 
 
 # Nothing is known of a file that could not be copied.
-UNSEEN = Part(0, hashlib.sha256().hexdigest(), stored=False)
+UNSEEN = CopiedPart(0, hashlib.sha256().hexdigest(), stored=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,15 @@ class Copy:
 
     status: Status
     size: int
-    shape: Shape
+    shape: FileShape
     path: Path | None = None
     held: BinaryIO | None = None
-    seen: Part | None = None
+    seen: CopiedPart | None = None
     written: bool = False
 
     @property
     def sound(self) -> bool:
-        return self.shape is not Shape.TORN
+        return self.shape is not FileShape.TORN
 
     @property
     def changed(self) -> bool:
@@ -186,18 +186,18 @@ def held_open(
             return None
         files.push(opening.pop_all())
         opened_too = not ended and written is not False
-        return Copy(status, status[0], Shape.WHOLE, held=source, written=opened_too)
+        return Copy(status, status[0], FileShape.WHOLE, held=source, written=opened_too)
 
 
 def steady_copy(
     root: Path,
     relative: str,
     into: Path,
-    known: Part | None,
+    known: CopiedPart | None,
     go_on: Callable[[], None],
     *,
     ended: bool,
-    seen: Part | None = None,
+    seen: CopiedPart | None = None,
     doubt: Doubt | None = None,
 ) -> Copy:
     """Copy a file of which `known` was stored or seen before; `ended` if its job has ended.
@@ -219,11 +219,11 @@ def steady_copy(
         whole = whole and not (doubt is not None and doubt(source, status))
     opened_too = not ended and written is not False
     if whole:
-        return Copy(status, into.stat().st_size, Shape.WHOLE, into, written=opened_too)
+        return Copy(status, into.stat().st_size, FileShape.WHOLE, into, written=opened_too)
     return _grown(into, status, known, seen, written=opened_too)
 
 
-def _seen_long_ago(copied: Path, seen: Part | None) -> bool:
+def _seen_long_ago(copied: Path, seen: CopiedPart | None) -> bool:
     """Tell whether a file has had the same content since a look that is long ago."""
     if seen is None or time.time_ns() - seen.since_ns < OPEN_QUIET_NS:
         return False
@@ -231,7 +231,12 @@ def _seen_long_ago(copied: Path, seen: Part | None) -> bool:
 
 
 def _grown(
-    copied: Path, status: Status, known: Part | None, seen: Part | None, *, written: bool
+    copied: Path,
+    status: Status,
+    known: CopiedPart | None,
+    seen: CopiedPart | None,
+    *,
+    written: bool,
 ) -> Copy:
     """Return a copy of a file that is being written, marked as grown or torn.
 
@@ -246,12 +251,12 @@ def _grown(
         grown = size > 0
     if grown:
         os.truncate(copied, size)
-        return Copy(status, size, Shape.GROWN, copied, written=written)
+        return Copy(status, size, FileShape.GROWN, copied, written=written)
     digest = _digest(copied, size)
     same = seen is not None and (seen.size, seen.sha256) == (size, digest)
     since_ns = seen.since_ns if seen is not None and same else time.time_ns()
-    part = Part(size, digest, stored=False, since_ns=since_ns)
-    return Copy(status, size, Shape.TORN, copied, seen=part, written=written)
+    part = CopiedPart(size, digest, stored=False, since_ns=since_ns)
+    return Copy(status, size, FileShape.TORN, copied, seen=part, written=written)
 
 
 def _whole_part(copied: Path) -> int:
@@ -259,7 +264,7 @@ def _whole_part(copied: Path) -> int:
     return whole_records(copied) or _lines(copied)
 
 
-def _begins_with(copied: Path, known: Part) -> bool:
+def _begins_with(copied: Path, known: CopiedPart) -> bool:
     if not known.chunk_bytes:
         return _digest(copied, known.size) == known.sha256
     starts = range(0, known.size, known.chunk_bytes)

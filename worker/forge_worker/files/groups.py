@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import PurePosixPath
 
-from forge_worker.files.copies import Copies, Shape
+from forge_worker.files.copies import Copies, FileShape
 from forge_worker.files.safe_files import Listing, Where, status_of
 
 # A database beside its logs: SQLite, DuckDB.
@@ -164,7 +164,7 @@ def _data_beside(index: str, found: dict[str, set[str]]) -> set[str]:
     }
 
 
-class Folders:
+class ReplacedFolders:
     """Folders that a program replaces as a whole: by their inodes since the first look."""
 
     def __init__(self, where: Where) -> None:
@@ -211,7 +211,7 @@ def uneven(
     A database in use was copied as it was at one.
     """
     paths = [path for path in found.keys() | now.keys() if together.group(path) is not None]
-    moments = {together.group(p) for p, copy in copies.items() if copy.shape is Shape.MOMENT}
+    moments = {together.group(p) for p, copy in copies.items() if copy.shape is FileShape.MOMENT}
     return {
         path
         for path in paths
@@ -230,7 +230,7 @@ def young(together: Together, copies: Copies) -> set[str]:
     return {
         path
         for path, copy in copies.items()
-        if copy.shape is not Shape.MOMENT
+        if copy.shape is not FileShape.MOMENT
         and together.group(path) is not None
         and abs(now_ns - copy.status[1]) < PAIR_NS
     }
@@ -240,4 +240,4 @@ def _moved(path: str, found: Listing, now: Listing, copies: Copies) -> bool:
     copy = copies.get(path)
     if copy is None:
         return found.get(path) != now.get(path)
-    return copy.shape is Shape.GROWN or (copy.sound and copy.status != now.get(path))
+    return copy.shape is FileShape.GROWN or (copy.sound and copy.status != now.get(path))

@@ -19,7 +19,7 @@ from forge_worker.files.safe_files import (
     status_of,
     walk,
 )
-from forge_worker.files.saved_files import Look, SavedFiles
+from forge_worker.files.saved_files import FilesSeen, SavedFiles
 
 # Some programs compare times in whole seconds.
 SECOND_NS = 1_000_000_000
@@ -60,7 +60,7 @@ def place_checkpoint(saved: SavedFiles, restored: Path) -> None:
         _place_folder(saved, restored, anything=anything)
 
 
-def give_times(saved: SavedFiles, times: Mapping[str, int], project: Look) -> Look:
+def give_times(saved: SavedFiles, times: Mapping[str, int], project: FilesSeen) -> FilesSeen:
     """Give restored files their mtimes in ns; return the project's own files as they are then.
 
     What the job's patterns name in the project was unpacked just now. It gets an earlier time than
@@ -78,7 +78,7 @@ def give_times(saved: SavedFiles, times: Mapping[str, int], project: Look) -> Lo
     set_times(saved.root, placed, folders_below=saved.folder)
     found = {path: status_of(saved.root, saved.place(path)) for path in own}
     now = {path: status_from(status) for path, status in found.items() if status is not None}
-    return Look(project.files | now, project.links)
+    return FilesSeen(project.files | now, project.links)
 
 
 def _inode(saved: SavedFiles, path: str) -> int | None:

@@ -100,7 +100,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FilesSeen:
     """What was seen at once: files, links that stay inside, and why others cannot be stored."""
 
     files: Listing = field(default_factory=dict)
@@ -162,27 +162,27 @@ class SavedFiles:
         top, *rest = self.place(path)
         return self.root / top, "/".join(rest)
 
-    def look(self) -> Look:
+    def look(self) -> FilesSeen:
         """Return all files and links, at this moment."""
         if replaced := self.replaced():
-            found = Look(refused={"": replaced})
+            found = FilesSeen(refused={"": replaced})
         else:
             found = self._found("", self.folder)
         if self.patterns:
             named = self.named()
-            found = Look(
+            found = FilesSeen(
                 found.files | named.files,
                 found.links | named.links,
                 found.refused | named.refused,
             )
         return found
 
-    def named(self) -> Look:
+    def named(self) -> FilesSeen:
         """Return what the patterns name in the work folder."""
         return self._found(f"{WORK}/", self.work)
 
-    def _found(self, before: str, start: Parts) -> Look:
-        found, raw = Look(), {}
+    def _found(self, before: str, start: Parts) -> FilesSeen:
+        found, raw = FilesSeen(), {}
         folders = {before.rstrip("/")}
         for parts, status in self._walked(before, start):
             path = before + "/".join(parts)
@@ -217,7 +217,7 @@ class SavedFiles:
                 yield below, status
 
     def _sort(
-        self, raw: Targets, before: str, start: Parts, there: Collection[str], found: Look
+        self, raw: Targets, before: str, start: Parts, there: Collection[str], found: FilesSeen
     ) -> None:
         """Add which links are stored, and why others are not."""
         for path, target in raw.items():

@@ -10,13 +10,13 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Gathering, Member
 from forge_schema.model.quantities import duration_text
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.clock import seconds
 from forge_worker.gang.address import LOOPBACK, ProgramPort, listening
-from forge_worker.gang.members import Gang, Pace, Peer, peer_of
+from forge_worker.gang.members import Gang, Peer, RankPace, peer_of
 from forge_worker.gang.policy import GangPolicy
-from forge_worker.gang.preflight import Answers, PreflightFailed, check
-from forge_worker.machine.slots import Slot
+from forge_worker.gang.preflight import PreflightAnswers, PreflightFailed, check
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import Gateway
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class Gatherer:
 
     def __init__(
         self,
-        attempt: Attempt,
+        attempt: LiveAttempt,
         gateway: Gateway,
-        slot: Slot,
+        slot: MachineSlot,
         policy: GangPolicy,
         patiently: Callable[[Callable[[], Gathering]], Gathering],
         *,
-        pace: Pace,
+        pace: RankPace,
     ) -> None:
         self._attempt = attempt
         self._gateway = gateway
@@ -93,7 +93,9 @@ class Gatherer:
             open_until_checked.enter_context(closing(checked))
             own = self._own(port, checked.getsockname()[1])
             sockets = {checked, port.held} if own.rank == 0 else {checked}
-            answers = open_until_checked.enter_context(closing(Answers(own.nonce, sockets)))
+            answers = open_until_checked.enter_context(
+                closing(PreflightAnswers(own.nonce, sockets))
+            )
             gang = self._gang(self._wait(own, PREPARED))
             self._check(gang)
             # Whoever sees all reachable starts, and may connect to the ports of their programs.
@@ -109,7 +111,7 @@ class Gatherer:
         if self._port is not None:
             self._port.free()
 
-    def _leave(self, port: ProgramPort, own: Peer, answers: Answers) -> None:
+    def _leave(self, port: ProgramPort, own: Peer, answers: PreflightAnswers) -> None:
         """Close the program's port, once the master has checked it if it checks this one."""
         if own.publishes:
             self._wait_for_checks(own)

@@ -25,14 +25,14 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RankPace:
     """How fast a rank computes, in GFLOPS of fp32, and how that was measured; None if unknown."""
 
     speed: float | None = None
     method: str | None = None
 
 
-def pace_of(speed: Speed | None, accelerator: str, cpus: float) -> Pace:
+def pace_of(speed: Speed | None, accelerator: str, cpus: float) -> RankPace:
     """Return a rank's pace: of its GPU, or of the CPUs lent to it.
 
     It is unknown if that was not measured, and where Python alone measured it, which tells nothing
@@ -44,13 +44,13 @@ def pace_of(speed: Speed | None, accelerator: str, cpus: float) -> Pace:
         cpus: number of CPUs lent to it.
     """
     if speed is None or accelerator not in DEVICES:
-        return Pace()
+        return RankPace()
     rates: Mapping[str, float] = getattr(speed, accelerator)
     # What is not above zero was not measured, and other members would not accept it.
     if (rate := rates.get("fp32", 0)) <= 0:
-        return Pace()
+        return RankPace()
     rate = rate * cpus / max(speed.cpus, 1) if accelerator == "cpu" else rate
-    return Pace(rate, speed.method)
+    return RankPace(rate, speed.method)
 
 
 def shares(speeds: Sequence[float | None]) -> list[float]:

@@ -61,7 +61,7 @@ class PreflightFailed(ForgeError):
         self.ranks = sorted({one.peer.rank for one in unreached})
 
 
-class Answers:
+class PreflightAnswers:
     """Answers the preflight of the others on this member's sockets, until it is closed."""
 
     def __init__(self, nonce: str, sockets: Iterable[socket.socket]) -> None:

@@ -40,7 +40,7 @@ COUNT = (
 )
 
 
-class Stopping:
+class RaySignals:
     """The signals to this program: the last one, and the process to which each is passed on."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Stopping:
 
 def head(nodes: int, options: list[str], command: list[str]) -> int:
     """Start the cluster, run the command on it, and return the command's exit code."""
-    stopping = Stopping()
+    stopping = RaySignals()
     address, port = place()
     if has_client():
         # Otherwise it is the same for all clusters of a machine.
@@ -73,7 +73,7 @@ def head(nodes: int, options: list[str], command: list[str]) -> int:
         ended(ray)
 
 
-def ran(command: list[str], ray: subprocess.Popen[bytes], stopping: Stopping) -> int:
+def ran(command: list[str], ray: subprocess.Popen[bytes], stopping: RaySignals) -> int:
     """Run the command to its end; if the cluster dies, have it stop."""
     try:
         process = subprocess.Popen(command)  # noqa: S603  the job's own words
@@ -96,7 +96,7 @@ def ran(command: list[str], ray: subprocess.Popen[bytes], stopping: Stopping) ->
 
 def member(options: list[str]) -> int:
     """Join the cluster, and leave it when told to and the head is gone."""
-    stopping = Stopping()
+    stopping = RaySignals()
     address, port = place()
     cluster = f"{address}:{port}"
     check = ["ray", "health-check", f"--address={cluster}"]
@@ -121,7 +121,7 @@ def member(options: list[str]) -> int:
 
 
 def joined(
-    check: list[str], failure: str, ray: subprocess.Popen[bytes] | None, stopping: Stopping
+    check: list[str], failure: str, ray: subprocess.Popen[bytes] | None, stopping: RaySignals
 ) -> int:
     """Repeat a check until it succeeds, and return 0; otherwise say why it did not."""
     until, said = time.monotonic() + JOIN_S, b""
@@ -140,7 +140,7 @@ def joined(
     return 1
 
 
-def checked(check: list[str], stopping: Stopping) -> tuple[int | None, bytes]:
+def checked(check: list[str], stopping: RaySignals) -> tuple[int | None, bytes]:
     """Return the exit code and the output of a check; none if this program is told to stop."""
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(check, stdout=pipe, stderr=both) as process:  # noqa: S603  our own words

@@ -27,11 +27,11 @@ MOST_BYTES = 256 << 10
 LONGEST = 1 << 20
 
 
-class Ended(Exception):
+class NoMore(Exception):
     """There is no more to read."""
 
 
-class Reader:
+class FieldReader:
     """The fields of one request."""
 
     def __init__(self, data: bytes) -> None:
@@ -65,7 +65,7 @@ class Reader:
         return found
 
 
-class Server:
+class SftpServer:
     """Answers requests, one after another."""
 
     def __init__(self, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -74,7 +74,7 @@ class Server:
         self._folders: dict[bytes, list[bytes]] = {}
         self._places: dict[bytes, bytes] = {}
         self._last = 0
-        self._verbs: dict[int, Callable[[Reader], tuple[int, bytes]]] = {
+        self._verbs: dict[int, Callable[[FieldReader], tuple[int, bytes]]] = {
             3: self._open,
             4: self._close,
             5: self._read,
@@ -105,13 +105,13 @@ class Server:
                     return
                 request = self._take(size)
                 self._send(self._answer(request[0], request[1:]))
-        except (Ended, OSError):
+        except (NoMore, OSError):
             return
 
     def _take(self, size: int) -> bytes:
         data = self._requests.read(size)
         if len(data) < size:
-            raise Ended
+            raise NoMore
         return data
 
     def _send(self, answer: bytes) -> None:
@@ -121,11 +121,11 @@ class Server:
     def _answer(self, kind: int, data: bytes) -> bytes:
         if kind == 1:
             return struct.pack("!BI", 2, VERSION)
-        request = Reader(data)
+        request = FieldReader(data)
         try:
             number = request.number()
         except struct.error:
-            raise Ended from None
+            raise NoMore from None
         try:
             verb = self._verbs.get(kind)
             said, rest = verb(request) if verb else _status(UNKNOWN, "it is not supported")
@@ -145,7 +145,7 @@ class Server:
         self._last += 1
         return str(self._last).encode()
 
-    def _open(self, request: Reader) -> tuple[int, bytes]:
+    def _open(self, request: FieldReader) -> tuple[int, bytes]:
         path, wanted = request.text(), request.number()
         mode = request.attributes().get("mode", 0o666)
         kinds = {READ: os.O_RDONLY, WRITE: os.O_WRONLY, READ | WRITE: os.O_RDWR}
@@ -161,34 +161,34 @@ class Server:
         self._files[handle] = os.open(path, flags, mode)
         return HANDLE, _text(handle)
 
-    def _open_folder(self, request: Reader) -> tuple[int, bytes]:
+    def _open_folder(self, request: FieldReader) -> tuple[int, bytes]:
         path, handle = request.text(), self._handle()
         self._folders[handle] = [b".", b"..", *os.listdir(path)]
         self._places[handle] = path
         return HANDLE, _text(handle)
 
-    def _close(self, request: Reader) -> tuple[int, bytes]:
+    def _close(self, request: FieldReader) -> tuple[int, bytes]:
         handle = request.text()
         if handle in self._files:
             return _done(os.close, self._files.pop(handle))
         del self._folders[handle]
         return _status(OK, "")
 
-    def _read(self, request: Reader) -> tuple[int, bytes]:
+    def _read(self, request: FieldReader) -> tuple[int, bytes]:
         file, at = self._files[request.text()], request.number("!Q")
         data = os.pread(file, min(request.number(), MOST_BYTES), at)
         if not data:
             raise EOFError
         return DATA, _text(data)
 
-    def _write(self, request: Reader) -> tuple[int, bytes]:
+    def _write(self, request: FieldReader) -> tuple[int, bytes]:
         file, at, data = self._files[request.text()], request.number("!Q"), request.text()
         while data:
             size = os.pwrite(file, data, at)
             data, at = data[size:], at + size
         return _status(OK, "")
 
-    def _list(self, request: Reader) -> tuple[int, bytes]:
+    def _list(self, request: FieldReader) -> tuple[int, bytes]:
         handle = request.text()
         left, place = self._folders[handle], self._places[handle]
         if not left:
@@ -196,7 +196,7 @@ class Server:
         found, self._folders[handle] = left[:MOST_NAMES], left[MOST_NAMES:]
         return _names([(name, _looked(os.path.join(place, name))) for name in found])
 
-    def _rename(self, request: Reader) -> tuple[int, bytes]:
+    def _rename(self, request: FieldReader) -> tuple[int, bytes]:
         old, new = request.text(), request.text()
         if os.path.lexists(new):
             raise FileExistsError("the new name exists")
@@ -267,4 +267,4 @@ def _text(data: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    Server(sys.stdin.buffer, sys.stdout.buffer).run()
+    SftpServer(sys.stdin.buffer, sys.stdout.buffer).run()

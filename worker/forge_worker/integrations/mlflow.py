@@ -8,7 +8,7 @@ from typing import Any
 
 from forge_worker import job
 from forge_worker.integrations import group, tracked
-from forge_worker.integrations.tracked import Outage
+from forge_worker.integrations.tracked import TrackerOutage
 
 TAG = "forge.run"
 # MLflow's own 7 retries take four minutes, in which nothing is said. To print the run's address at
@@ -19,7 +19,7 @@ BOUNDS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 BRIDGED = ("log_metric", "log_batch", "log_param", "set_tag")
-_outages: dict[str, Outage] = {}
+_outages: dict[str, TrackerOutage] = {}
 
 
 def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
@@ -87,7 +87,7 @@ def _bridge(mlflow: Any) -> None:  # noqa: ANN401 - as above
         RestStore,
     )
 
-    outage = _outages[server] = Outage("MLflow's server", _away, _report)
+    outage = _outages[server] = TrackerOutage("MLflow's server", _away, _report)
     for method in BRIDGED:
         setattr(RestStore, method, outage.bridged(getattr(RestStore, method)))
     RestStore.update_run_info = outage.bridged(RestStore.update_run_info, last=True)

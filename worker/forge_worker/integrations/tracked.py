@@ -81,7 +81,7 @@ def before_a_stop(finish: Callable[[], object], seconds: float) -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-class Outage:
+class TrackerOutage:
     """Requests to one server. Thread-safe.
 
     Args:

@@ -8,20 +8,20 @@ from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import partial
 
-from forge_schema.model.attempt_records import Artifact, StoredArtifacts
+from forge_schema.model.attempt_records import ArtifactRecord, StoredArtifacts
 from forge_schema.model.fields import PATH_BYTES
 from forge_schema.storage import KeyInvalid, ObjectTooLarge
 from forge_schema.storage.keys import UNNAMEABLE
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
-from forge_worker.attempt.attempt import Attempt, with_advice
+from forge_worker.attempt.attempt import LiveAttempt, with_advice
 from forge_worker.files.copies import check_size
 from forge_worker.files.safe_files import Listing, opened
 from forge_worker.files.saved_files import output_files
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.sending import Sender, Source, StoredChunks
+from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ class ArtifactKeeper:
 
     def __init__(
         self,
-        attempt: Attempt,
+        attempt: LiveAttempt,
         store: Objects,
         gateway: Gateway,
         limit_mb: int,
@@ -48,7 +48,7 @@ class ArtifactKeeper:
         self._folder = output_files(attempt.folders.root)
         self._notes = CheckpointNotes(attempt, "artifacts")
         self._times: Listing = {}
-        self._done: dict[str, Artifact | None] = {}
+        self._done: dict[str, ArtifactRecord | None] = {}
         # Why the store permanently refuses some of the files.
         self.refused: list[str] = []
 
@@ -81,7 +81,7 @@ class ArtifactKeeper:
         """Store several files at once."""
         sources = [self._source(path, size) for path, size in sizes.items() if self._opens(path)]
         self._done |= dict.fromkeys(sizes.keys() - {source.path for source in sources})
-        sender = Sender(
+        sender = FileSender(
             self._store, self._chunks, self._attempt.keys.chunk, self._attempt.while_held
         )
         try:
@@ -97,9 +97,9 @@ class ArtifactKeeper:
         """Store what links say, several at once."""
         said = {path: os.fsencode(target) for path, target in targets.items()}
         sources = [self._source(path, len(text), text) for path, text in said.items()]
-        Sender(self._store, self._chunks, self._attempt.keys.chunk, self._attempt.while_held).send(
-            sources
-        )
+        FileSender(
+            self._store, self._chunks, self._attempt.keys.chunk, self._attempt.while_held
+        ).send(sources)
         for source in sources:
             made = self._artifact(source)
             target = readable(targets[source.path])
@@ -114,18 +114,18 @@ class ArtifactKeeper:
             self._attempt.note(f"the artifact {path!r} could not be read: {error}")
             return False
 
-    def _source(self, path: str, size: int, text: bytes | None = None) -> Source:
+    def _source(self, path: str, size: int, text: bytes | None = None) -> FileSource:
         def said(offset: int, size: int) -> bytes:
             return (text or b"")[offset : offset + size]
 
         read = partial(self._read, path) if text is None else said
-        return Source(path, size, read, self._chunk_bytes, key=self._key(self._listed(path)))
+        return FileSource(path, size, read, self._chunk_bytes, key=self._key(self._listed(path)))
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
         with opened(self._attempt.folders.output, path) as source:
             return os.pread(source.fileno(), size, offset)
 
-    def _artifact(self, source: Source) -> Artifact | None:
+    def _artifact(self, source: FileSource) -> ArtifactRecord | None:
         # Another file may have had the chunk that was refused.
         lacks = source.chunked and any(digest not in self._chunks for digest in source.digests)
         if source.refused is not None or lacks:
@@ -136,9 +136,9 @@ class ArtifactKeeper:
         at = self._modified_at(source.path)
         if not source.chunked:
             key, digest = source.keys[0], source.digests[0]
-            return Artifact(listed, key, source.size, digest, modified_at=at)
+            return ArtifactRecord(listed, key, source.size, digest, modified_at=at)
         key = self._chunk_list(source)
-        return Artifact(listed, key, source.size, source.sha256, modified_at=at)
+        return ArtifactRecord(listed, key, source.size, source.sha256, modified_at=at)
 
     def _modified_at(self, path: str) -> datetime | None:
         if path not in self._times:
@@ -149,7 +149,7 @@ class ArtifactKeeper:
             return at if MINYEAR < at.year < MAXYEAR else None
         return None
 
-    def _chunk_list(self, source: Source) -> str:
+    def _chunk_list(self, source: FileSource) -> str:
         """Store the list of a file's chunks, and return its key."""
         entry = Entry.in_chunks(source.path, source.size, source.keys, self._chunk_bytes)
         key = self._key(self._listed(source.path), chunked=True)

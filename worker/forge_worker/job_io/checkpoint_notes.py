@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.attempt.attempt import Attempt, with_advice
+from forge_worker.attempt.attempt import LiveAttempt, with_advice
 
 # Failures in a row before a message: a single one that a retry repairs is not reported.
 FAILURES = 2
@@ -24,7 +24,7 @@ HDF5 = frozenset([".h5", ".hdf5", ".nc"])
 class CheckpointNotes:
     """Reports a cause again only after a checkpoint has been stored in between."""
 
-    def __init__(self, attempt: Attempt, what: str = "checkpoints") -> None:
+    def __init__(self, attempt: LiveAttempt, what: str = "checkpoints") -> None:
         self._attempt = attempt
         self._what = what
         self._said: set[str] = set()

@@ -5,7 +5,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.thinning import MOST
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 
@@ -23,7 +23,7 @@ class Thinner(Loop):
 
     name = "thinning"
 
-    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+    def __init__(self, attempt: LiveAttempt, gateway: Gateway) -> None:
         super().__init__(THINNING_S)
         self._attempt = attempt
         self._gateway = gateway

@@ -11,7 +11,7 @@ from threading import Thread
 from time import monotonic, time_ns
 
 import structlog
-from forge_schema.model.attempt_records import Checkpoint
+from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Reason
@@ -19,7 +19,7 @@ from forge_schema.model.stored import WORK
 from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
-from forge_worker.attempt.attempt import Attempt, Stop, Stopped, with_advice
+from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped, with_advice
 from forge_worker.clock import seconds
 from forge_worker.files.copies import Copies, DiskFull, FileChanged, check_size
 from forge_worker.files.formats.folders import YOUNG_NS, whole
@@ -29,16 +29,16 @@ from forge_worker.files.links import kept as links_with
 from forge_worker.files.placing import give_times, place_checkpoint
 from forge_worker.files.rest import in_memory
 from forge_worker.files.safe_files import Listing, entries, weight
-from forge_worker.files.saved_files import Look, Targets
+from forge_worker.files.saved_files import FilesSeen, Targets
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
-from forge_worker.job_io.occasions import Commit, Commits, Following, Occasion
-from forge_worker.job_io.restore import ForeignFiles, Restore, Restored
+from forge_worker.job_io.occasions import Commit, Commits, Following, SaveOccasion
+from forge_worker.job_io.restore import ForeignFiles, Restore, RestoredCheckpoint
 from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.sending import Sender, Source, StoredChunks
+from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
 
 TRIES = 3
 PAUSE_S = 0.5
@@ -73,7 +73,7 @@ class CheckpointSync(Loop):
 
     def __init__(
         self,
-        attempt: Attempt,
+        attempt: LiveAttempt,
         store: Objects,
         gateway: Gateway,
         limit_mb: int,
@@ -97,7 +97,7 @@ class CheckpointSync(Loop):
         # The links that were there then, and those seen at the last look.
         self._stored_links: Targets = {}
         self._links: Targets = {}
-        self._project: Look | None = None
+        self._project: FilesSeen | None = None
         self._files: tuple[Entry, ...] = ()
         self._chunks = StoredChunks(attempt.folders.stored)
         self._known: dict[str, Entry] = {}
@@ -149,11 +149,11 @@ class CheckpointSync(Loop):
         """
         if self._project is None:
             # What the job's patterns name in the project itself is not stored until it changes.
-            self._project = self._saved.named() if self._saved.patterns else Look()
+            self._project = self._saved.named() if self._saved.patterns else FilesSeen()
         restored = self._restore.run()
         with self._restore.begun_anew_after_failure():
             place_checkpoint(self._saved, self._attempt.folders.checkpoint)
-        self._placed(restored or Restored((), own=True), self._project)
+        self._placed(restored or RestoredCheckpoint((), own=True), self._project)
         if restored is None:
             return
         if restored.own:
@@ -163,7 +163,7 @@ class CheckpointSync(Loop):
             self._known = {entry.path: entry for entry in restored.files if not entry.target}
         self._stored, self._stored_links = self._own(), self._links
 
-    def _placed(self, restored: Restored, project: Look) -> None:
+    def _placed(self, restored: RestoredCheckpoint, project: FilesSeen) -> None:
         """Give restored files their times, and remember what is not this rank's to store."""
         entries = (*restored.files, *restored.others)
         times = {e.path: e.mtime_ns for e in entries if e.mtime_ns is not None}
@@ -171,7 +171,7 @@ class CheckpointSync(Loop):
         look, others = self._saved.look(), {entry.path for entry in restored.others}
         files = project.files | {path: look.files[path] for path in look.files.keys() & others}
         links = project.links | {path: look.links[path] for path in look.links.keys() & others}
-        self._foreign.keep(Look(files, links))
+        self._foreign.keep(FilesSeen(files, links))
 
     def recall(self) -> None:
         """Resume after an earlier agent, without uploading again what it has stored."""
@@ -343,14 +343,14 @@ class CheckpointSync(Loop):
     def _disk_left(self, staging: Path) -> int:
         return (self._limit_mb << 20) - self._attempt.bytes_used() - weight(staging)
 
-    def _occasion(self) -> Occasion | None:
+    def _occasion(self) -> SaveOccasion | None:
         """Return why to store a checkpoint now, if anything has changed; None if not at all."""
         commit = self._commits.pending()
         if commit is None and self._commits.begun:
             return None
         new_step = commit is not None and not self._commits.repeats(commit)
         records = commit is not None or self._attempt.grant.rank == 0
-        return Occasion(commit, due=new_step or self._following.due, records=records)
+        return SaveOccasion(commit, due=new_step or self._following.due, records=records)
 
     def _own(self) -> Listing:
         look = self._foreign.without(self._saved.look())
@@ -393,7 +393,7 @@ class CheckpointSync(Loop):
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
 
     def _store_found(
-        self, found: Listing, links: Targets, copies: Copies, began_ns: int, occasion: Occasion
+        self, found: Listing, links: Targets, copies: Copies, began_ns: int, occasion: SaveOccasion
     ) -> None:
         out = self._snapshots.kept
         old = {entry.path: entry for entry in self._files if entry.path in out}
@@ -432,7 +432,7 @@ class CheckpointSync(Loop):
         self._attempt.cursors.keep(checkpoint_number=self._number)
         key = self._attempt.keys.checkpoint_manifest(number)
         self._store.put(key, manifest.dumped())
-        row = Checkpoint(
+        row = CheckpointRecord(
             number,
             key,
             manifest.count,
@@ -465,12 +465,12 @@ class CheckpointSync(Loop):
             ObjectTooLarge: the store refuses one.
         """
         sources = [
-            Source(path, copy.size, copy.read, self._chunk_bytes, open=copy.opened)
+            FileSource(path, copy.size, copy.read, self._chunk_bytes, open=copy.opened)
             for path, copy in copies.items()
         ]
         key = partial(self._attempt.keys.checkpoint_file, self._number)
         try:
-            Sender(self._store, self._chunks, key, self._go_on).send(sources)
+            FileSender(self._store, self._chunks, key, self._go_on).send(sources)
         finally:
             changed = {path for path, copy in copies.items() if copy.changed}
             self._snapshots.rewritten |= changed
@@ -478,7 +478,7 @@ class CheckpointSync(Loop):
             raise FileChanged(f"{min(changed)!r} was rewritten while it was stored")
         return [self._entry(source, copies[source.path].status[1]) for source in sources]
 
-    def _entry(self, source: Source, mtime_ns: int) -> Entry:
+    def _entry(self, source: FileSource, mtime_ns: int) -> Entry:
         if source.refused is not None:
             # The file is not read again until it is smaller.
             self._too_large = min(self._too_large, source.size)

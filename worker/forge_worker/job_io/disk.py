@@ -7,7 +7,7 @@ from time import monotonic, thread_time
 from forge_schema.model.quantities import MIB, size_text
 from forge_schema.model.states import Reason
 
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.loop import Loop
 
 PERIOD_S, LONGEST_S = 2.0, 60.0
@@ -27,7 +27,7 @@ class DiskWatch(Loop):
     name = "disk"
 
     def __init__(
-        self, attempt: Attempt, limit_mb: int, clock: Callable[[], float] = thread_time
+        self, attempt: LiveAttempt, limit_mb: int, clock: Callable[[], float] = thread_time
     ) -> None:
         super().__init__(PERIOD_S)
         self._attempt = attempt

@@ -9,9 +9,9 @@ from threading import Lock
 from typing import BinaryIO
 
 import zstandard
-from forge_schema.model.attempt_records import LogChunk
+from forge_schema.model.attempt_records import LogChunkRecord
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -36,7 +36,7 @@ class LogShipper(Loop):
     name = "logs"
 
     def __init__(
-        self, attempt: Attempt, store: Objects, gateway: Gateway, *, period_s: float
+        self, attempt: LiveAttempt, store: Objects, gateway: Gateway, *, period_s: float
     ) -> None:
         super().__init__(period_s)
         self._attempt = attempt
@@ -87,7 +87,7 @@ class LogShipper(Loop):
         key = self._attempt.keys.log_chunk(self._number)
         self._store.put(key, zstandard.compress(piece))
         digest = hashlib.sha256(piece).hexdigest()
-        chunk = LogChunk(self._number, key, self._start, len(piece), digest)
+        chunk = LogChunkRecord(self._number, key, self._start, len(piece), digest)
         if not self._gateway.record(self._attempt.fence, chunk):
             self._attempt.lose()
             return

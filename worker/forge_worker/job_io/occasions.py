@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from forge_schema.model.attempt_records import ALL
 from forge_schema.model.fields import LARGEST
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.safe_files import odd_kind, opened, status_in
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
@@ -36,7 +36,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class SaveOccasion:
     """Why to store a checkpoint now.
 
     One that is `due` is stored even if no file has changed. Without `records`, changed files are
@@ -51,7 +51,7 @@ class Occasion:
 class Commits:
     """The steps that the program commits, of which each is to be stored once."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: LiveAttempt) -> None:
         self._attempt = attempt
         self._file = attempt.folders.save
         self._said = False
@@ -106,7 +106,7 @@ class Following:
     another one since this rank did.
     """
 
-    def __init__(self, attempt: Attempt, gateway: Gateway, commits: Commits) -> None:
+    def __init__(self, attempt: LiveAttempt, gateway: Gateway, commits: Commits) -> None:
         self._attempt = attempt
         self._gateway = gateway
         self._commits = commits
@@ -160,7 +160,7 @@ class CheckpointRequest(Loop):
 
     name = "checkpoint call"
 
-    def __init__(self, attempt: Attempt, sync: Loop) -> None:
+    def __init__(self, attempt: LiveAttempt, sync: Loop) -> None:
         super().__init__(REQUEST_POLL_S)
         self._attempt = attempt
         self._file = str(attempt.folders.save)

@@ -14,10 +14,10 @@ from forge_schema.model.stored import checkpoint_name, passed_over_text
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.formats.folders import unfinished
 from forge_worker.files.safe_files import Listing, entered, remove_tree
-from forge_worker.files.saved_files import Look, Targets
+from forge_worker.files.saved_files import FilesSeen, Targets
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.fetching import Fetcher
@@ -29,7 +29,7 @@ Part = tuple[int, Entry]
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredCheckpoint:
     """A restored checkpoint: the files that this rank stores from now on.
 
     `own` is False if it is another job's, from which this one starts. `others` are the files of
@@ -70,18 +70,18 @@ class ForeignFiles:
             files, self._links = kept["files"], kept["links"]
             self._files = {path: (size, at, inode) for path, (size, at, inode) in files.items()}
 
-    def keep(self, look: Look) -> None:
+    def keep(self, look: FilesSeen) -> None:
         """Record these, and forget all others."""
         self._files, self._links = look.files, look.links
         if look.files or look.links or self._place.exists():
             kept = json.dumps({"files": look.files, "links": look.links})
             self._place.write_text(kept, encoding="utf-8")
 
-    def without(self, look: Look) -> Look:
+    def without(self, look: FilesSeen) -> FilesSeen:
         """Return what is this rank's."""
         files = {path: s for path, s in look.files.items() if self._files.get(path) != s}
         links = {path: to for path, to in look.links.items() if self._links.get(path) != to}
-        return Look(files, links, look.refused)
+        return FilesSeen(files, links, look.refused)
 
 
 class Restore:
@@ -90,7 +90,7 @@ class Restore:
     A checkpoint of several ranks is restored with the files of all of them.
     """
 
-    def __init__(self, attempt: Attempt, store: Objects, gateway: Gateway) -> None:
+    def __init__(self, attempt: LiveAttempt, store: Objects, gateway: Gateway) -> None:
         self._attempt = attempt
         self._store = store
         self._gateway = gateway
@@ -102,7 +102,7 @@ class Restore:
         self._begun: str | None = None
         self._fetcher = self._new_fetcher()
 
-    def run(self) -> Restored | None:
+    def run(self) -> RestoredCheckpoint | None:
         """Fill the folder before the job starts; return None if there is no checkpoint.
 
         A damaged checkpoint of the job itself is skipped, and named in its log.
@@ -124,7 +124,9 @@ class Restore:
             if parts is not None:
                 self._begin(row, passed_over, own=own)
                 mine = self._own(parts)
-                return Restored(mine, own, tuple({entry for _, entry in parts}.difference(mine)))
+                return RestoredCheckpoint(
+                    mine, own, tuple({entry for _, entry in parts}.difference(mine))
+                )
         self._empty()
         if len(rows) > len(passed_over):
             self._attempt.note("no checkpoint is complete: the job starts from the beginning")

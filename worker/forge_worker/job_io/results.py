@@ -18,7 +18,7 @@ from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.states import JobKind
 from pydantic import TypeAdapter, ValidationError
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.files.safe_files import odd_kind, opened
 from forge_worker.job_io.junit import read_report
@@ -33,10 +33,10 @@ DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(Document)
 log = structlog.get_logger(__name__)
 
 
-class Findings:
+class ResultFiles:
     """Reads the two files once; what is invalid is reported in the job's log."""
 
-    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+    def __init__(self, attempt: LiveAttempt, gateway: Gateway) -> None:
         self._attempt = attempt
         self._gateway = gateway
         self._read = False

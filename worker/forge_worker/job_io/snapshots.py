@@ -9,9 +9,17 @@ from pathlib import Path
 
 from forge_schema.storage.manifest import Entry
 
-from forge_worker.files.copies import UNSEEN, Copies, Copy, Part, Shape, held_open, steady_copy
+from forge_worker.files.copies import (
+    UNSEEN,
+    CopiedPart,
+    Copies,
+    Copy,
+    FileShape,
+    held_open,
+    steady_copy,
+)
 from forge_worker.files.databases.in_use import DatabasesInUse, Means
-from forge_worker.files.groups import Folders, Together, uneven, young
+from forge_worker.files.groups import ReplacedFolders, Together, uneven, young
 from forge_worker.files.kills import Doubt, Kill, Openings
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
@@ -28,7 +36,7 @@ RETAKES = 5
 # Only written to at their ends: what a killed program has left of one counts up to there.
 APPENDED = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".tfrecord")
 EVENTS = "tfevents"
-MOVING = (Shape.GROWN, Shape.MOMENT)
+MOVING = (FileShape.GROWN, FileShape.MOMENT)
 
 
 class Snapshots:
@@ -57,12 +65,12 @@ class Snapshots:
         self._notes = notes
         self._go_on = go_on
         self._chunk_bytes = chunk_bytes
-        self.torn: dict[str, Part] = {}
+        self.torn: dict[str, CopiedPart] = {}
         self.kept: set[str] = set()
         self.rewritten: set[str] = set()
         self._together = Together()
         self._databases = DatabasesInUse(saved.located, self._together)
-        self._folders = Folders(saved.located)
+        self._folders = ReplacedFolders(saved.located)
         self._openings = Openings()
         # The name of a copy is never used again: an earlier one may be kept.
         self._names = count()
@@ -141,7 +149,7 @@ class Snapshots:
         if held is None and not one.room.takes(status[0]):
             # It may be stored before it is rewritten again.
             held = self._opened(path, one, doubt)
-            return held or Copy(status, status[0], Shape.TORN, seen=UNSEEN)
+            return held or Copy(status, status[0], FileShape.TORN, seen=UNSEEN)
         return held or self._copied(path, one, doubt)
 
     def _opened(self, path: str, one: "_Taking", doubt: Doubt | None) -> Copy | None:
@@ -152,7 +160,7 @@ class Snapshots:
     def _copied(self, path: str, one: "_Taking", doubt: Doubt | None) -> Copy:
         seen = known = self.torn.get(path)
         if (stored := one.stored.get(path)) is not None:
-            known = Part(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
+            known = CopiedPart(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
         elif doubt is not None and (path.endswith(APPENDED) or EVENTS in path):
             known = UNSEEN
         place, into, ended = self._saved.located(path), self._place(one), self.ended

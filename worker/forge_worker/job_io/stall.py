@@ -16,7 +16,7 @@ from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.job_io.metrics import MetricsFile, parse, progress_of, step_of
 from forge_worker.job_io.usage import AttemptUsage
 from forge_worker.loop import Loop
@@ -134,7 +134,7 @@ class StallWatch(Loop):
     name = "stall"
 
     def __init__(
-        self, attempt: Attempt, rules: list[Rule], clock: Callable[[], float] = monotonic
+        self, attempt: LiveAttempt, rules: list[Rule], clock: Callable[[], float] = monotonic
     ) -> None:
         shortest_s = min(rule.limit_s for rule in rules)
         super().__init__(min(LONGEST_S, shortest_s / LOOKS_PER_LIMIT))
@@ -165,7 +165,7 @@ class StallWatch(Loop):
 
 
 def stall_watches(
-    attempt: Attempt, usage: AttemptUsage, gpus: int, clock: Callable[[], float] = monotonic
+    attempt: LiveAttempt, usage: AttemptUsage, gpus: int, clock: Callable[[], float] = monotonic
 ) -> list[StallWatch]:
     """Return the watch that a job requests, if any; `gpus` is how many it was lent."""
     rules = _rules(attempt, usage)
@@ -175,7 +175,7 @@ def stall_watches(
     return [StallWatch(attempt, rules, clock)] if rules else []
 
 
-def _rules(attempt: Attempt, usage: AttemptUsage) -> list[Rule]:
+def _rules(attempt: LiveAttempt, usage: AttemptUsage) -> list[Rule]:
     asked, rules = stall_rules_of(attempt.grant.spec), []
     folders, tell = attempt.folders, attempt.note
     if asked.silent_log_s is not None:

@@ -13,7 +13,7 @@ from struct import unpack
 
 from forge_schema.model.results import PROGRESS
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.formats.records import BrokenFile, records
 from forge_worker.files.safe_files import Parts, opened, walk
 
@@ -43,7 +43,7 @@ class EventFiles:
     Each has a number, which it keeps as long as the attempt lasts.
     """
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: LiveAttempt) -> None:
         self._folders = attempt.folders
         top, *below = attempt.saved.folder
         # In a large project, a walk of all of it may not get as far as the checkpoint folder.

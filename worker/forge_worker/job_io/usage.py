@@ -13,7 +13,7 @@ from forge_schema.model.attempt_records import Sample, Samples
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Usage
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.atomic import write_atomically
 from forge_worker.job_io.usage_meter import UsageMeter
 from forge_worker.loop import Loop
@@ -40,7 +40,7 @@ class AttemptUsage:
     """The usage of one attempt; `handle` is its job once that has been started."""
 
     def __init__(
-        self, attempt: Attempt, gpus: Sequence[str], meter: GpuMeter, clock: Callable[[], float]
+        self, attempt: LiveAttempt, gpus: Sequence[str], meter: GpuMeter, clock: Callable[[], float]
     ) -> None:
         self.attempt = attempt
         self.handle: Handle | None = None
@@ -174,7 +174,7 @@ class Sampler(Loop):
         super().end(patience_s)
         self.shipper.end(patience_s)
 
-    def watch(self, attempt: Attempt, gpus: Sequence[str]) -> AttemptUsage:
+    def watch(self, attempt: LiveAttempt, gpus: Sequence[str]) -> AttemptUsage:
         """Start measuring an attempt, until it is let go."""
         attempt_usage = AttemptUsage(attempt, gpus, self._meter, self._clock)
         with self._lock:
@@ -190,7 +190,7 @@ class Sampler(Loop):
         with self._lock, suppress(ValueError):
             self._watched.remove(attempt_usage)
 
-    def used(self, attempt: Attempt) -> Usage:
+    def used(self, attempt: LiveAttempt) -> Usage:
         """Return an attempt's total use up to the last look."""
         with self._lock:
             known = self._known.get(attempt.fence.token)
@@ -198,7 +198,7 @@ class Sampler(Loop):
             return Usage()
         return known.usage(attempt.held_s, self._money_per_second)
 
-    def forget(self, attempt: Attempt) -> None:
+    def forget(self, attempt: LiveAttempt) -> None:
         """Forget an attempt's use: its end is delivered or spooled."""
         with self._lock:
             self._known.pop(attempt.fence.token, None)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forge_worker.attempt.attempt import Attempt
-from forge_worker.machine.slots import Slot
+from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.runners.runner import FOLDER_LABEL, QUEUE_LABEL, WORKER_LABEL, Runner, RunSpec
 
 PREEMPT_FILE = "FORGE_PREEMPT_FILE"
@@ -23,7 +23,7 @@ class Host:
     default_image: str
 
 
-def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpec:
+def run_spec(attempt: LiveAttempt, slot: MachineSlot, runner: Runner, host: Host) -> RunSpec:
     """Return the data that a runner needs to start an attempt."""
     grant, folders = attempt.grant, attempt.folders
     spec = RunSpec(
@@ -54,13 +54,13 @@ def run_spec(attempt: Attempt, slot: Slot, runner: Runner, host: Host) -> RunSpe
     return replace(spec, env={**grant.spec["env"], **told})
 
 
-def container_name(attempt: Attempt) -> str:
+def container_name(attempt: LiveAttempt) -> str:
     """Return the name of an attempt's container."""
     # One engine may serve workers of several queues, whose job ids overlap.
     return f"forge-{attempt.fence.job_id}-{attempt.grant.attempt}-{attempt.mark}"
 
 
-def labels(attempt: Attempt, host: Host) -> dict[str, str]:
+def labels(attempt: LiveAttempt, host: Host) -> dict[str, str]:
     """Return the labels that identify an attempt's container or process later."""
     return {
         WORKER_LABEL: host.worker,
@@ -72,7 +72,7 @@ def labels(attempt: Attempt, host: Host) -> dict[str, str]:
     }
 
 
-def variables(attempt: Attempt, spec: RunSpec, runner: Runner, device: str) -> dict[str, str]:
+def variables(attempt: LiveAttempt, spec: RunSpec, runner: Runner, device: str) -> dict[str, str]:
     """Return the FORGE_* variables, with the folders' paths inside the job."""
     paths = runner.paths(spec)
     return {

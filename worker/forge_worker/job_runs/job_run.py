@@ -11,7 +11,7 @@ from forge_schema.queue.inputs import CheckpointUnknown
 from forge_schema.storage.manifest import CheckpointUnsound
 from forge_schema.storage.store import StoreError
 
-from forge_worker.attempt.attempt import Attempt, Stopped, with_advice
+from forge_worker.attempt.attempt import LiveAttempt, Stopped, with_advice
 from forge_worker.files.copies import DiskFull
 from forge_worker.files.placing import PlaceTaken
 from forge_worker.gang.preflight import PreflightFailed
@@ -20,7 +20,7 @@ from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.preparation import started, taken_up
 from forge_worker.job_runs.services import JobServices
 from forge_worker.job_runs.supervision import supervise
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
 from forge_worker.prepare.handlers import HandlerMissing
 from forge_worker.prepare.pip_program import PipMissing
@@ -60,8 +60,8 @@ log = structlog.get_logger(__name__)
 
 
 def run(
-    attempt: Attempt,
-    slot: Slot,
+    attempt: LiveAttempt,
+    slot: MachineSlot,
     runner: Runner,
     services: JobServices,
     adopted: Handle | None = None,

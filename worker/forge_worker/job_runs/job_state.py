@@ -12,11 +12,11 @@ from uuid import UUID
 from forge_schema.model.lease import Grant
 from forge_schema.model.states import Reason
 
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.attempt.folders import BYTES, MODE, Folders
 from forge_worker.clock import this_boot
 from forge_worker.files.atomic import write_atomically
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.runners.process.door import ALONE_S, EXIT
 from forge_worker.runners.runner import Exit, unwatched
 
@@ -42,11 +42,11 @@ DETAIL_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AttemptRecord:
     """One attempt here: its slot, its container or process, and the boot of the machine."""
 
-    attempt: Attempt
-    slot: Slot
+    attempt: LiveAttempt
+    slot: MachineSlot
     kind: str
     container: str
     boot: str
@@ -75,23 +75,23 @@ class Record:
             overwrite(self.attempt.folders.root / name, {})
 
 
-def record_of(attempt: Attempt, slot: Slot, kind: str, container: str) -> Record:
+def record_of(attempt: LiveAttempt, slot: MachineSlot, kind: str, container: str) -> AttemptRecord:
     """Return the record of an attempt that starts now."""
-    return Record(attempt, slot, kind, container, this_boot())
+    return AttemptRecord(attempt, slot, kind, container, this_boot())
 
 
-def read(folders: Folders) -> Record | None:
+def read(folders: Folders) -> AttemptRecord | None:
     """Return the record in an attempt's folder; None if it is missing or incomplete."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = _kept(folders.root / LEASE) or {}
         granted = {name: kept["grant"][name] for name in GRANTED}
         grant = Grant(int(kept["job_id"]), int(kept["token"]), UUID(kept["nonce"]), **granted)
-        slot = Slot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
-        attempt = Attempt(grant, folders, claimed_s=float(kept["claimed_s"]))
+        slot = MachineSlot(**{**kept["slot"], "gpu_uuids": tuple(kept["slot"]["gpu_uuids"])})
+        attempt = LiveAttempt(grant, folders, claimed_s=float(kept["claimed_s"]))
         kind, container, boot = (str(kept[name]) for name in ("kind", "container", "boot"))
         kept_stop(folders.root)
         kept_exit(folders.root)
-        return Record(attempt, slot, kind, container, boot)
+        return AttemptRecord(attempt, slot, kind, container, boot)
     return None
 
 

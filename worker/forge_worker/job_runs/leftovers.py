@@ -16,12 +16,12 @@ from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason, Standing, WorkerStatus
 
 from forge_worker import worker_folder
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.clock import seconds, this_boot
 from forge_worker.job_runs import job_state
 from forge_worker.job_runs.job_environment import PREEMPT_FILE
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.secrets import SecretProvision
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner
@@ -39,18 +39,18 @@ log = structlog.get_logger(__name__)
 class Adopted:
     """An attempt that continues, with its slot and its container; one that `ended` has neither."""
 
-    attempt: Attempt
-    slot: Slot
+    attempt: LiveAttempt
+    slot: MachineSlot
     runner: Runner
     handle: Handle
     ended: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LeftoverAttempt:
     """An attempt that could continue; without a leftover it has ended, and its end is known."""
 
-    record: job_state.Record
+    record: job_state.AttemptRecord
     runner: Runner
     leftover: Leftover | None
 
@@ -110,7 +110,7 @@ def take_up(
     return adopted
 
 
-def _root(candidate: Candidate) -> Path:
+def _root(candidate: LeftoverAttempt) -> Path:
     return candidate.record.attempt.folders.root
 
 
@@ -119,7 +119,7 @@ def _candidate(
     runners: Sequence[Runner],
     left: dict[str, tuple[Runner, Leftover]],
     secrets: SecretProvision | None,
-) -> Candidate | None:
+) -> LeftoverAttempt | None:
     found = job_state.read(folders)
     # A restart of the machine ends its containers, with exit codes that say nothing about the jobs.
     if found is None or found.boot != this_boot() or not _covered(found.attempt, secrets):
@@ -128,13 +128,13 @@ def _candidate(
         return None
     if job_state.kept_exit(folders.root) is not None:
         runner = next((one for one in runners if one.kind == found.kind), None)
-        return None if runner is None else Candidate(found, runner, None)
+        return None if runner is None else LeftoverAttempt(found, runner, None)
     if found.container in left:
-        return Candidate(found, *left[found.container])
+        return LeftoverAttempt(found, *left[found.container])
     return None
 
 
-def _covered(attempt: Attempt, secrets: SecretProvision | None) -> bool:
+def _covered(attempt: LiveAttempt, secrets: SecretProvision | None) -> bool:
     """Tell whether a job's secrets, if it has any, can still be covered in its output."""
     if not attempt.grant.spec.get("secrets"):
         return True
@@ -144,13 +144,13 @@ def _covered(attempt: Attempt, secrets: SecretProvision | None) -> bool:
     return False
 
 
-def _hasty(attempt: Attempt) -> int:
+def _hasty(attempt: LiveAttempt) -> int:
     """Return how many agents in a row continued an attempt and died soon after."""
     lasted_s = seconds() - attempt.cursors["adopted_ms"] / 1000
     return attempt.cursors["adoptions"] if lasted_s < SOON_S else 0
 
 
-def _in_vain(attempt: Attempt) -> bool:
+def _in_vain(attempt: LiveAttempt) -> bool:
     """Tell whether to give an attempt back because its agents may have died of it."""
     if _hasty(attempt) < MOST_HASTY:
         return False
@@ -158,7 +158,7 @@ def _in_vain(attempt: Attempt) -> bool:
     return True
 
 
-def _held(candidates: list[Candidate], gateway: Gateway) -> list[Candidate]:
+def _held(candidates: list[LeftoverAttempt], gateway: Gateway) -> list[LeftoverAttempt]:
     """Return the candidates whose leases hold; the request also renews these leases."""
     if not candidates:
         return []
@@ -171,7 +171,7 @@ def _held(candidates: list[Candidate], gateway: Gateway) -> list[Candidate]:
     return [candidate for candidate in candidates if not candidate.record.attempt.lost]
 
 
-def _adopted(candidate: Candidate) -> Adopted | None:
+def _adopted(candidate: LeftoverAttempt) -> Adopted | None:
     attempt, slot = candidate.record.attempt, candidate.record.slot
     # Before anything that could kill this agent.
     with suppress(OSError):
@@ -185,7 +185,7 @@ def _adopted(candidate: Candidate) -> Adopted | None:
     return Adopted(attempt, slot, candidate.runner, handle, ended=ended)
 
 
-def _handle(candidate: Candidate, attempt: Attempt) -> Handle | None:
+def _handle(candidate: LeftoverAttempt, attempt: LiveAttempt) -> Handle | None:
     if candidate.leftover is not None:
         grace_s = float(attempt.grant.spec["grace_s"])
         adopted = candidate.runner.adopt(candidate.leftover, attempt.folders.log, grace_s)

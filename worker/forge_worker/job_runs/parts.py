@@ -9,7 +9,7 @@ from time import monotonic
 import structlog
 from forge_schema.model.states import Phase
 
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.attempt.patience import Patience
 from forge_worker.clock import seconds
 from forge_worker.gang.gathering import Gatherer
@@ -20,10 +20,10 @@ from forge_worker.job_io.disk import DiskWatch
 from forge_worker.job_io.logs import LogShipper
 from forge_worker.job_io.metrics import MetricsTail, Settling
 from forge_worker.job_io.occasions import CheckpointRequest
-from forge_worker.job_io.results import Findings
+from forge_worker.job_io.results import ResultFiles
 from forge_worker.job_runs.services import JobServices
 from forge_worker.loop import Loop
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.runner import Runner
 
@@ -43,7 +43,7 @@ class PhaseReporter(Loop):
 
     name = "phase"
 
-    def __init__(self, attempt: Attempt, gateway: Gateway, devices: Sequence[str]) -> None:
+    def __init__(self, attempt: LiveAttempt, gateway: Gateway, devices: Sequence[str]) -> None:
         super().__init__(PERIOD_S)
         self._attempt = attempt
         self._gateway = gateway
@@ -99,7 +99,9 @@ class Parts:
     At `grace_ends_s` a member of an ended run is killed, by `clock.seconds`.
     """
 
-    def __init__(self, attempt: Attempt, slot: Slot, runner: Runner, services: JobServices) -> None:
+    def __init__(
+        self, attempt: LiveAttempt, slot: MachineSlot, runner: Runner, services: JobServices
+    ) -> None:
         self.attempt = attempt
         self.slot = slot
         self.runner = runner
@@ -114,7 +116,7 @@ class Parts:
         self.checkpoint_request = CheckpointRequest(attempt, self.checkpoints)
         self.artifacts = ArtifactKeeper(attempt, objects, gateway, slot.disk_mb)
         self.disk = DiskWatch(attempt, slot.disk_mb)
-        self.findings = Findings(attempt, gateway)
+        self.findings = ResultFiles(attempt, gateway)
         self.usage = services.sampler.watch(attempt, slot.gpu_uuids)
         self.patiently = Patience(attempt, services.store_patience_s)
         device = services.host.accelerator if slot.gpu_uuids else "cpu"

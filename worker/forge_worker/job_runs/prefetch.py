@@ -17,7 +17,7 @@ from forge_schema.model.lease import Grant
 from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Phase
 
-from forge_worker.attempt.attempt import Attempt, Stopped
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.attempt.folders import Folders
 from forge_worker.files.copies import DiskFull
 from forge_worker.files.safe_files import remove_tree
@@ -25,7 +25,7 @@ from forge_worker.job_runs.job_environment import run_spec
 from forge_worker.job_runs.preparation import note_warm, unpack
 from forge_worker.job_runs.services import JobServices
 from forge_worker.loop import Loop
-from forge_worker.machine.slots import Slot
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.runners.choice import Runners
 from forge_worker.transfers.threads import TRANSFERS
@@ -58,7 +58,7 @@ class Prefetch(Loop):
         runners: Runners,
         services: Callable[[], JobServices],
         *,
-        attempts: Callable[[], list[Attempt]],
+        attempts: Callable[[], list[LiveAttempt]],
         closed: Callable[[], bool],
         period_s: float,
     ) -> None:
@@ -109,7 +109,7 @@ class Prefetch(Loop):
             attempt.while_wanted()
             unpack(attempt, services.objects(attempt), services)
             runner = self._runners.of(grant.spec)
-            slot = Slot(CPUS, min(MEMORY_MB, grant.spec["resources"]["memory_mb"]), disk_mb)
+            slot = MachineSlot(CPUS, min(MEMORY_MB, grant.spec["resources"]["memory_mb"]), disk_mb)
             spec = run_spec(attempt, slot, runner, services.host)
             for provision in services.provisions:
                 spec = provision.provide(spec, attempt, runner)
@@ -133,7 +133,7 @@ class Prefetch(Loop):
         return bool(shutil.disk_usage(self._folder.parent).free >= lent_mb * MIB)
 
 
-class Ahead(Attempt):
+class Ahead(LiveAttempt):
     """A job that waits in the queue, as far as its preparation is concerned."""
 
     wanted: Callable[[], bool] = staticmethod(lambda: True)

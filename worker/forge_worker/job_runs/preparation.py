@@ -7,7 +7,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
 from forge_schema.model.states import Launcher, Phase
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.gang.launchers import launched
 from forge_worker.job_runs.job_environment import container_name, run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
@@ -69,7 +69,7 @@ def _prepare(parts: Parts) -> RunSpec:
     return spec
 
 
-def unpack(attempt: Attempt, objects: Objects, services: JobServices) -> None:
+def unpack(attempt: LiveAttempt, objects: Objects, services: JobServices) -> None:
     """Unpack the job's bundle into its folder."""
     if digest := attempt.grant.bundle_digest:
         attempt.while_wanted()

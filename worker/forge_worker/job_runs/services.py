@@ -14,12 +14,12 @@ from pathlib import Path
 from forge_schema.model.worker import WARM, Speed
 
 from forge_worker import worker_folder
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
 from forge_worker.machine.gpu_health import FaultWatch
-from forge_worker.machine.health import Health
+from forge_worker.machine.health import EngineHealth
 from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.cache import CacheProvision, LruFolders, visible
 from forge_worker.prepare.handlers import KindProvision
@@ -78,7 +78,7 @@ class JobServices:
     """
 
     host: Host
-    objects: Callable[[Attempt], Objects]
+    objects: Callable[[LiveAttempt], Objects]
     gateway: Gateway
     bundles: Path
     bundles_bytes: int
@@ -88,24 +88,24 @@ class JobServices:
     store_patience_s: float
     sampler: Sampler
     fault_watch: FaultWatch
-    health: Health
+    health: EngineHealth
     warm: WarmParts
     gangs: GangPolicy
     speed: Speed | None
-    ended: Callable[[Attempt], None]
+    ended: Callable[[LiveAttempt], None]
     provisions: tuple[Provision, ...] = ()
 
 
 def job_services(
     settings: WorkerSettings,
     gateway: Gateway,
-    objects: Callable[[Attempt], Objects],
+    objects: Callable[[LiveAttempt], Objects],
     runners: Runners,
     machine: WatchedMachine,
     *,
     sampler: Sampler,
     gangs: GangPolicy,
-    ended: Callable[[Attempt], None],
+    ended: Callable[[LiveAttempt], None],
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
     most = settings.cache_mb << 20

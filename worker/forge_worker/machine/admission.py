@@ -88,7 +88,7 @@ def _ticks() -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MachineLimits:
     """Percent and MiB; None is no limit."""
 
     cpu_percent: float | None = None
@@ -121,9 +121,9 @@ class Limits:
                 yield f"{left} of {what} free, {least} must stay free"
 
 
-def limits_of(settings: MachineSettings) -> Limits:
+def limits_of(settings: MachineSettings) -> MachineLimits:
     """Return the limits that the operator has set."""
-    return Limits(
+    return MachineLimits(
         settings.max_cpu_percent,
         settings.max_memory_percent,
         settings.max_gpu_percent,
@@ -153,7 +153,7 @@ class Admission(Loop):
 
     def __init__(
         self,
-        limits: Limits,
+        limits: MachineLimits,
         observer: Observes,
         *,
         period_s: float,

@@ -11,7 +11,7 @@ import structlog
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Machine
 
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter, is_lost
 from forge_worker.machine.quarantine import Quarantine
@@ -112,7 +112,7 @@ class Faults:
         self,
         quarantine: Quarantine,
         slots: Slots,
-        attempts: Callable[[], Collection[Attempt]],
+        attempts: Callable[[], Collection[LiveAttempt]],
         changed: Bell,
     ) -> None:
         self._quarantine = quarantine

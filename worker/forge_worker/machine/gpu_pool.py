@@ -9,7 +9,7 @@ import structlog
 from forge_schema.model.quantities import counted
 from forge_schema.model.worker import Capacity, is_model
 
-from forge_worker.devices import Gpu, Use
+from forge_worker.devices import GpuDevice, Use
 from forge_worker.machine.locks import Locks
 
 NOBODY = Use()
@@ -41,7 +41,7 @@ class GpuPool:
 
     def __init__(
         self,
-        gpus: Sequence[Gpu] = (),
+        gpus: Sequence[GpuDevice] = (),
         used: Callable[[bool], Mapping[str, Use]] = lambda _: {},
         locks: Locks | None = None,
     ) -> None:
@@ -49,7 +49,7 @@ class GpuPool:
         self._used = used
         self._locks = locks or Locks()
         self._lent: dict[str, int] = {}
-        self._held: list[Gpu] = []
+        self._held: list[GpuDevice] = []
         self._withdrawn: set[str] = set()
         self._to_look = False
         self._lock = Lock()
@@ -95,7 +95,7 @@ class GpuPool:
         finally:
             self._let_go(held)
 
-    def lend(self, token: int, needs: Capacity) -> list[Gpu]:
+    def lend(self, token: int, needs: Capacity) -> list[GpuDevice]:
         """Lend a job the GPUs that it needs from those that are held.
 
         Raises:
@@ -130,7 +130,7 @@ class GpuPool:
                 if uuid not in held:
                     self._locks.free(uuid)
 
-    def _taken(self, free: list[Gpu]) -> list[Gpu]:
+    def _taken(self, free: list[GpuDevice]) -> list[GpuDevice]:
         """Lock GPUs, and return those that no other worker has locked."""
         try:
             return [gpu for gpu in free if self._locks.take(gpu.uuid)]
@@ -138,12 +138,12 @@ class GpuPool:
             self._free(free)
             raise
 
-    def _let_go(self, held: list[Gpu]) -> None:
+    def _let_go(self, held: list[GpuDevice]) -> None:
         with self._lock:
             self._held = []
             self._free(held)
 
-    def _free(self, held: list[Gpu]) -> None:
+    def _free(self, held: list[GpuDevice]) -> None:
         for gpu in held:
             if gpu.uuid not in self._lent:
                 self._locks.free(gpu.uuid)
@@ -153,7 +153,7 @@ class GpuPool:
         anew, self._to_look = self._to_look or anew, False
         return self._used(anew) if self._gpus else {}
 
-    def _usable(self, used: Mapping[str, Use], without: Collection[int]) -> list[Gpu]:
+    def _usable(self, used: Mapping[str, Use], without: Collection[int]) -> list[GpuDevice]:
         """Return the GPUs that are free, or will be once this worker's jobs end."""
         here = [gpu for gpu in self._gpus if gpu.uuid not in self._withdrawn]
         pairs = [(gpu, used.get(gpu.uuid, NOBODY)) for gpu in here]
@@ -163,17 +163,17 @@ class GpuPool:
             if not use.gone and not (use.computing and self._is_free(gpu, without))
         ]
 
-    def _is_free(self, gpu: Gpu, without: Collection[int]) -> bool:
+    def _is_free(self, gpu: GpuDevice, without: Collection[int]) -> bool:
         return gpu.uuid not in self._lent or self._lent[gpu.uuid] in without
 
 
-def _free_mb(gpu: Gpu, used: Mapping[str, Use]) -> int:
+def _free_mb(gpu: GpuDevice, used: Mapping[str, Use]) -> int:
     return max(0, gpu.vram_mb - used.get(gpu.uuid, NOBODY).taken_mb)
 
 
-def _suits(gpu: Gpu, needs: Capacity) -> bool:
+def _suits(gpu: GpuDevice, needs: Capacity) -> bool:
     return is_model(needs.gpu_model or "*", gpu.name) and gpu.vram_mb >= needs.vram_mb
 
 
-def _is_of(choice: Choice, gpu: Gpu, used: Mapping[str, Use]) -> bool:
+def _is_of(choice: Choice, gpu: GpuDevice, used: Mapping[str, Use]) -> bool:
     return gpu.kind == choice.kind and _free_mb(gpu, used) >= choice.free_mb

@@ -23,7 +23,7 @@ AWAY = "the container engine does not answer"
 log = structlog.get_logger(__name__)
 
 
-class Health(Loop):
+class EngineHealth(Loop):
     """Check that the container engine answers, and count failed starts in a row.
 
     `reason` is why the worker takes no jobs, or "". After too many failed starts, one job at a time

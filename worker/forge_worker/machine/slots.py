@@ -11,7 +11,7 @@ from forge_worker.machine.gpu_pool import Choice, GpuPool
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class MachineSlot:
     """Resources lent to one job; `vram_mb` is the memory of its smallest GPU, in MiB."""
 
     cpus: float
@@ -22,9 +22,9 @@ class Slot:
     gpu_vendor: str = ""
 
     @property
-    def only_disk(self) -> "Slot":
+    def only_disk(self) -> "MachineSlot":
         """What is left of it once its job has ended: the disk, until the job's folder is gone."""
-        return Slot(0, 0, self.disk_mb)
+        return MachineSlot(0, 0, self.disk_mb)
 
     @property
     def batch_size(self) -> int:
@@ -56,13 +56,13 @@ class Slots:
         self.gpus = gpus or GpuPool()
         self._max_jobs = max_jobs
         self._max_storing = max_jobs if max_storing is None else max_storing
-        self._lent: dict[int, Slot] = {}
+        self._lent: dict[int, MachineSlot] = {}
         # By token, in the order in which they ended.
         self._ended: list[int] = []
         self._lock = Lock()
 
     @property
-    def lent(self) -> dict[int, Slot]:
+    def lent(self) -> dict[int, MachineSlot]:
         """The slot of each job, by its token."""
         with self._lock:
             return dict(self._lent)
@@ -113,10 +113,10 @@ class Slots:
         )
         return free, self._max_jobs - len(lent) + len(storing)
 
-    def lend(self, token: int, needs: Capacity) -> Slot:
+    def lend(self, token: int, needs: Capacity) -> MachineSlot:
         """Lend a job what it needs; the claim has checked that this was offered."""
         gpus = self.gpus.lend(token, needs) if needs.gpus else []
-        slot = Slot(
+        slot = MachineSlot(
             needs.cpus,
             needs.memory_mb,
             needs.disk_mb,
@@ -128,7 +128,7 @@ class Slots:
             self._lent[token] = slot
         return slot
 
-    def lend_again(self, token: int, slot: Slot, *, ended: bool = False) -> None:
+    def lend_again(self, token: int, slot: MachineSlot, *, ended: bool = False) -> None:
         """Lend a job what it has had since an earlier boot, whatever the settings are now.
 
         The GPUs of one that has `ended` may have been lent to another job since.

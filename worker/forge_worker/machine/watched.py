@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from forge_schema.model.worker import Capacity
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.devices import Inventory
 from forge_worker.loop import Bell
 from forge_worker.machine import speed
@@ -13,7 +13,7 @@ from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.gpu_health import Faults, FaultWatch
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
-from forge_worker.machine.health import Health
+from forge_worker.machine.health import EngineHealth
 from forge_worker.machine.locks import Locks
 from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
@@ -32,7 +32,7 @@ class Condition:
 
     admission: Admission
     faults: Faults
-    health: Health
+    health: EngineHealth
     # How many jobs are not started yet.
     preparing: Callable[[], int]
     unsafe: bool = False
@@ -68,7 +68,7 @@ class WatchedMachine:
         settings: WorkerSettings,
         docker: DockerRunner | None,
         *,
-        attempts: Callable[[], Collection[Attempt]],
+        attempts: Callable[[], Collection[LiveAttempt]],
         preparing: Callable[[], int],
         changed: Bell,
         engine_changed: Bell,
@@ -94,7 +94,7 @@ class WatchedMachine:
         self.fault_watch = FaultWatch(
             watched, self.meter, self.faults.add, look_s=settings.sample_s
         )
-        self.health = Health(docker, changed=engine_changed.ring)
+        self.health = EngineHealth(docker, changed=engine_changed.ring)
         self.admission = Admission(
             limits_of(settings),
             Observer(settings.worker_dir),

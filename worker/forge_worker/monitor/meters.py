@@ -19,7 +19,7 @@ from forge_worker.queue.objects import Objects
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Meters:
+class AgentMeters:
     """The meters of one agent, in their own registry so that a process may have several."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Meters:
 class MeteredGateway:
     """Count claims, renewals and ends; pass everything else through."""
 
-    def __init__(self, gateway: Gateway, meters: Meters) -> None:
+    def __init__(self, gateway: Gateway, meters: AgentMeters) -> None:
         self._gateway = gateway
         self._meters = meters
 
@@ -135,7 +135,7 @@ class MeteredGateway:
 class MeteredObjects:
     """Count the bytes stored; pass everything else through."""
 
-    def __init__(self, objects: Objects, meters: Meters) -> None:
+    def __init__(self, objects: Objects, meters: AgentMeters) -> None:
         self._objects = objects
         self._meters = meters
 
@@ -161,11 +161,11 @@ class MeteredObjects:
         return stored
 
 
-def metered_gateway(gateway: Gateway, meters: Meters) -> Gateway:
+def metered_gateway(gateway: Gateway, meters: AgentMeters) -> Gateway:
     """Return a gateway that counts."""
     return cast("Gateway", MeteredGateway(gateway, meters))
 
 
-def metered_objects(objects: Objects, meters: Meters) -> Objects:
+def metered_objects(objects: Objects, meters: AgentMeters) -> Objects:
     """Return an object store that counts."""
     return cast("Objects", MeteredObjects(objects, meters))

@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from forge_worker.agent.agent import Agent
-from forge_worker.connect import Transport
-from forge_worker.monitor.meters import Meters, metered_gateway, metered_objects
+from forge_worker.connect import WorkerTransport
+from forge_worker.monitor.meters import AgentMeters, metered_gateway, metered_objects
 
 MIB = 1 << 20
 # From the agent's key to the metric's name, its help, and the factor from the agent's unit.
@@ -146,10 +146,10 @@ class Monitor:
     """The meters of one agent: wrap its transport first, then serve them while it runs."""
 
     def __init__(self) -> None:
-        self._meters = Meters()
+        self._meters = AgentMeters()
         ProcessCollector(registry=self._meters.registry)
 
-    def on(self, transport: Transport) -> Transport:
+    def on(self, transport: WorkerTransport) -> WorkerTransport:
         """Return the transport wrapped in meters."""
         return replace(
             transport,

@@ -20,7 +20,7 @@ BAD_NAME = {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """Limits on an unpacked archive: bytes, and number of entries."""
 
     total_bytes: int = 8 << 30
@@ -29,7 +29,11 @@ class Limits:
 
 
 def extract(
-    archive: Path, into: Path, *, limits: Limits, progress: Callable[[int], None] | None = None
+    archive: Path,
+    into: Path,
+    *,
+    limits: ArchiveLimits,
+    progress: Callable[[int], None] | None = None,
 ) -> None:
     """Unpack a tar.zst as `extract_files` does.
 
@@ -44,7 +48,7 @@ def extract_files(
     files: Iterable[IO[bytes]],
     into: Path,
     *,
-    limits: Limits,
+    limits: ArchiveLimits,
     progress: Callable[[int], None] | None = None,
 ) -> None:
     """Unpack a tar in files of a zstd frame each, one after the other.
@@ -85,7 +89,7 @@ def _emptied_on_failure(root: int) -> Iterator[None]:
 @dataclass
 class _Unpacking:
     root: int
-    limits: Limits
+    limits: ArchiveLimits
     progress: Callable[[int], None] | None = None
     written: int = 0
     seen: dict[str, Header] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
 from forge_worker.files.locks import try_lock
-from forge_worker.prepare.archive import Limits, extract, extract_files
+from forge_worker.prepare.archive import ArchiveLimits, extract, extract_files
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.threads import TRANSFERS
 
@@ -72,7 +72,7 @@ class BundleCache:
         digest: str,
         into: Path,
         *,
-        limits: Limits | None = None,
+        limits: ArchiveLimits | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Fetch a bundle and unpack it into a folder that is empty or absent.
@@ -84,7 +84,7 @@ class BundleCache:
             BundleRefused: the archive breaks one of the rules.
             StoreError: as `fetch`.
         """
-        limits = limits or Limits()
+        limits = limits or ArchiveLimits()
         with self.holding(digest, progress=progress) as path:
             with path.open("rb") as file:
                 segments = _segments(file, digest)

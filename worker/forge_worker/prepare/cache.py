@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from time import monotonic
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
 from forge_worker.files.locks import try_lock
 from forge_worker.files.safe_files import (
@@ -205,7 +205,7 @@ class CacheProvision:
         self._folders, self._period_s = folders, period_s
         self._trimmed = float("-inf")
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:
         """Return the spec with the cache mounted and the variables that point to it.
 
         Raises:

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 from forge_schema.model.states import JobKind
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import JUNIT_FILE, RESULT_FILE
 from forge_worker.runners.choice import installed_handlers
 from forge_worker.runners.runner import Runner, RunSpec, StartFailed
@@ -27,7 +27,7 @@ class HandlerMissing(StartFailed):
     """The worker does not have the handler of a job any more."""
 
 
-def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
+def handler_start(spec: RunSpec, attempt: LiveAttempt) -> RunSpec:
     """Return the spec of a custom job: its handler in its own process.
 
     Raises:
@@ -60,7 +60,7 @@ def handler_start(spec: RunSpec, attempt: Attempt) -> RunSpec:
 class KindProvision:
     """Set the paths of the result and the test report; start a custom job's handler."""
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:
         """Return the spec with the variables of its kind.
 
         Raises:
@@ -81,7 +81,7 @@ class KindProvision:
         return handler_start(spec, attempt) if asked.get("handler") else spec
 
 
-def _report_path(attempt: Attempt, work: PurePath, control: PurePath) -> PurePath:
+def _report_path(attempt: LiveAttempt, work: PurePath, control: PurePath) -> PurePath:
     named: str | None = attempt.grant.spec.get("junit")
     if named is None:
         return control / JUNIT_FILE

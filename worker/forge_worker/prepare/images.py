@@ -11,7 +11,7 @@ import structlog
 from docker import DockerClient
 from forge_schema.storage import ObjectMissing, keys
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.safe_files import opened, remove_tree
 from forge_worker.prepare.cache import KeyedLock
 from forge_worker.queue.objects import Objects
@@ -45,7 +45,7 @@ class Images:
     """
 
     policy: DockerPolicy
-    objects: Callable[[Attempt], Objects]
+    objects: Callable[[LiveAttempt], Objects]
     folder: Path
     max_bytes: int
     _engine: Engine = field(default_factory=Engine)
@@ -55,7 +55,7 @@ class Images:
         # Remove partial downloads of a killed agent.
         remove_tree(self.folder)
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:
         """Make the image ready.
 
         Raises:
@@ -74,7 +74,9 @@ class Images:
         log.info("image_ready", job=attempt.fence.job_id, image=name, digest=_digest(image))
         return replace(spec, image=image["Id"], labels={**spec.labels, LABEL: name})
 
-    def _image(self, spec: RunSpec, attempt: Attempt, runner: DockerRunner) -> tuple[str, Image]:
+    def _image(
+        self, spec: RunSpec, attempt: LiveAttempt, runner: DockerRunner
+    ) -> tuple[str, Image]:
         wanted = attempt.grant.spec
         if digest := wanted.get("image_tar"):
             check_tar(digest, self.policy)
@@ -90,7 +92,7 @@ class Images:
             check_name(spec.image, self.policy)
         return spec.image or "", self._named(spec.image, attempt)
 
-    def _named(self, name: str | None, attempt: Attempt) -> Image:
+    def _named(self, name: str | None, attempt: LiveAttempt) -> Image:
         progress = PullProgress(name or "", attempt.note)
         pulled = False
 
@@ -107,7 +109,7 @@ class Images:
             _tell(attempt, name or "", image)
         return image
 
-    def _own(self, name: str, attempt: Attempt, make: Callable[[], Image]) -> Image:
+    def _own(self, name: str, attempt: LiveAttempt, make: Callable[[], Image]) -> Image:
         """Return one of Forge's own images, made by one attempt while the others wait."""
         with self._lock.held(name, attempt.while_wanted):
             if (here := own_images.kept(self._client, name)) is not None:
@@ -119,7 +121,7 @@ class Images:
             return made
 
     def _build(
-        self, name: str, dockerfile: str, spec: RunSpec, attempt: Attempt, runner: DockerRunner
+        self, name: str, dockerfile: str, spec: RunSpec, attempt: LiveAttempt, runner: DockerRunner
     ) -> Image:
         dockerfile = _really(attempt.folders.work, dockerfile)
         for base in images(_text(attempt.folders.work, dockerfile)):
@@ -144,7 +146,7 @@ class Images:
             attempt.while_wanted()
         return self._made(name)
 
-    def _load(self, name: str, digest: str, attempt: Attempt) -> Image:
+    def _load(self, name: str, digest: str, attempt: LiveAttempt) -> Image:
         remove_tree(self.folder / digest)
         tar = self.folder / digest / secrets.token_hex(6)
         tar.parent.mkdir(parents=True)
@@ -155,7 +157,7 @@ class Images:
         finally:
             remove_tree(tar.parent)
 
-    def _download(self, digest: str, tar: Path, attempt: Attempt) -> None:
+    def _download(self, digest: str, tar: Path, attempt: LiveAttempt) -> None:
         attempt.note(f"fetching the saved image {digest[:12]}")
         for _ in range(DOWNLOADS):
             try:
@@ -184,7 +186,7 @@ class Images:
         return self._engine.client
 
 
-def _key(attempt: Attempt, dockerfile: str) -> str:
+def _key(attempt: LiveAttempt, dockerfile: str) -> str:
     what = f"{attempt.grant.bundle_digest}\n{dockerfile}"
     return hashlib.sha256(what.encode()).hexdigest()
 
@@ -210,7 +212,7 @@ def _text(work: Path, dockerfile: str) -> str:
     return text.decode(errors="replace")
 
 
-def _tell(attempt: Attempt, name: str, image: Image) -> None:
+def _tell(attempt: LiveAttempt, name: str, image: Image) -> None:
     # Only if the image is new here, so that other jobs' logs have only their own output.
     attempt.note(f"image {name} is {_digest(image)}")
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.safe_files import Parts, remove_tree, walk
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
@@ -27,7 +27,7 @@ class JobModuleProvision:
         # Of what is in the folder since it was last compared with the modules.
         self._statuses: Statuses = {}
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  the same for every job
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:  # noqa: ARG002  the same for every job
         """Return the spec with the module; raises OSError if it cannot be written."""
         mount = Mount(self._folder(), PLACE)
         return replace(

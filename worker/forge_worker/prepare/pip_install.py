@@ -18,7 +18,7 @@ from forge_schema.model.bundles import uv_variables
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.safe_files import remove_tree
 from forge_worker.prepare.pip_program import pip_program
 from forge_worker.prepare.provisions import ProvisionFailed
@@ -99,7 +99,7 @@ def install(
     env: Mount,
     *,
     spec: RunSpec,
-    attempt: Attempt,
+    attempt: LiveAttempt,
     runner: Runner,
     open_to_host: bool,
 ) -> None:
@@ -125,7 +125,7 @@ def install(
 
 
 @contextmanager
-def _room(attempt: Attempt) -> Iterator[Path]:
+def _room(attempt: LiveAttempt) -> Iterator[Path]:
     """Yield folders for the installation, with a writable copy of the project."""
 
     def copied(source: str, target: str) -> str:
@@ -209,7 +209,7 @@ def _with_uv(start: RunSpec, runner: Runner) -> RunSpec:
     return _with(with_uv, str(runner.place(uv)))
 
 
-def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
+def _run(start: RunSpec, attempt: LiveAttempt, runner: Runner) -> Exit:
     deadline = monotonic() + LIMIT_S
     handle = runner.start(start)
     try:
@@ -222,7 +222,7 @@ def _run(start: RunSpec, attempt: Attempt, runner: Runner) -> Exit:
     return ended
 
 
-def _tail(attempt: Attempt, began: int) -> str:
+def _tail(attempt: LiveAttempt, began: int) -> str:
     with attempt.folders.log.open("rb") as log:
         log.seek(max(began, attempt.folders.log.stat().st_size - TAIL_BYTES))
         return log.read().decode(errors="replace")

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.runners.runner import Runner, RunSpec
 
 
@@ -14,7 +14,7 @@ class Provision(Protocol):
     It is called before every start, and returns the spec unchanged if the job does not need it.
     """
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:
         """Prepare the thing, and return the spec that includes it.
 
         It may be called again after a store failure. Slow steps are announced with `attempt.note`,

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.atomic import write_atomically
 from forge_worker.files.safe_files import remove_tree, walk
 from forge_worker.prepare.cache import LruFolders
@@ -87,7 +87,7 @@ class EnvironmentProvision:
         self._allowed = allowed
         self._host_packages = host_packages
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:
         """Return the spec with the environment, which is built if necessary.
 
         Raises:
@@ -124,7 +124,7 @@ class EnvironmentProvision:
             env={**_for_uv(attempt, str(place)), **spec.env, "VIRTUAL_ENV": str(place)},
         )
 
-    def _sound(self, key: str, attempt: Attempt, fill: Callable[[Mount], None]) -> Mount:
+    def _sound(self, key: str, attempt: LiveAttempt, fill: Callable[[Mount], None]) -> Mount:
         """Return an undamaged environment, building it if necessary."""
         for number in count():
             name = f"{key}-{number}" if number else key
@@ -144,7 +144,7 @@ class EnvironmentProvision:
         raise AssertionError("unreachable")
 
 
-def _for_uv(attempt: Attempt, place: str) -> dict[str, str]:
+def _for_uv(attempt: LiveAttempt, place: str) -> dict[str, str]:
     """Return what makes `uv run` use an environment that is of the project, and make no other."""
     shown = attempt.grant.spec.get("environment") or {}
     source = PurePosixPath(shown.get("source") or attempt.grant.spec["requirements"])
@@ -159,7 +159,7 @@ def _here(wanted: Requirements) -> bool:
     return own in wanted.python.partition(" (")[0].split()
 
 
-def _wrong(folder: Path, env: Mount, attempt: Attempt) -> bool:
+def _wrong(folder: Path, env: Mount, attempt: LiveAttempt) -> bool:
     """Return whether an environment must be built; damage is noted in the job's log."""
     try:
         damage = inventory_damage(folder, env.source)

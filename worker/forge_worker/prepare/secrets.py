@@ -12,7 +12,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.spec import ENV_NAME, FOR_ALL, SECRET, owner_mark
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.redact import Redactor
 from forge_worker.runners.runner import Runner, RunSpec
 
@@ -145,7 +145,7 @@ class SecretProvision:
     def __init__(self, store: SecretStore) -> None:
         self._store = store
 
-    def provide(self, spec: RunSpec, attempt: Attempt, runner: Runner) -> RunSpec:  # noqa: ARG002  as every provision
+    def provide(self, spec: RunSpec, attempt: LiveAttempt, runner: Runner) -> RunSpec:  # noqa: ARG002  as every provision
         """Return the spec with the secrets.
 
         Raises:
@@ -156,7 +156,7 @@ class SecretProvision:
             attempt.folders.secrets.write_bytes(_digest(secrets, attempt))
         return replace(spec, secrets={**spec.secrets, **secrets})
 
-    def recall(self, attempt: Attempt) -> bool:
+    def recall(self, attempt: LiveAttempt) -> bool:
         """Cover the secrets of a job that an earlier agent started; False if they have changed."""
         try:
             known = attempt.folders.secrets.read_bytes()
@@ -164,14 +164,14 @@ class SecretProvision:
         except (SecretUnusable, OSError):
             return False
 
-    def _cover(self, attempt: Attempt) -> dict[str, str]:
+    def _cover(self, attempt: LiveAttempt) -> dict[str, str]:
         names = attempt.grant.spec.get("secrets", [])
         secrets = {name: self._store.secret(attempt.grant.owner, name) for name in names}
         attempt.redactor = Redactor(secrets.values())
         return secrets
 
 
-def _digest(secrets: dict[str, str], attempt: Attempt) -> bytes:
+def _digest(secrets: dict[str, str], attempt: LiveAttempt) -> bytes:
     """Return a slow hash of a job's secrets, salted with its lease's random nonce.
 
     The cost is that of RFC 7914 for interactive use: 16 MiB, some tens of milliseconds.

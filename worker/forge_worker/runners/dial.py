@@ -23,7 +23,7 @@ from docker.errors import DockerException
 from forge_worker.runners.docker.engine import UNREACHABLE
 from forge_worker.runners.docker.usage import names_container
 from forge_worker.runners.engines import connected
-from forge_worker.runners.entry import SESSION, Container, Entry, NotEntered, Process
+from forge_worker.runners.entry import SESSION, Container, Entry, JobProcess, NotEntered
 from forge_worker.runners.process.descendants import descendants
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def dial(job: Entry, port: int, mark: str) -> socket.socket:
         NotEntered: the port is not the job's, or this worker may not reach it.
         OSError: nothing answers there.
     """
-    if isinstance(job, Process):
+    if isinstance(job, JobProcess):
         return _own(port, [job.shim, *descendants(job.shim)], mark)
     pid, hosts = _main(job)
     if hosts:

@@ -52,7 +52,7 @@ NAMES = (
 CREDENTIALS = struct.Struct("iII")
 
 
-def check_fit(kind: Kind) -> None:
+def check_fit(kind: EngineKind) -> None:
     """Check that the jobs' folders would be theirs in a container; log which limits are missing.
 
     Raises:
@@ -75,7 +75,7 @@ def _warn(engine: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EngineKind:
     """An engine: `rootless` means that its root is the user that runs it, and no other user.
 
     `remaps` is whether all ids in its containers are others outside; `limits` whether it can limit
@@ -121,14 +121,14 @@ class Kind:
         return f"{'rootless ' if self.rootless else ''}{self.name} {self.version}".rstrip()
 
 
-def kind_of(info: Mapping[str, Any]) -> Kind:
+def kind_of(info: Mapping[str, Any]) -> EngineKind:
     """Return what an engine is, by its system information."""
     # Podman answers Docker's requests; what it says of its builder is its own.
     podman = "BuildahVersion" in info
     security = [str(word).partition(",")[0] for word in info.get("SecurityOptions") or []]
     folders = info.get("CDISpecDirs") or (CDI_FOLDERS if podman else ())
     rootless = "name=rootless" in security or bool(info.get("Rootless"))
-    return Kind(
+    return EngineKind(
         name=PODMAN if podman else "Docker",
         version=str(info.get("ServerVersion") or ""),
         rootless=rootless,

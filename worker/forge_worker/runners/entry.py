@@ -61,7 +61,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Process:
+class JobProcess:
     """A job that runs as a process of this machine, below its shim; `main` has no command here."""
 
     main: Program
@@ -73,7 +73,7 @@ class Process:
         return replace(self.main, command=tuple(command), env={**given, **self.main.env})
 
 
-Entry = Container | Process
+Entry = Container | JobProcess
 
 
 def find(labels: Mapping[str, str]) -> Entry | None:
@@ -107,7 +107,7 @@ def _program() -> tuple[str, ...]:
     )
 
 
-def _process(labels: set[str]) -> Process | None:
+def _process(labels: set[str]) -> JobProcess | None:
     for shim in psutil.process_iter(["cmdline"]):
         words = shim.info["cmdline"] or []
         if MARK in words[:8] and labels <= set(words):
@@ -129,7 +129,7 @@ def _leads(child: psutil.Process) -> bool:
     return os.getsid(child.pid) == child.pid
 
 
-def _entered(job: psutil.Process, shim: int) -> Process:
+def _entered(job: psutil.Process, shim: int) -> JobProcess:
     uids, gids = job.uids(), job.gids()
     folder, env = Path(job.cwd()), job.environ()
-    return Process(Program((), env, folder, uids.real, gids.real), shim)
+    return JobProcess(Program((), env, folder, uids.real, gids.real), shim)

@@ -16,10 +16,10 @@ from forge_worker.settings.sections import (
     PolicySettings,
     SpotSettings,
 )
-from forge_worker.settings.settings import ActSettings, QueueSettings, WorkerSettings
+from forge_worker.settings.settings import ActSettings, QueueAccessSettings, WorkerSettings
 
 GROUPS: dict[str, type[BaseModel]] = {
-    "The queue": QueueSettings,
+    "The queue": QueueAccessSettings,
     "This worker": WorkerSettings,
     "Resources and limits": MachineSettings,
     "What jobs may do": PolicySettings,

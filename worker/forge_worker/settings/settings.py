@@ -65,7 +65,7 @@ class TokenUnusable(ForgeError):
     code = "token_unusable"
 
 
-class QueueSettings(ActSettings):
+class QueueAccessSettings(ActSettings):
     """The connection to the queue; commands such as `--status` work without it."""
 
     url: ServerUrls = Field(
@@ -187,7 +187,9 @@ def default_folder() -> Path:
     return Path(root) / "forge-worker"
 
 
-class WorkerSettings(SpotSettings, PaceSettings, PolicySettings, MachineSettings, QueueSettings):
+class WorkerSettings(
+    SpotSettings, PaceSettings, PolicySettings, MachineSettings, QueueAccessSettings
+):
     """Run jobs of a Forge queue on this machine."""
 
     model_config = SettingsConfigDict(

@@ -41,7 +41,7 @@ except OSError as error:
 """
 
 
-class Command:
+class ShellCommand:
     """A command inside a job; `outputs` are the descriptors to read, by the name of their stream.
 
     Args:

@@ -26,12 +26,12 @@ from forge_schema.shell import (
 from pydantic import ValidationError
 
 from forge_worker import worker_folder
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.clock import seconds
 from forge_worker.runners.entry import Entry, NotEntered, find
 from forge_worker.runners.runner import FOLDER_LABEL
 from forge_worker.settings.settings import WorkerSettings
-from forge_worker.shells.command import Command
+from forge_worker.shells.command import ShellCommand
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -49,10 +49,10 @@ REST_S = 60.0
 log = structlog.get_logger(__name__)
 
 
-class Shells:
+class ShellService:
     """Serves callers, each in threads of its own; `attempts` returns what runs here."""
 
-    def __init__(self, settings: WorkerSettings, attempts: Callable[[], list[Attempt]]) -> None:
+    def __init__(self, settings: WorkerSettings, attempts: Callable[[], list[LiveAttempt]]) -> None:
         self._settings = settings
         self._attempts = attempts
         self._lock = Lock()
@@ -74,7 +74,7 @@ class Shells:
         """End all commands."""
         self._closing.set()
 
-    def _serve(self, attempt: Attempt, shell_id: str) -> None:
+    def _serve(self, attempt: LiveAttempt, shell_id: str) -> None:
         # Only for shells; it takes a while to import.
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ class Shells:
             with self._lock:
                 self._open.discard(shell_id)
 
-    def _connected(self, attempt: Attempt, shell_id: str) -> "ClientConnection":
+    def _connected(self, attempt: LiveAttempt, shell_id: str) -> "ClientConnection":
         """Find the server at which the caller waits, among several."""
         # Only for shells; it takes a while to import.
         from websockets.exceptions import InvalidHandshake  # noqa: PLC0415
@@ -118,7 +118,7 @@ class Shells:
                 raise NotEntered(f"the caller's server is not reached: {why}")
 
     def _ran(
-        self, socket: "ClientConnection", attempt: Attempt, shell_id: str, wanted: ShellWanted
+        self, socket: "ClientConnection", attempt: LiveAttempt, shell_id: str, wanted: ShellWanted
     ) -> ShellNews:
         try:
             command = self._started(socket, attempt, shell_id, wanted)
@@ -132,11 +132,11 @@ class Shells:
             command.close()
 
     def _started(
-        self, socket: "ClientConnection", attempt: Attempt, shell_id: str, wanted: ShellWanted
-    ) -> "Command | Ssh":
+        self, socket: "ClientConnection", attempt: LiveAttempt, shell_id: str, wanted: ShellWanted
+    ) -> "ShellCommand | Ssh":
         job = self._entry(attempt)
         if wanted.command:
-            return Command(job, wanted.command, shell_id, wanted.terminal)
+            return ShellCommand(job, wanted.command, shell_id, wanted.terminal)
         # Only for these shells; its library takes a while to import.
         from forge_worker.shells.ssh import Ssh  # noqa: PLC0415
 
@@ -144,7 +144,7 @@ class Shells:
         socket.send(ShellNews(host_key=ssh.host_key).text)
         return ssh
 
-    def _entry(self, attempt: Attempt) -> Entry:
+    def _entry(self, attempt: LiveAttempt) -> Entry:
         if not self._settings.allow_exec:
             raise NotEntered(
                 "this worker allows no commands inside its jobs",
@@ -165,7 +165,7 @@ class Shells:
         return entry
 
     def _attended(
-        self, socket: "ClientConnection", attempt: Attempt, command: "Command | Ssh"
+        self, socket: "ClientConnection", attempt: LiveAttempt, command: "ShellCommand | Ssh"
     ) -> int:
         """Pass bytes until the command has ended; kill it if the caller or the job has gone."""
         gone = Event()
@@ -185,11 +185,11 @@ class Shells:
             reader.join(REST_S)
         return code
 
-    def _is_over(self, attempt: Attempt) -> bool:
+    def _is_over(self, attempt: LiveAttempt) -> bool:
         return attempt.over or attempt.lost or attempt not in self._attempts()
 
 
-def _listen(socket: "ClientConnection", command: "Command | Ssh", gone: Event) -> None:
+def _listen(socket: "ClientConnection", command: "ShellCommand | Ssh", gone: Event) -> None:
     """Pass what the caller sends to a command, until the caller leaves."""
     with suppress(Exception):
         for message in socket:

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from forge_worker.runners.dial import dial
 from forge_worker.runners.entry import Entry
-from forge_worker.shells.command import Command, kill_marked
+from forge_worker.shells.command import ShellCommand, kill_marked
 
 T = TypeVar("T")
 LOWEST_PORT = 1024
@@ -55,7 +55,7 @@ class Ssh:
     def __init__(self, job: Entry, mark: str, ports: list[int]) -> None:
         self.job, self.mark, self.ports = job, mark, ports
         # Those that run; the descriptors of others are closed.
-        self.commands: set[Command] = set()
+        self.commands: set[ShellCommand] = set()
         self.streams = 0
         self._numbers = count()
         self._key = asyncssh.generate_private_key("ssh-ed25519")
@@ -95,13 +95,13 @@ class Ssh:
         for command in self.commands:
             command.close()
 
-    def started(self, words: list[str], terminal: Terminal | None) -> Command:
+    def started(self, words: list[str], terminal: Terminal | None) -> ShellCommand:
         """Start a command in the job, with a mark of its own below this connection's."""
-        command = Command(self.job, words, f"{self.mark}.{next(self._numbers)}", terminal)
+        command = ShellCommand(self.job, words, f"{self.mark}.{next(self._numbers)}", terminal)
         self.commands.add(command)
         return command
 
-    def ended(self, command: Command) -> None:
+    def ended(self, command: ShellCommand) -> None:
         """Close the descriptors of a command that has ended."""
         self.commands.discard(command)
         command.close()
@@ -144,11 +144,11 @@ class Door(asyncssh.SSHServer):
         """Ask for nothing."""
         return False
 
-    def session_requested(self) -> "Session":
+    def session_requested(self) -> "SshSession":
         """Open a session, unless the connection is only for ports."""
         if self._ssh.ports or len(self._ssh.commands) >= MOST:
             raise _refused("this connection is only for ports, or has too many sessions")
-        return Session(self._ssh)
+        return SshSession(self._ssh)
 
     def connection_requested(
         self,
@@ -192,13 +192,13 @@ class Stream(SSHForwarder):
         super().connection_lost(exc)
 
 
-class Session(asyncssh.SSHServerSession[bytes]):
+class SshSession(asyncssh.SSHServerSession[bytes]):
     """One command in the job, as `forge exec` runs it."""
 
     def __init__(self, ssh: Ssh) -> None:
         self._ssh = ssh
         self._terminal: Terminal | None = None
-        self._command: Command | None = None
+        self._command: ShellCommand | None = None
         self._typed: asyncio.Queue[bytes] = asyncio.Queue()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -289,7 +289,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
             return ["sh", "-c", f'{SFTP}; exec "$0" "$@"', python, *options, program]
         return ["sh", "-c", self._channel.get_command() or SHELL]
 
-    async def _type(self, command: Command) -> None:
+    async def _type(self, command: ShellCommand) -> None:
         while True:
             data = await self._typed.get()
             if self._typed.qsize() < PIECES:

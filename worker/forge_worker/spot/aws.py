@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from forge_worker.spot.metadata import MISSING, Metadata, MetadataAbsent, good, said_at
-from forge_worker.spot.notice import Kind, Notice, iso_time, left_s
+from forge_worker.spot.notice import Notice, NoticeKind, iso_time, left_s
 
 NOTICE_S = 120.0
 TOKEN_S = 21600
@@ -41,9 +41,9 @@ class Aws:
         """
         if (answer := self._get("spot/instance-action")) is not None:
             at = iso_time(_document(answer).get("time"))
-            return Notice(self.name, Kind.INTERRUPTION, left_s(at, said_at(answer), NOTICE_S))
+            return Notice(self.name, NoticeKind.INTERRUPTION, left_s(at, said_at(answer), NOTICE_S))
         if self._get("events/recommendations/rebalance") is not None:
-            return Notice(self.name, Kind.REBALANCE)
+            return Notice(self.name, NoticeKind.REBALANCE)
         return None
 
     def gone(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from forge_worker.spot.metadata import Metadata, MetadataAbsent, good, said_at
-from forge_worker.spot.notice import Kind, Notice, left_s, mail_time
+from forge_worker.spot.notice import Notice, NoticeKind, left_s, mail_time
 
 # How long before it happens an event is announced.
 NOTICES_S = {"Preempt": 30.0, "Terminate": 900.0}
@@ -52,7 +52,7 @@ class Azure:
             return None
         left, soonest = min(lefts)
         self._event = ours[soonest]
-        return Notice(self.name, Kind.INTERRUPTION, left)
+        return Notice(self.name, NoticeKind.INTERRUPTION, left)
 
     def gone(self) -> None:
         """Approve the event so that it starts at once, if it affects only this machine.

@@ -6,7 +6,7 @@ https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemptio
 import httpx
 
 from forge_worker.spot.metadata import Metadata, MetadataAbsent, good
-from forge_worker.spot.notice import UNKNOWN_SHARE, Kind, Notice
+from forge_worker.spot.notice import UNKNOWN_SHARE, Notice, NoticeKind
 
 NOTICE_S = 30.0
 # How long one request waits for a change.
@@ -41,9 +41,9 @@ class Gcp:
         # A notice older than the first request may be almost over.
         share = 1.0 if self._etag else UNKNOWN_SHARE
         if self._preempted():
-            return Notice(self.name, Kind.INTERRUPTION, NOTICE_S * share)
+            return Notice(self.name, NoticeKind.INTERRUPTION, NOTICE_S * share)
         if self._get("maintenance-event").text.strip() == ENDS:
-            return Notice(self.name, Kind.REBALANCE)
+            return Notice(self.name, NoticeKind.REBALANCE)
         return None
 
     def gone(self) -> None:

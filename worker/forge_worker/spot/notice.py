@@ -10,7 +10,7 @@ from enum import StrEnum
 UNKNOWN_SHARE = 0.5
 
 
-class Kind(StrEnum):
+class NoticeKind(StrEnum):
     """Whether the machine will be taken, is likely to be, or no longer is."""
 
     INTERRUPTION = "interruption"
@@ -23,7 +23,7 @@ class Notice:
     """A notice from a cloud or a signal; `left_s` is in seconds from now."""
 
     by: str
-    kind: Kind
+    kind: NoticeKind
     left_s: float = 0.0
 
 

@@ -11,7 +11,7 @@ from forge_worker.spot.aws import Aws
 from forge_worker.spot.azure import Azure
 from forge_worker.spot.gcp import Gcp
 from forge_worker.spot.metadata import Metadata, MetadataAbsent
-from forge_worker.spot.notice import Kind, Notice
+from forge_worker.spot.notice import Notice, NoticeKind
 
 PERIOD_S = 2.0
 # Pause after a failure of a server that is known to be there; others are asked less and less often.
@@ -60,11 +60,11 @@ class SpotWatch(Loop):
         self._blind = blind
         self._misses = 0
         self._cloud: Cloud | None = None
-        self._heard: Kind | None = None
+        self._heard: NoticeKind | None = None
 
     def step(self) -> None:
         """Look once."""
-        if self._heard is Kind.INTERRUPTION:
+        if self._heard is NoticeKind.INTERRUPTION:
             return
         try:
             cloud = self._cloud or self._found()
@@ -80,8 +80,8 @@ class SpotWatch(Loop):
             log.info("metadata_back", cloud=cloud.name)
             self._blind("")
         self._misses = 0
-        if notice is None and self._heard is Kind.REBALANCE:
-            notice = Notice(cloud.name, Kind.WITHDRAWN)
+        if notice is None and self._heard is NoticeKind.REBALANCE:
+            notice = Notice(cloud.name, NoticeKind.WITHDRAWN)
         if notice is not None and notice.kind is not self._heard:
             self._told(notice)
             self._heard = notice.kind
@@ -92,7 +92,7 @@ class SpotWatch(Loop):
 
     def gone(self) -> None:
         """Tell the cloud that the jobs have been given back, if it is taking the machine."""
-        if self._cloud is not None and self._heard is Kind.INTERRUPTION:
+        if self._cloud is not None and self._heard is NoticeKind.INTERRUPTION:
             with suppress(MetadataAbsent):
                 self._cloud.gone()
 

@@ -29,7 +29,7 @@ ACTS = ("status", "profile_machine", "recover", "reset_state")
 
 def read() -> WorkerSettings:
     """Return the settings of the command line; without a queue, join this user's `forge up`."""
-    settings: WorkerSettings = CliApp.run(Joining)
+    settings: WorkerSettings = CliApp.run(BesideUpSettings)
     up = running()
     if up.get("database_url") == settings.database_url != "":
         _tell_others(Path(up["dir"]))
@@ -61,7 +61,7 @@ def _others(chosen: Path) -> list[str]:
     return found
 
 
-class Joining(WorkerSettings):
+class BesideUpSettings(WorkerSettings):
     """Settings whose last source is a running `forge up`."""
 
     @classmethod

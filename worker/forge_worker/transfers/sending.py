@@ -85,7 +85,7 @@ class StoredChunks:
 
 
 @dataclass(eq=False)
-class Source:
+class FileSource:
     """A file to store: `size` bytes, in pieces of `piece_bytes` that are read in order.
 
     `key` is the file's own: it names the object of a file in one piece. Otherwise, pieces are named
@@ -130,7 +130,7 @@ class Source:
         """The key of each piece, once all are stored."""
         return [self._keys[offset] for offset in sorted(self._keys)]
 
-    def pieces(self) -> Iterator[tuple["Source", int]]:
+    def pieces(self) -> Iterator[tuple["FileSource", int]]:
         """Yield this once for each piece, with the piece's size."""
         for offset in range(0, max(1, self.size), self.piece_bytes):
             yield self, min(self.piece_bytes, self.size - offset)
@@ -186,10 +186,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """A piece of a source: what was read, or None if it was only hashed."""
 
-    source: Source
+    source: FileSource
     offset: int
     size: int
     sha256: str
@@ -209,7 +209,7 @@ class Part:
         return self.source.content(self.offset, self.size)
 
 
-class Sender:
+class FileSender:
     """Stores files; content that is known to be stored is not sent again.
 
     Args:
@@ -231,7 +231,7 @@ class Sender:
         self._key = key
         self._go_on = go_on
 
-    def send(self, sources: Iterable[Source]) -> None:
+    def send(self, sources: Iterable[FileSource]) -> None:
         """Store files, and record their pieces in them.
 
         Raises:
@@ -242,7 +242,7 @@ class Sender:
         for _ in TRANSFERS.each(partial(self._send, batch) for batch in batches(pieces)):
             pass
 
-    def _send(self, batch: list[Source]) -> None:
+    def _send(self, batch: list[FileSource]) -> None:
         parts = [self._read(source) for source in batch]
         fresh = [part for part in parts if self._claimed(part)]
         left = {part.sha256 for part in fresh if part.named}
@@ -252,19 +252,19 @@ class Sender:
             for sha256 in left:
                 self._stored.release(sha256)
 
-    def _read(self, source: Source) -> Part:
+    def _read(self, source: FileSource) -> SourcePart:
         self._go_on()
         if source.open is not None and source.chunked:
             offset, size, sha256 = source.hash_next()
-            return Part(source, offset, size, sha256, self._key(sha256), None)
+            return SourcePart(source, offset, size, sha256, self._key(sha256), None)
         offset, data = source.next()
         sha256 = hashlib.sha256(data).hexdigest()
         key = source.key
         if key is None or source.chunked:
             key = self._key(sha256)
-        return Part(source, offset, len(data), sha256, key, data)
+        return SourcePart(source, offset, len(data), sha256, key, data)
 
-    def _claimed(self, part: Part) -> bool:
+    def _claimed(self, part: SourcePart) -> bool:
         """Record where a part is stored, and return whether it must be sent there."""
         key, fresh = self._stored.claim(part.sha256, part.key) if part.named else (part.key, True)
         part.source.record(part.offset, part.sha256, key)
@@ -272,7 +272,7 @@ class Sender:
             part.source.count_stored()
         return fresh
 
-    def _put_all(self, parts: list[Part], left: set[str]) -> None:
+    def _put_all(self, parts: list[SourcePart], left: set[str]) -> None:
         """Store parts, small ones together; those that are stored leave the set."""
         small = (
             (part, part.size)
@@ -292,7 +292,7 @@ class Sender:
         for _ in REQUESTS.each(partial(self._put, part, left) for part in alone):
             pass
 
-    def _put(self, part: Part, left: set[str]) -> None:
+    def _put(self, part: SourcePart, left: set[str]) -> None:
         self._go_on()
         try:
             self._store(part)
@@ -301,7 +301,7 @@ class Sender:
         else:
             self._confirm(part, left)
 
-    def _store(self, part: Part) -> None:
+    def _store(self, part: SourcePart) -> None:
         """Store a part, by the store itself if it was only hashed and the store can copy it.
 
         If it was changed since, its object is not what it is named for, and is never confirmed.
@@ -312,7 +312,7 @@ class Sender:
                     return
         self._objects.put(part.key, part.content)
 
-    def _confirm(self, part: Part, left: set[str]) -> None:
+    def _confirm(self, part: SourcePart, left: set[str]) -> None:
         if part.named:
             self._stored.confirm(part.sha256, part.key)
             left.discard(part.sha256)

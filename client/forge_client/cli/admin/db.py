@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from forge_client.cli.options.session import settings_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 
-app = typer.Typer(cls=Verbs, no_args_is_help=True, help="The database: upgrade it, move it.")
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="The database: upgrade it, move it.")
 
 
 @app.callback()
@@ -58,7 +58,7 @@ def move(
     require_extra("psycopg", "schema", "move a queue")
     from forge_client.direct.move import Move  # noqa: PLC0415 - only with the extra
 
-    moving = Move(settings_of(context).connection(), Connection(to, store), narration.say)
+    moving = Move(settings_of(context).connection(), QueueConnection(to, store), narration.say)
     if cancel:
         moving.cancel()
         return

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from forge_client.checks import Check, Standing
+from forge_client.checks import Check, CheckStanding
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format, FormatOption
@@ -27,12 +27,12 @@ def doctor(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """Check this installation and its connections."""
     found = [_python(), *_connected(context), engine_check()]
     output.show(found, COLUMNS, form)
-    if any(check.standing is Standing.FAIL for check in found):
+    if any(check.standing is CheckStanding.FAIL for check in found):
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _python() -> Check:
-    standing = Standing.OK if sys.version_info >= OLDEST else Standing.FAIL
+    standing = CheckStanding.OK if sys.version_info >= OLDEST else CheckStanding.FAIL
     detail = f"{platform.python_version()} at {sys.executable}"
     return Check(name="python", standing=standing, detail=detail)
 
@@ -42,5 +42,5 @@ def _connected(context: typer.Context) -> list[Check]:
         with connect(settings_of(context)) as backend:
             return backend.health()
     except ClientError as error:
-        failed = Standing.FAIL
+        failed = CheckStanding.FAIL
         return [Check(name="connection", standing=failed, detail=error.message, hint=error.hint)]

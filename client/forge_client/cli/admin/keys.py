@@ -13,14 +13,14 @@ from forge_client.cli.options import completion
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import Expires, lasting
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 
-app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys, for admins.")
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="API keys, for admins.")
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """The rights of a key: everything, submit and read its owner's jobs, or only read them."""
 
     ADMIN = "admin"
@@ -72,7 +72,7 @@ def list_keys(context: typer.Context, form: FormatOption = Format.TABLE) -> None
 def create(
     context: typer.Context,
     owner: Annotated[str, typer.Option(help="Owner whose jobs it may use.")],
-    role: Annotated[Role, typer.Option(help="Permissions of the key.")] = Role.SUBMITTER,
+    role: Annotated[KeyRole, typer.Option(help="Permissions of the key.")] = KeyRole.SUBMITTER,
     name: Annotated[str, typer.Option(help="Name shown in the list.")] = "",
     expires: Expires = None,
     public_key_file: Annotated[

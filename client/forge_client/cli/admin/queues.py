@@ -10,12 +10,12 @@ from forge_schema.model.quantities import counted
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption
 from forge_client.errors import ClientError
 
-app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Queues: list, pause, limit.")
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit.")
 NO_LIMIT = "none"
 MOST = 2**31 - 1
 LARGEST_AMOUNT = 1e12

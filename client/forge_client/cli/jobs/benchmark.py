@@ -13,7 +13,7 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import sweeps
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
@@ -25,7 +25,7 @@ from forge_client.results.comparison import compare as compared
 from forge_client.results.names import SHOWN, whole_name
 
 app = typer.Typer(
-    cls=Verbs, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
+    cls=VerbNames, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
 )
 app.command("run", cls=JobCommand)(search.run)
 app.command("resume")(search.resume)

@@ -15,7 +15,7 @@ from forge_client.cli.show.log_lines import Shaping, pattern
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.results.log_reader import LogReading, Part
+from forge_client.results.log_reader import LogPart, LogReading
 
 ALL = "all"
 
@@ -72,7 +72,7 @@ def logs(
     wanted = None if grep is None else pattern(grep)
     with backend_of(context) as backend:
         begin = None if since is None else moment("--since", since, backend)
-        part = Part(attempt, None if rank == ALL else int(rank), begin, tail)
+        part = LogPart(attempt, None if rank == ALL else int(rank), begin, tail)
         known = backend.job(job)
         require_rank(known, part.rank)
         if not given(context, "job"):
@@ -85,7 +85,7 @@ def logs(
         _print(backend, known, part, teller)
 
 
-def _print(backend: Backend, job: JobDetail, part: Part, teller: Teller) -> None:
+def _print(backend: Backend, job: JobDetail, part: LogPart, teller: Teller) -> None:
     if part.attempt is not None and part.attempt > job.attempt:
         raise ClientError(
             f"job {job.job_id} has had no attempt {part.attempt}",

@@ -19,10 +19,10 @@ from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing
 from forge_client.project.forge_toml import naming_the_file
-from forge_client.project.listing import Entry
+from forge_client.project.listing import BundleEntry
 from forge_client.project.notices import missing
 from forge_client.project.request import Request
-from forge_client.project.submit import Prepared, uploaded
+from forge_client.project.submit import PreparedSubmit, uploaded
 from forge_client.settings import Settings
 
 FolderArgument = Annotated[
@@ -68,7 +68,7 @@ def submit(
 
 def described(
     context: typer.Context, folder: Path, config: str | None
-) -> tuple[Settings, Prepared]:
+) -> tuple[Settings, PreparedSubmit]:
     """Return the job of a folder and of the options of `forge submit`, not yet sent."""
     project = o.project_of(context)
     base = Request() if config else project.request()
@@ -116,10 +116,10 @@ def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
     narration.say(f"{counted(len(listing.files), 'file')}, {total}; nothing was uploaded")
 
 
-def _packed(listing: Listing) -> list[Entry]:
+def _packed(listing: Listing) -> list[BundleEntry]:
     """Return the files and links; folders are seen by what is in them."""
     return [one for one in listing.entries if not one.folder or one.link]
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: BundleEntry) -> str:
     return f"{entry.name} -> {entry.link}" if entry.link else entry.name

@@ -12,7 +12,7 @@ from forge_client.cli.options.other_tools import VERBS
 CLOSE = 0.7
 
 
-class Verbs(TyperGroup):
+class VerbNames(TyperGroup):
     """Names the verb that is meant by the word of another tool, or all verbs."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides which click it is

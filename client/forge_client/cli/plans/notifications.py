@@ -20,14 +20,14 @@ from forge_schema.model.quantities import counted
 from forge_client.backend import Backend
 from forge_client.cli.options.completion import notifications
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
 app = typer.Typer(
-    cls=Verbs, no_args_is_help=True, help="Messages about events, to people and programs."
+    cls=VerbNames, no_args_is_help=True, help="Messages about events, to people and programs."
 )
 Name = Annotated[str, typer.Argument(help="The notification's name.", autocompletion=notifications)]
 OfName = Annotated[

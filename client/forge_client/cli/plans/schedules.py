@@ -13,14 +13,14 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import schedules
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.connection import connect
 from forge_client.project.submit import uploaded
 
 app = typer.Typer(
-    cls=Verbs, no_args_is_help=True, help="Jobs submitted at the times of a cron expression."
+    cls=VerbNames, no_args_is_help=True, help="Jobs submitted at the times of a cron expression."
 )
 Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=schedules)]
 # Each time submits a job of its own.

@@ -8,7 +8,7 @@ import typer
 from forge_client.cli.options import completion
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.verbs import Verbs
+from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
 from forge_client.connection import connect
@@ -16,7 +16,7 @@ from forge_client.errors import ClientError
 from forge_client.project import FILE
 from forge_client.project.forge_toml import Project
 
-app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Saved job configs.")
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Saved job configs.")
 Name = Annotated[
     str, typer.Argument(help="The config's name.", autocompletion=completion.templates)
 ]

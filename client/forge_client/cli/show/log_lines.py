@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from forge_client.errors import ClientError
-from forge_client.results.log_reader import Piece
+from forge_client.results.log_reader import LogPiece
 
 # Of a terminal: cyan, yellow, green, magenta, blue, and the bright ones. Red is for errors.
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -25,7 +25,7 @@ class Lines:
         self._rest = bytearray()
         self._at: datetime | None = None
 
-    def feed(self, piece: Piece) -> Iterator[Line]:
+    def feed(self, piece: LogPiece) -> Iterator[Line]:
         """Yield the lines that a piece completes."""
         *ended, rest = piece.data.split(b"\n")
         for part in ended:
@@ -73,7 +73,7 @@ class Shaping:
         self._mixed = False
         self._open: dict[int, tuple[int, Lines]] = {}
 
-    def shaped(self, piece: Piece) -> Iterator[bytes]:
+    def shaped(self, piece: LogPiece) -> Iterator[bytes]:
         """Yield the selected lines that a piece completes; without a filter or mark, its bytes."""
         self._mixed = piece.mixed
         if not (self._grep or self._times or self._mixed):

@@ -15,7 +15,7 @@ from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.submit import Narrator, Prepared, packed, prepared, uploaded
+from forge_client.project.submit import Narrator, PreparedSubmit, packed, prepared, uploaded
 from forge_client.settings import Settings
 
 
@@ -54,7 +54,7 @@ def ready(
     folder: Path | None,
     *,
     config: str | None = None,
-) -> Prepared:
+) -> PreparedSubmit:
     """Complete jobs as far as it needs no queue; without a folder, they have no code.
 
     Raises:
@@ -65,7 +65,7 @@ def ready(
     return prepared(requests, parcel, owner=settings.job_owner, narrator=narrator)
 
 
-def send(backend: Backend, whole: Prepared) -> list[int]:
+def send(backend: Backend, whole: PreparedSubmit) -> list[int]:
     """Submit jobs in one call and return their ids.
 
     Warns if no online worker can run the first of them.

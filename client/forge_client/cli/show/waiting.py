@@ -15,7 +15,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.findings import everything
 from forge_client.results.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.results.follow import follow
-from forge_client.results.log_reader import Part, Piece
+from forge_client.results.log_reader import LogPart, LogPiece
 
 SIGNAL_BASE = 128
 LARGEST_CODE = 255
@@ -29,7 +29,7 @@ PHASES = {
 
 
 def wait_for(
-    backend: Backend, job_id: int, part: Part | None = None, teller: "Teller | None" = None
+    backend: Backend, job_id: int, part: LogPart | None = None, teller: "Teller | None" = None
 ) -> int:
     """Follow a job to its end, and return the exit code for how it ended.
 
@@ -38,7 +38,7 @@ def wait_for(
     teller = teller or Teller(backend, job_id)
     try:
         for item in follow(backend, job_id, part, say=partial(narration.say, style="dim")):
-            if isinstance(item, Piece):
+            if isinstance(item, LogPiece):
                 teller.piece(item)
             else:
                 teller.status(item)
@@ -111,7 +111,7 @@ class Teller:
         shaping: Shaping | None = None,
         *,
         phases: bool = False,
-        part: Part | None = None,
+        part: LogPart | None = None,
         aside: bool = False,
     ) -> None:
         self.known: JobDetail | None = None
@@ -126,7 +126,7 @@ class Teller:
         self._whole_line = True
         self._to = sys.stderr if aside else sys.stdout
 
-    def piece(self, piece: Piece) -> None:
+    def piece(self, piece: LogPiece) -> None:
         """Write output."""
         self._begin(piece.attempt)
         if piece.missing > 0:

@@ -14,7 +14,7 @@ from forge_schema.model.quantities import counted, names_text
 from forge_client.project.environment import notebook, pythons, unused
 from forge_client.project.environment.active import active_environment
 from forge_client.project.environment.local import Carrier, place_in, refuse_elsewhere
-from forge_client.project.environment.locks import Listed, Lock, list_texts, lock, resolved
+from forge_client.project.environment.locks import ListToResolve, Lock, list_texts, lock, resolved
 from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.pythons import SETUP, Python, setup_option
 from forge_client.project.environment.sources import (
@@ -34,7 +34,7 @@ from forge_client.project.environment.sources import (
 from forge_client.project.environment.tables import PROJECT, dependencies, none_of, wrong
 from forge_client.project.environment.tools import script
 from forge_client.project.environment.uv import ABSENT, NotLocked
-from forge_client.project.listing import Entry, Listing
+from forge_client.project.listing import BundleEntry, Listing
 
 ACTIVE = "active"
 ORDER = (
@@ -62,7 +62,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPackages:
     """A job's packages: a file of the project, or else the text of a list, and a line for people.
 
     Without either, the job installs nothing. No index has those that are `absent`. The `entries`
@@ -74,10 +74,10 @@ class Chosen:
     text: str = ""
     environment: Environment | None = None
     absent: tuple[str, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[BundleEntry, ...] = ()
 
 
-def choose(listing: Listing, wanted: Wanted) -> Chosen:
+def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
     """Choose the packages of a job.
 
     Raises:
@@ -112,7 +112,7 @@ def choose(listing: Listing, wanted: Wanted) -> Chosen:
     )
     locked = f"{counted(made.packages, 'package')} locked{made.note}{_beside(carrier)}"
     said = f"{called}{_picked(wanted.picked)} ({why}), {locked}{_left(source)}"
-    return Chosen(said, "", made.text, environment, (), tuple(carrier.entries.values()))
+    return ChosenPackages(said, "", made.text, environment, (), tuple(carrier.entries.values()))
 
 
 def _python(files: Mapping[str, Path], source: Source | None) -> Python | None:
@@ -151,7 +151,9 @@ def _beside(carrier: Carrier) -> str:
     return f", {names_text(names)} from beside the project" if names else ""
 
 
-def _check(listing: Listing, files: Mapping[str, Path], chosen: Chosen, called: str) -> None:
+def _check(
+    listing: Listing, files: Mapping[str, Path], chosen: ChosenPackages, called: str
+) -> None:
     """Check that a list that the worker resolves names nothing but what is in the bundle.
 
     Raises:
@@ -248,23 +250,23 @@ def _is_list(files: Mapping[str, Path], name: str, wanted: Wanted) -> bool:
     return name in files
 
 
-def _without_list(why: str, python: Python | None) -> Chosen:
+def _without_list(why: str, python: Python | None) -> ChosenPackages:
     """Return no packages; if the project asks for a Python, it is one without any."""
     if python is None:
-        return Chosen(why)
+        return ChosenPackages(why)
     made = lock("", python)
     said = f"none, and Python {python.said} ({python.where}): {NO_LIST}"
     environment = Environment(
         source=python.where, reason=NO_LIST, packages=0, lock=made.digest, python=python.lowest
     )
-    return Chosen(said, "", made.text, environment)
+    return ChosenPackages(said, "", made.text, environment)
 
 
 def _lock(
     root: Path, source: Source | None, wanted: Wanted, more: str, python: Python | None
 ) -> Lock:
     if source is None:
-        return resolved(Listed(root, root, None, "", more), python)
+        return resolved(ListToResolve(root, root, None, "", more), python)
     if wanted.has_image and not source.exact:
         raise NotLocked("the image may have some of it already")
     made = source.lock(python, wanted.picked)
@@ -274,7 +276,7 @@ def _lock(
     rest = made.text.splitlines()
     local = [line for line in rest if place_in(line)]
     others = lines([line for line in rest if not place_in(line)])
-    whole = resolved(Listed(root, root, None, source.called, others + more), python)
+    whole = resolved(ListToResolve(root, root, None, source.called, others + more), python)
     # pip wants the digests of all packages or of none.
     text = PIP_HASH.sub("", whole.text) if local else whole.text
     return replace(whole, text=text + lines(local), base=made.base)
@@ -282,15 +284,15 @@ def _lock(
 
 def _unlocked(
     source: Source | None, why: str, wanted: Wanted, more: str, python: Python | None
-) -> Chosen:
+) -> ChosenPackages:
     """Return a list that the worker resolves."""
     called = source.called if source else OF_A_NOTEBOOK
     file, text = source.plain(wanted.picked) if source else ("", "")
     environment = Environment(source=called, reason=why, python=python.lowest if python else None)
     said = f"{called}{_picked(wanted.picked)} ({why}){_left(source)}"
     if file and not more:
-        return Chosen(said, file, "", environment)
-    return Chosen(said, "", text + more, environment)
+        return ChosenPackages(said, file, "", environment)
+    return ChosenPackages(said, "", text + more, environment)
 
 
 def _left(source: Source | None) -> str:

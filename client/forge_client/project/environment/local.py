@@ -15,7 +15,7 @@ from forge_schema.model.bundles import BESIDE
 
 from forge_client.errors import ClientError
 from forge_client.project.environment.tables import wrong
-from forge_client.project.listing import Entry, Listing
+from forge_client.project.listing import BundleEntry, Listing
 from forge_client.project.scan import scan
 
 ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz")
@@ -130,7 +130,7 @@ class Carrier:
     """Makes a lock name only what is in the bundle, and collects what is added to the bundle."""
 
     listing: Listing
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, BundleEntry] = field(default_factory=dict)
     folders: dict[Path, str] = field(default_factory=dict)
 
     def text(self, text: str, base: Path, called: str) -> str:
@@ -188,13 +188,13 @@ class Carrier:
         elif path.is_file() and path.name.endswith(ARCHIVES):
             found = path.stat()
             name, size = f"{name}/{path.name}", found.st_size
-            inside = [Entry(name, path, folder=False, size=size, mtime_ns=found.st_mtime_ns)]
+            inside = [BundleEntry(name, path, folder=False, size=size, mtime_ns=found.st_mtime_ns)]
         else:
             raise wrong(f"{called} names {path}, which is no package", "correct it there")
         self.folders[path] = name
         above = [str(one) for one in PurePosixPath(name).parents if str(one) != "."]
         folders = [*reversed(above), *([name] if path.is_dir() else [])]
-        added = [*(Entry(one, path, folder=True) for one in folders), *inside]
+        added = [*(BundleEntry(one, path, folder=True) for one in folders), *inside]
         self.entries |= {one.name: one for one in added if one.name not in self.entries}
 
     def _free(self, name: str) -> str:

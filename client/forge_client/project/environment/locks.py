@@ -81,7 +81,7 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListToResolve:
     """A list to resolve: a requirements file, a pyproject.toml or a script, and more requirements.
 
     `root` is the project's folder, and `called` the list's name, for people.
@@ -134,7 +134,7 @@ def lock(lines: str, python: Python | None) -> Lock:
     return Lock("".join(f"{line}\n" for line in (head, *kept)))
 
 
-def resolved(listed: Listed, python: Python | None) -> Lock:
+def resolved(listed: ListToResolve, python: Python | None) -> Lock:
     """Resolve a list of packages.
 
     Raises:
@@ -164,7 +164,7 @@ def resolved(listed: Listed, python: Python | None) -> Lock:
     return made
 
 
-def _compiled(listed: Listed, python: Python | None) -> str:
+def _compiled(listed: ListToResolve, python: Python | None) -> str:
     """Resolve for all Pythons from the oldest that a worker has, or else from the one here."""
     resolve = partial(compiled, listed.folder, listed.file, listed.more, picked=listed.picked)
     if python:

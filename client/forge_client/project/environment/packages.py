@@ -10,12 +10,12 @@ from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
 from forge_schema.model.job import Environment
 
 from forge_client.project.environment import notebook
-from forge_client.project.environment.choice import Chosen, Wanted, choose
+from forge_client.project.environment.choice import ChosenPackages, Wanted, choose
 from forge_client.project.environment.locks import stored
 from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.tools import script
-from forge_client.project.environment.tools.run import Run, without_tool
-from forge_client.project.listing import Entry, Listing
+from forge_client.project.environment.tools.run import ToolRun, without_tool
+from forge_client.project.listing import BundleEntry, Listing
 from forge_client.project.request import IMAGE_WAYS, Request
 
 TEST = "test"
@@ -70,9 +70,9 @@ def choose_packages(
 class _Choosing:
     listing: Listing
     below: Mapping[str, Any]
-    chosen: dict[Wanted, Chosen] = field(default_factory=dict)
+    chosen: dict[Wanted, ChosenPackages] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
-    lists: dict[str, Entry] = field(default_factory=dict)
+    lists: dict[str, BundleEntry] = field(default_factory=dict)
     environments: dict[str, Environment] = field(default_factory=dict)
 
     def request(self, request: Request) -> Request:
@@ -109,7 +109,7 @@ class _Choosing:
         is_ours = "/" not in program and program in self.files
         return [runner, program, *words] if runner and is_ours and not request.launcher else []
 
-    def _requirements(self, request: Request, run: Run | None) -> str | Literal[False] | None:
+    def _requirements(self, request: Request, run: ToolRun | None) -> str | Literal[False] | None:
         asked = request.requirements
         if asked is False:
             self.said.append("none, as requested")
@@ -133,7 +133,7 @@ class _Choosing:
     def _is_script(self, name: str) -> bool:
         return name.endswith(script.ENDING) and name in self.files
 
-    def _picked(self, request: Request, run: Run | None) -> Picked:
+    def _picked(self, request: Request, run: ToolRun | None) -> Picked:
         of_tool = run.picked if run else NOTHING
         return Picked(
             tuple(dict.fromkeys([*(request.extras or []), *of_tool.extras])),
@@ -141,7 +141,7 @@ class _Choosing:
             whole=(request.kind or self.below.get("kind")) == TEST,
         )
 
-    def _path(self, chosen: Chosen) -> str | None:
+    def _path(self, chosen: ChosenPackages) -> str | None:
         """Return the path of a list in the bundle, to which it is added if Forge wrote it."""
         path = chosen.file or None
         if chosen.text:
@@ -164,6 +164,6 @@ def _bare(word: str) -> str:
     return word.removeprefix("./")
 
 
-def _entry(name: str, file: Path) -> Entry:
+def _entry(name: str, file: Path) -> BundleEntry:
     found = file.stat()
-    return Entry(name, file, folder=False, size=found.st_size, mtime_ns=found.st_mtime_ns)
+    return BundleEntry(name, file, folder=False, size=found.st_size, mtime_ns=found.st_mtime_ns)

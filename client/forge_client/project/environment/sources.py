@@ -13,7 +13,7 @@ from forge_client.project.environment.active import Active
 from forge_client.project.environment.fresh import check_pins
 from forge_client.project.environment.locks import (
     LOCK_OF_SCRIPT,
-    Listed,
+    ListToResolve,
     Lock,
     lock,
     of_uv,
@@ -44,7 +44,7 @@ from forge_client.project.environment.uv import ABSENT, NotLocked
 
 if TYPE_CHECKING:
     from forge_client.project.environment.tools.conda import Conda
-    from forge_client.project.environment.tools.rows import Rows
+    from forge_client.project.environment.tools.rows import LockRows
 
 UV = "uv.lock"
 PIXI, CONDA_LOCK = "pixi.lock", ("conda-lock.yml", "conda-lock.yaml")
@@ -133,8 +133,8 @@ class OtherLock(_File):
     reader: str
     exact: ClassVar = True
 
-    def _read(self, picked: Picked) -> "Rows":
-        found: Rows = module(self.reader).read(self.path, picked)
+    def _read(self, picked: Picked) -> "LockRows":
+        found: LockRows = module(self.reader).read(self.path, picked)
         return found
 
     @property
@@ -162,7 +162,7 @@ class _Text(_File, ABC):
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Resolve them."""
         text = self.plain(picked)[1]
-        return resolved(Listed(self.root, self.path.parent, None, self.called, text), python)
+        return resolved(ListToResolve(self.root, self.path.parent, None, self.called, text), python)
 
     @abstractmethod
     def plain(self, picked: Picked) -> tuple[str, str]:
@@ -223,7 +223,7 @@ class Script(_File):
     exact: ClassVar = False
 
     @property
-    def _block(self) -> script.Block:
+    def _block(self) -> script.ScriptBlock:
         found = script.block(self.path)
         if found is None:
             raise wrong(
@@ -241,7 +241,7 @@ class Script(_File):
         """Resolve it."""
         self.plain(picked)
         name = self.path.name
-        return resolved(Listed(self.root, self.path.parent, name, self.called), python)
+        return resolved(ListToResolve(self.root, self.path.parent, name, self.called), python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return its packages."""
@@ -277,7 +277,7 @@ class ListFile(_File):
         else:
             self._check()
             self.plain(picked)
-        listed = Listed(self.root, self.path.parent, self.path.name, self.called, "", picked)
+        listed = ListToResolve(self.root, self.path.parent, self.path.name, self.called, "", picked)
         return resolved(listed, python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:

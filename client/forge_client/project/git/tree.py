@@ -28,7 +28,7 @@ GITLINK = b"160000"
 
 
 @dataclass(frozen=True)
-class Listed:
+class GitListing:
     """What git lists of a repository below a folder: all that is tracked, or not ignored.
 
     `folders` have some of the `names` in them, and `inner` are repositories of their own. With
@@ -51,7 +51,7 @@ class Listed:
         return (folded_name(name) if self.folded else name) in self.inner
 
 
-def listed(root: Path, below: str = "") -> Listed:
+def listed(root: Path, below: str = "") -> GitListing:
     """Ask git for its list of a folder, whose path below the bundle's root is `below`.
 
     Raises:
@@ -75,7 +75,9 @@ def listed(root: Path, below: str = "") -> Listed:
 
     files = named([*(name for _, _, name in entries), *new])
     insides = named(inner)
-    return Listed(files, _folders(files | insides), insides, tracked=bool(entries), folded=folded)
+    return GitListing(
+        files, _folders(files | insides), insides, tracked=bool(entries), folded=folded
+    )
 
 
 def _folders(names: Iterable[str]) -> frozenset[str]:
@@ -101,7 +103,7 @@ class Rules:
     forge: Ignore = field(default_factory=Ignore)
     ignore: Ignore = field(default_factory=Ignore)
     prefix: bytes = b""
-    listed: Listed | None = None
+    listed: GitListing | None = None
     shut: bool = False
 
     def within(self, path: Path, name: str) -> "Rules":
@@ -185,7 +187,7 @@ class Tree:
         base = os.fsencode(name) + b"/"
         return Rules(rules.forge, repository_rules(path, base), b"", self._listed(path, f"{name}/"))
 
-    def _listed(self, path: Path, below: str) -> Listed | None:
+    def _listed(self, path: Path, below: str) -> GitListing | None:
         try:
             return listed(path, below)
         except NoRepository:

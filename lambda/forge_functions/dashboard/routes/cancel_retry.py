@@ -38,7 +38,7 @@ def fits(act: Act, job: JobStatus) -> bool:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenJobs:
     """The jobs of an action; `more` tells that more jobs may match the filter."""
 
     jobs: Sequence[JobStatus]
@@ -109,23 +109,23 @@ def _may(who: Visitor, act: Act) -> None:
         who.require(Role.ADMIN)
 
 
-def _matching(shared: Services, who: Visitor, which: Which) -> Chosen:
+def _matching(shared: Services, who: Visitor, which: Which) -> ChosenJobs:
     """Return the jobs that match a filter and that the action applies to."""
     states = [state for word in FITTING[which.act] for state in word.states]
     fitting = parse(which.q).seen_by(who.owner).within(states)
     if fitting is None:
-        return Chosen([])
+        return ChosenJobs([])
     if which.act == "approve":
         fitting = fitting.having("waits", WaitsFor.APPROVAL)
     found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
     jobs = [JobStatus.model_validate(row) for row in found.jobs]
-    return Chosen(jobs, found.before is not None)
+    return ChosenJobs(jobs, found.before is not None)
 
 
-def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> Chosen:
+def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> ChosenJobs:
     some = [i for i in ids if 0 < i <= LARGEST]
     found = shared.service(who).statuses(some) if some else {}
-    return Chosen([found[job_id] for job_id in sorted(found, reverse=True)])
+    return ChosenJobs([found[job_id] for job_id in sorted(found, reverse=True)])
 
 
 def _ids(text: str) -> list[int]:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.model.fields import Text
 from forge_schema.read import audit
-from forge_schema.read.audit import NEWEST, Place, Wanted
+from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
@@ -31,8 +31,8 @@ def events(
     before: Before = None,
 ) -> Response:
     """Show a page of actions. Empty filters are ignored."""
-    place = Place.read(before) if before else NEWEST
-    wanted = Wanted(actor or None, action or None, _id(job), _id(worker), place)
+    place = AuditPlace.read(before) if before else NEWEST
+    wanted = AuditFilter(actor or None, action or None, _id(job), _id(worker), place)
     shown = audit.page(shared.database, wanted)
     filters = {"actor": actor, "action": action, "job": job, "worker": worker}
     return page(request, who, "events.html", trail=shown, filters=filters, before=before)

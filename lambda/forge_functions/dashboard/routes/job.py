@@ -19,7 +19,7 @@ from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 from forge_functions.dashboard.explained import in_words
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.jobs import address, telling
-from forge_functions.dashboard.timeline import KINDS, WIDTH, Line, timeline
+from forge_functions.dashboard.timeline import KINDS, WIDTH, TimelineRow, timeline
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import PageJob, RulesByPage, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
@@ -35,7 +35,7 @@ COUNTERS = PROGRESS | {"epoch"}
 
 
 @dataclass
-class Told:
+class JobPageData:
     """The job's data for the template, read lazily, since each part needs only some of it."""
 
     shared: Services
@@ -91,7 +91,7 @@ class Told:
         return min(rows, key=lambda row: telling(row["key"]), default=None)
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[TimelineRow]:
         """The attempts as bars."""
         return timeline(self.job, self.runs, self.who.now)
 
@@ -148,7 +148,7 @@ def job(
         who,
         "job.html",
         job=job,
-        told=Told(shared, who, job, files),
+        told=JobPageData(shared, who, job, files),
         command=shlex.join(job.spec.get("command", [])),
         over=job.state.terminal,
         waiting=job.state in WAITING,

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.model.results import Series
 from forge_schema.read.jobs import Jobs
-from forge_schema.read.series import Wanted
+from forge_schema.read.series import WantedSeries
 from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
 from forge_functions.errors import Refused
-from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.bodies import RequestBody
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")
@@ -71,7 +71,7 @@ def download(job: PageJob, shared: Shared, where: Annotated[Where, Query()]) -> 
 
 
 # A query is frozen, which mypy does not see.
-class Curves(Body, Wanted):  # type: ignore[misc]
+class Curves(RequestBody, WantedSeries):  # type: ignore[misc]
     """Which curves, and the maximum number of points of each."""
 
 

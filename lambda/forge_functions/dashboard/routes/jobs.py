@@ -14,7 +14,7 @@ from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
 from forge_schema.model.fields import LARGEST, NotFinite, Text
 from forge_schema.model.states import State, StateWord
 from forge_schema.read import job_pages
-from forge_schema.read.job_pages import Page
+from forge_schema.read.job_pages import JobPage
 from forge_schema.read.jobs import Jobs
 
 from forge_functions.dashboard.page import page
@@ -32,7 +32,7 @@ Before = Annotated[int | None, Query(ge=1, le=LARGEST)]
 
 
 @dataclass
-class Listed:
+class JobList:
     """The list's data for the template. The page is read when first needed."""
 
     shared: Services
@@ -55,7 +55,7 @@ class Listed:
         return Filter() if self.fault else parse(self.text)
 
     @cached_property
-    def page(self) -> Page:
+    def page(self) -> JobPage:
         """The jobs."""
         wanted = self.wanted.seen_by(self.who.owner)
         return job_pages.page(
@@ -105,7 +105,7 @@ def jobs(
     request: Request, who: SeesPages, shared: Shared, q: Text = "", before: Before = None
 ) -> Response:
     """Show the newest jobs that match a filter."""
-    listed = Listed(shared, who, q.strip(), before)
+    listed = JobList(shared, who, q.strip(), before)
     return page(
         request,
         who,

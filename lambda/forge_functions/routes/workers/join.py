@@ -15,7 +15,7 @@ from pydantic import Field
 
 from forge_functions.errors import Refused, problems
 from forge_functions.joining import package
-from forge_functions.middleware.bodies import Body
+from forge_functions.middleware.bodies import RequestBody
 from forge_functions.middleware.guarded_route import Router
 from forge_functions.services import Shared
 
@@ -30,7 +30,7 @@ HEADER = APIKeyHeader(
 router = Router(tags=["workers"])
 
 
-class Joining(Body):
+class Joining(RequestBody):
     """The secret part of the token that the machine chose for itself."""
 
     secret: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -6,10 +6,10 @@ from typing import cast
 
 from fastapi import Request
 from forge_schema.model.attempt_records import (
-    Artifact,
+    ArtifactRecord,
     AttemptRecord,
-    Checkpoint,
-    LogChunk,
+    CheckpointRecord,
+    LogChunkRecord,
     StoredArtifacts,
 )
 from forge_schema.model.states import Standing
@@ -19,10 +19,10 @@ from forge_schema.protocol.answers import (
     Gathered,
     NewestCheckpoints,
     Nothing,
+    ReportAnswer,
     Restorable,
     SignedUrls,
-    Thinned,
-    Told,
+    ThinnedCount,
 )
 from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.own_leases import OwnLeases
@@ -44,7 +44,7 @@ router = Router(
 
 
 @router.post("/status")
-def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Shared) -> Told:
+def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Shared) -> ReportAnswer:
     """Report a job's phase or its attempt's end. A repeat returns the same answer."""
     fence = body.fence(job_id)
     if body.end is not None:
@@ -53,7 +53,7 @@ def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Share
         shared.exchanged(1, 0)
         if not ended.over:
             shared.matching.came_back()
-        return Told(ended=ended)
+        return ReportAnswer(ended=ended)
     own_lease(shared, caller, fence)
     assert body.phase is not None  # noqa: S101 - the body has one of the two
     queue = shared.queue(caller.actor)
@@ -66,7 +66,7 @@ def status(job_id: JobId, body: messages.Status, caller: AsWorker, shared: Share
     )
     if standing is Standing.LOST:
         raise lost()
-    return Told(standing=standing)
+    return ReportAnswer(standing=standing)
 
 
 @router.post("/gather")
@@ -103,12 +103,12 @@ for _path, _message in messages.RECORDS.values():
 @router.post("/checkpoints/thin")
 def thin_checkpoints(
     job_id: JobId, body: messages.Thin, caller: AsWorker, shared: Shared
-) -> Thinned:
+) -> ThinnedCount:
     """Thin out a job's checkpoints. The server chooses them and deletes their objects."""
     lease = own_lease(shared, caller, body.fence(job_id))
     thinning = Thinning(shared.database, shared.store)
     gone = thinning.thin(lease.fence, body.keep, everywhere=body.everywhere)
-    return Thinned(objects=gone)
+    return ThinnedCount(objects=gone)
 
 
 @router.post("/checkpoints/newest")
@@ -176,20 +176,20 @@ def store_objects(
 
 def _has_own_keys(keys: AttemptKeys, record: AttemptRecord) -> bool:
     match record:
-        case LogChunk():
+        case LogChunkRecord():
             return record.key == keys.log_chunk(record.number)
-        case Checkpoint():
+        case CheckpointRecord():
             return record.key == keys.checkpoint_manifest(record.number)
         case StoredArtifacts():
             return all(_is_own(keys, artifact) for artifact in record.artifacts)
     return True
 
 
-def _is_own(keys: AttemptKeys, artifact: Artifact) -> bool:
+def _is_own(keys: AttemptKeys, artifact: ArtifactRecord) -> bool:
     return any(_fits(named, artifact) for named in (keys.artifact, keys.chunked_artifact))
 
 
-def _fits(named: Callable[[str], str], artifact: Artifact) -> bool:
+def _fits(named: Callable[[str], str], artifact: ArtifactRecord) -> bool:
     try:
         return artifact.key == named(artifact.path)
     except KeyInvalid:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from forge_schema.storage.opening import s3_place, split
-from forge_schema.storage.probe import CONTENT, Finding, Verdict, failed
+from forge_schema.storage.probe import CONTENT, ProbeFinding, ProbeVerdict, failed
 from forge_schema.storage.s3 import conditions
 from forge_schema.storage.s3.client import UPLOADER, as_metadata, translated
 from forge_schema.storage.s3.conditions import LASTS_S, RIGHT, UploadCheck, sent, upload_check
@@ -28,13 +28,13 @@ LATE = "a backup may miss what was written shortly before: make another one afte
 DO_NOT = "do not use this store: objects would be lost"
 
 
-def findings(url: str, folder: str) -> list[Finding]:
+def findings(url: str, folder: str) -> list[ProbeFinding]:
     """Try an S3 store in a folder of it, which somebody else deletes."""
     place = s3_place(url, split(url))
     client = S3Signer(url, lasts_s=LASTS_S).client
     prefix = f"{place.prefix}/" if place.prefix else ""
     tried = _Tried(client, url, place.bucket, prefix, folder)
-    steps: dict[str, Callable[[], Finding]] = {
+    steps: dict[str, Callable[[], ProbeFinding]] = {
         "listing": tried.listing,
         "uploads in parts": tried.parts,
         "unfinished uploads": tried.unfinished,
@@ -45,7 +45,7 @@ def findings(url: str, folder: str) -> list[Finding]:
     return [_found(name, step, url) for name, step in steps.items()]
 
 
-def _found(name: str, step: Callable[[], Finding], url: str) -> Finding:
+def _found(name: str, step: Callable[[], ProbeFinding], url: str) -> ProbeFinding:
     try:
         with translated(name, url):
             return step()
@@ -60,7 +60,7 @@ class _Tried:
         self._client, self._url, self._bucket = client, url, bucket
         self._folder, self._name = folder, f"{prefix}{folder}"
 
-    def listing(self) -> Finding:
+    def listing(self) -> ProbeFinding:
         names = [f"{self._name}{one}" for one in UNSORTED]
         for name in names:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=b"")
@@ -71,11 +71,11 @@ class _Tried:
             listed, looks = self._listed(), looks + 1
         if sorted(listed) != sorted(names):
             detail = f"{len(set(listed))} of {len(names)} objects are listed, {PAGE} at a time"
-            return Finding("listing", Verdict.UNFIT, detail, DO_NOT)
+            return ProbeFinding("listing", ProbeVerdict.UNFIT, detail, DO_NOT)
         if looks > 1:
-            return Finding("listing", Verdict.WEAK, "new objects are listed late", LATE)
+            return ProbeFinding("listing", ProbeVerdict.WEAK, "new objects are listed late", LATE)
         order = "in the order of keys" if listed == sorted(names) else "in an order of its own"
-        return Finding("listing", Verdict.OK, f"complete over several pages, {order}")
+        return ProbeFinding("listing", ProbeVerdict.OK, f"complete over several pages, {order}")
 
     def _listed(self) -> list[str]:
         pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -83,17 +83,17 @@ class _Tried:
         )
         return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
-    def parts(self) -> Finding:
+    def parts(self) -> ProbeFinding:
         capability, name = "uploads in parts", f"{self._name}parts"
         conditions.upload_in_parts(self._client, self._bucket, name, CONTENT, if_absent=False)
         read = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
         if read != CONTENT:
-            return Finding(
-                capability, Verdict.UNFIT, "an object in parts reads differently", DO_NOT
+            return ProbeFinding(
+                capability, ProbeVerdict.UNFIT, "an object in parts reads differently", DO_NOT
             )
-        return Finding(capability, Verdict.OK, "an upload was completed")
+        return ProbeFinding(capability, ProbeVerdict.OK, "an upload was completed")
 
-    def unfinished(self) -> Finding:
+    def unfinished(self) -> ProbeFinding:
         capability, name = "unfinished uploads", f"{self._name}unfinished"
         upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=name)["UploadId"]
         try:
@@ -106,15 +106,15 @@ class _Tried:
             with suppress(ClientError, BotoCoreError):
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload)
         if seen:
-            return Finding(capability, Verdict.OK, "they are listed, and can be aborted")
+            return ProbeFinding(capability, ProbeVerdict.OK, "they are listed, and can be aborted")
         hint = "let the store itself delete what killed workers leave, with a lifecycle rule"
-        return Finding(capability, Verdict.WEAK, said, hint)
+        return ProbeFinding(capability, ProbeVerdict.WEAK, said, hint)
 
-    def conditions(self) -> Finding:
+    def conditions(self) -> ProbeFinding:
         capability = "conditional writes"
         held = conditions.find(self._client, self._bucket, f"{self._name}condition")
         if held.put and held.complete:
-            return Finding(capability, Verdict.OK, "If-None-Match holds")
+            return ProbeFinding(capability, ProbeVerdict.OK, "If-None-Match holds")
         writes = ((held.put, "a PUT"), (held.complete, "the end of an upload in parts"))
         said = [
             f"{said} at {what}"
@@ -122,40 +122,40 @@ class _Tried:
             if not holds
         ]
         detail = f"the server {' and '.join(said)}; Forge looks first instead"
-        return Finding(capability, Verdict.OK, detail)
+        return ProbeFinding(capability, ProbeVerdict.OK, detail)
 
-    def signed(self) -> Finding:
+    def signed(self) -> ProbeFinding:
         capability = "signed uploads"
         check = upload_check(self._url)
         if check is UploadCheck.NONE:
-            return Finding(
+            return ProbeFinding(
                 capability,
-                Verdict.WEAK,
+                ProbeVerdict.WEAK,
                 "the store takes any content for a signed URL; Forge reads uploads back",
                 "anyone who may submit can damage other owners' code in it, though not run it",
             )
         detail = f"another content is refused, by its {check.value}"
         if not self._names_uploader(content_hash=check is UploadCheck.CONTENT_HASH):
-            return Finding(
+            return ProbeFinding(
                 capability,
-                Verdict.UNFIT,
+                ProbeVerdict.UNFIT,
                 "the uploader, sent as metadata of the object, is not kept",
                 "users cannot submit through a server that has this store",
             )
-        return Finding(capability, Verdict.OK, detail)
+        return ProbeFinding(capability, ProbeVerdict.OK, detail)
 
-    def signatures(self) -> Finding:
+    def signatures(self) -> ProbeFinding:
         signed = self._signed("forged")
         last = "0" if signed.url[-1] != "0" else "1"
         forged = signed.model_copy(update={"url": signed.url[:-1] + last})
         if sent(self._client, forged, RIGHT):
-            return Finding(
+            return ProbeFinding(
                 "signatures",
-                Verdict.WEAK,
+                ProbeVerdict.WEAK,
                 "a forged signature is accepted",
                 "use this store for tests only: anyone who reaches it may read and write it",
             )
-        return Finding("signatures", Verdict.OK, "a forged signature is refused")
+        return ProbeFinding("signatures", ProbeVerdict.OK, "a forged signature is refused")
 
     def _names_uploader(self, *, content_hash: bool) -> bool:
         signed = self._signed("owned", content_hash=content_hash)

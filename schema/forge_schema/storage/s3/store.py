@@ -27,7 +27,7 @@ from forge_schema.storage.s3.client import (
     translated,
 )
 from forge_schema.storage.s3.conditions import Conditions, UploadCheck, find, upload_check
-from forge_schema.storage.s3.transfer import PART_BYTES, Upload, chunks
+from forge_schema.storage.s3.transfer import PART_BYTES, MultipartUpload, chunks
 from forge_schema.storage.store import (
     ObjectMissing,
     Piece,
@@ -240,7 +240,7 @@ class S3Store:
         conditional = self._is_conditional(key, if_absent=if_absent, large=True)
         if conditional and not self._conditions.complete:
             return self._put_whole(key, file, size, progress)
-        upload = Upload(self._client, self._bucket, name, file.fileno(), size)
+        upload = MultipartUpload(self._client, self._bucket, name, file.fileno(), size)
         with translated(key, self.url):
             return _won(lambda: upload.run(if_absent=conditional, progress=progress))
 

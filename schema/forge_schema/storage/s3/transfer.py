@@ -38,7 +38,7 @@ BROKEN = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
 
 
 @dataclass(frozen=True)
-class Upload:
+class MultipartUpload:
     """The multipart upload of an open file of `size` bytes."""
 
     client: "S3Client"

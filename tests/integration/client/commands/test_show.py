@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.model.states import Phase
 from psycopg.types.json import Jsonb
 from support.client.command import command
@@ -20,7 +20,7 @@ def test_a_running_job_shows_what_it_has_so_far(rig: Rig, tmp_path: Path) -> Non
     job = rig.submit(name="long", env={"A": "1", "B": "two"})
     grant = rig.worker("gpu-1").claim_one()
     rig.queue.report(grant.fence, Phase.RUNNING, replaced_by=uuid4())
-    rig.records.add_metrics(grant.fence, [MetricLine(0, 3.0, {"step": 3, "loss": 0.25})])
+    rig.records.add_metrics(grant.fence, [MetricRecord(0, 3.0, {"step": 3, "loss": 0.25})])
     through = Jsonb({"program": "port", "ports": [8888]})
     rig.database.one("enter", actor="ann", job_id=job, rank=0, detail=through)
     rig.clock.advance(42)

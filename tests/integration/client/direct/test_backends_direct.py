@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
-from forge_client.checks import Standing
+from forge_client.checks import CheckStanding
 from forge_client.direct.backend import DirectBackend
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def test_a_healthy_installation_is_told_so(rig: Rig, tmp_path: Path) -> None:
-    here = Connection(rig.url, (tmp_path / "store").as_uri())
+    here = QueueConnection(rig.url, (tmp_path / "store").as_uri())
     backend = DirectBackend(here, owner="ann")
 
-    def found() -> dict[str, Standing]:
+    def found() -> dict[str, CheckStanding]:
         return {check.name: check.standing for check in backend.health()}
 
     sound = ("database", "tables", "connections", "database disk", "store disk", "store")
@@ -34,14 +34,14 @@ def test_a_healthy_installation_is_told_so(rig: Rig, tmp_path: Path) -> None:
     assert found()["tables"] == "fail"
     backend.__exit__(None, None, None)
     (tmp_path / "file").write_text("", encoding="utf-8")
-    away = Connection("postgresql://127.0.0.1:1/x", (tmp_path / "file" / "x").as_uri())
+    away = QueueConnection("postgresql://127.0.0.1:1/x", (tmp_path / "file" / "x").as_uri())
     checks = DirectBackend(away, owner="ann").health()
     assert {check.name: check.standing for check in checks} == {"database": "fail", "store": "fail"}
     assert all(check.hint for check in checks)
 
 
 def test_a_forge_up_that_was_killed_is_named_in_the_hint(tmp_path: Path) -> None:
-    gone = Connection("postgresql:///x?host=/nowhere", "file:///nowhere", up_dir=tmp_path)
+    gone = QueueConnection("postgresql:///x?host=/nowhere", "file:///nowhere", up_dir=tmp_path)
     with pytest.raises(ClientError) as caught:
         DirectBackend(gone, owner="ann").workers()
     assert caught.value.code == "database_unreachable"

@@ -10,7 +10,7 @@ import pytest
 from forge_client import Client, ClientError
 from forge_client.direct import filling
 from forge_client.direct.backup import backup, restore
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.database.hold import is_held
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.read.audit import Audit
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def source(database_url: str, tmp_path: Path) -> Connection:
+def source(database_url: str, tmp_path: Path) -> QueueConnection:
     store = tmp_path / "source"
     store.mkdir()
-    return Connection(database_url, store.as_uri())
+    return QueueConnection(database_url, store.as_uri())
 
 
 @pytest.fixture
-def target(empty_database_url: str, tmp_path: Path) -> Connection:
-    return Connection(empty_database_url, (tmp_path / "target").as_uri())
+def target(empty_database_url: str, tmp_path: Path) -> QueueConnection:
+    return QueueConnection(empty_database_url, (tmp_path / "target").as_uri())
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_was_handed_out_after_the_backup_is_void_and_the_rest_goes_on(
-    source: Connection, target: Connection, folder: Path
+    source: QueueConnection, target: QueueConnection, folder: Path
 ) -> None:
     with live(source.database_url) as queue:
         running = queue.submit()
@@ -74,7 +74,7 @@ def test_what_was_handed_out_after_the_backup_is_void_and_the_rest_goes_on(
 
 
 def test_a_second_backup_copies_what_is_new_and_the_newest_is_restored(
-    source: Connection, target: Connection, folder: Path
+    source: QueueConnection, target: QueueConnection, folder: Path
 ) -> None:
     said: list[str] = []
     with live(source.database_url) as queue:
@@ -93,7 +93,7 @@ def test_a_second_backup_copies_what_is_new_and_the_newest_is_restored(
 
 
 def test_a_restore_says_how_many_objects_are_gone(
-    source: Connection, target: Connection, folder: Path
+    source: QueueConnection, target: QueueConnection, folder: Path
 ) -> None:
     with live(source.database_url) as queue:
         queue.submit()
@@ -106,12 +106,12 @@ def test_a_restore_says_how_many_objects_are_gone(
 
 
 def test_a_store_that_lists_in_another_order_loses_and_repeats_nothing(
-    database_url: str, target: Connection, folder: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, target: QueueConnection, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_credentials(monkeypatch)
     said: list[str] = []
     with odd_s3(SEAWEEDFS) as odd, live(database_url) as queue:
-        source = Connection(database_url, odd.url)
+        source = QueueConnection(database_url, odd.url)
         queue.submit()
         held = Holder(queue, odd.url)
         for name in ("model/w.bin", "model-best/w", "model.json"):
@@ -121,14 +121,14 @@ def test_a_store_that_lists_in_another_order_loses_and_repeats_nothing(
             backup(source, folder, said.append)
         assert "3 objects; 0 of them new" in said[3]
         with odd_s3(SEAWEEDFS) as other:
-            back = Connection(target.database_url, other.url)
+            back = QueueConnection(target.database_url, other.url)
             assert restore(back, folder, said.append).missing == 0
             assert len(other.objects) == 3
 
 
 def test_a_restore_that_was_cut_short_lets_nobody_in_and_is_begun_again(
-    source: Connection,
-    target: Connection,
+    source: QueueConnection,
+    target: QueueConnection,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -155,12 +155,12 @@ def test_a_restore_that_was_cut_short_lets_nobody_in_and_is_begun_again(
 
 
 def test_a_database_in_use_and_a_folder_without_a_backup_are_refused(
-    source: Connection, target: Connection, folder: Path
+    source: QueueConnection, target: QueueConnection, folder: Path
 ) -> None:
     with pytest.raises(ClientError, match="no backup"):
         restore(target, folder, print)
     backup(source, folder, print)
-    nowhere = Connection(
+    nowhere = QueueConnection(
         urlsplit(target.database_url)._replace(path="/nosuch").geturl(), target.store_url
     )
     with pytest.raises(ClientError, match=r'does not answer.*"nosuch" does not exist'):
@@ -171,13 +171,13 @@ def test_a_database_in_use_and_a_folder_without_a_backup_are_refused(
     assert not is_held(source.database_url)
 
 
-def test_a_failed_dump_leaves_the_folder_as_it_was(source: Connection, folder: Path) -> None:
+def test_a_failed_dump_leaves_the_folder_as_it_was(source: QueueConnection, folder: Path) -> None:
     backup(source, folder, print)
     kept = sorted(folder.iterdir())
     with psycopg.connect(source.database_url, autocommit=True) as connection:
         connection.execute("CREATE ROLE blind LOGIN")
         try:
-            blind = Connection(f"{source.database_url}&user=blind", source.store_url)
+            blind = QueueConnection(f"{source.database_url}&user=blind", source.store_url)
             with pytest.raises(ClientError, match=r"pg_dump failed: .*permission denied"):
                 backup(blind, folder, print)
         finally:

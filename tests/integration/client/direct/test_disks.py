@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.checks import Standing
+from forge_client.checks import CheckStanding
 from forge_client.direct.checks import disks
-from forge_schema.model.attempt_records import Artifact
+from forge_schema.model.attempt_records import ArtifactRecord
 from forge_schema.read.gauges import growth
 from forge_schema.storage.file_store import FileStore
 
@@ -25,7 +25,7 @@ def worked(rig: Rig, jobs: int) -> None:
     """Run jobs that leave an artifact of a gigabyte each."""
     for job in rig.submit_many(jobs):
         grant = rig.worker().claim_one()
-        made = Artifact("model", f"jobs/{job}/model", 10**9, "ab" * 32)
+        made = ArtifactRecord("model", f"jobs/{job}/model", 10**9, "ab" * 32)
         assert rig.records.add_artifacts(grant.fence, [made])
         rig.finish(grant)
 
@@ -56,11 +56,11 @@ def test_a_disk_that_is_soon_full_is_warned_of_and_one_elsewhere_is_not_guessed(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10 * 10**9))
     database, objects = disks(rig.database, store)
     assert (database.name, objects.name) == ("database disk", "store disk")
-    assert objects.standing is Standing.WARN
+    assert objects.standing is CheckStanding.WARN
     assert "full in about 10 days" in objects.detail
     assert "--keep-jobs-days" in objects.hint
     assert "full in about" in database.detail
     monkeypatch.setattr(rig.database, "url", "postgresql://db.example.com/forge")
     (elsewhere, _) = disks(rig.database, store)
-    assert elsewhere.standing is Standing.OK
+    assert elsewhere.standing is CheckStanding.OK
     assert "cannot be seen from here" in elsewhere.detail

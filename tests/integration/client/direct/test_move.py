@@ -9,7 +9,7 @@ import pytest
 from forge_client import Client, ClientError
 from forge_client.direct import filling
 from forge_client.direct.move import Move
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.database import hold
 from forge_schema.database.pool import DatabaseUnreachable
@@ -25,27 +25,31 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def source(database_url: str, tmp_path: Path) -> Connection:
+def source(database_url: str, tmp_path: Path) -> QueueConnection:
     store = tmp_path / "source"
     store.mkdir()
-    return Connection(database_url, store.as_uri())
+    return QueueConnection(database_url, store.as_uri())
 
 
 @pytest.fixture
-def target(empty_database_url: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Connection:
+def target(
+    empty_database_url: str, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> QueueConnection:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    return Connection(empty_database_url, bucket.url())
+    return QueueConnection(empty_database_url, bucket.url())
 
 
 @pytest.fixture
-def queue(source: Connection) -> Iterator[Live]:
+def queue(source: QueueConnection) -> Iterator[Live]:
     with live(source.database_url) as queue:
         yield queue
 
 
 @pytest.fixture
-def move(source: Connection, target: Connection, tmp_path: Path) -> Callable[..., list[str]]:
+def move(
+    source: QueueConnection, target: QueueConnection, tmp_path: Path
+) -> Callable[..., list[str]]:
     def moved(heard: Callable[[str], None] = print) -> list[str]:
         said: list[str] = []
 
@@ -60,7 +64,7 @@ def move(source: Connection, target: Connection, tmp_path: Path) -> Callable[...
 
 
 @pytest.fixture
-def held(queue: Live, source: Connection) -> Holder:
+def held(queue: Live, source: QueueConnection) -> Holder:
     """A worker behind a server, with a job."""
     queue.submit()
     held = Holder(queue, source.store())
@@ -72,8 +76,8 @@ def held(queue: Live, source: Connection) -> Holder:
 def test_history_logs_and_artifacts_move_and_what_runs_behind_a_server_goes_on(
     queue: Live,
     held: Holder,
-    source: Connection,
-    target: Connection,
+    source: QueueConnection,
+    target: QueueConnection,
     move: Callable[..., list[str]],
 ) -> None:
     job = held.grant.fence.job_id
@@ -97,7 +101,7 @@ def test_history_logs_and_artifacts_move_and_what_runs_behind_a_server_goes_on(
 
 
 def test_a_worker_that_reaches_the_database_itself_drains_first(
-    queue: Live, source: Connection, target: Connection, move: Callable[..., list[str]]
+    queue: Live, source: QueueConnection, target: QueueConnection, move: Callable[..., list[str]]
 ) -> None:
     job = queue.submit()
     worker = queue.worker("direct")
@@ -122,7 +126,7 @@ def test_a_worker_that_reaches_the_database_itself_drains_first(
 def test_a_failure_lets_the_old_queue_go_on(
     queue: Live,
     held: Holder,
-    source: Connection,
+    source: QueueConnection,
     move: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -140,8 +144,8 @@ def test_a_failure_lets_the_old_queue_go_on(
 
 def test_a_move_that_was_killed_is_continued_or_given_up(
     queue: Live,
-    source: Connection,
-    target: Connection,
+    source: QueueConnection,
+    target: QueueConnection,
     move: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,7 +172,7 @@ def test_a_move_that_was_killed_is_continued_or_given_up(
         assert there.submit() > job
 
 
-def test_a_target_in_use_is_refused(queue: Live, source: Connection) -> None:
+def test_a_target_in_use_is_refused(queue: Live, source: QueueConnection) -> None:
     with pytest.raises(ClientError, match="not empty"):
         Move(source, source, print).run(Path())
     assert queue.submit()

@@ -16,7 +16,7 @@ from forge_client.direct import postgres_programs
 from forge_client.direct.backup import backup, restore
 from forge_client.direct.move import Move
 from forge_client.direct.postgres_programs import Programs
-from forge_client.settings import Connection
+from forge_client.settings import QueueConnection
 from forge_schema.database import hold
 from forge_schema.database.migrate import upgrade
 from support.database import postgres
@@ -61,14 +61,14 @@ def server() -> Iterator[Callable[[int], postgres.Server]]:
 
 
 @contextmanager
-def _queue(server: postgres.Server, store: Path) -> Iterator[tuple[Connection, int]]:
+def _queue(server: postgres.Server, store: Path) -> Iterator[tuple[QueueConnection, int]]:
     """Lend a queue with one job."""
     store.mkdir()
     with server.database() as url:
         upgrade(url)
         with live(url) as queue:
             job = queue.submit()
-        yield Connection(url, store.as_uri()), job
+        yield QueueConnection(url, store.as_uri()), job
 
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
@@ -80,7 +80,7 @@ def test_a_backup_is_restored_into_an_older_or_a_newer_server(
         server(new).database() as empty,
     ):
         backup(source, tmp_path / "backups", print)
-        target = Connection(empty, (tmp_path / "target").as_uri())
+        target = QueueConnection(empty, (tmp_path / "target").as_uri())
         restore(target, tmp_path / "backups", print)
         with live(empty) as queue:
             assert queue.submit() > job
@@ -96,7 +96,7 @@ def test_a_queue_moves_to_an_older_or_a_newer_server(
         _queue(server(old), tmp_path / "source") as (source, job),
         server(new).database() as empty,
     ):
-        Move(source, Connection(empty, (tmp_path / "target").as_uri()), print).run(tmp_path)
+        Move(source, QueueConnection(empty, (tmp_path / "target").as_uri()), print).run(tmp_path)
         with live(empty) as queue:
             worker = queue.worker("w")
             assert worker.claim_one().fence.job_id == job
@@ -116,7 +116,9 @@ def test_what_the_new_server_does_not_take_is_found_before_anything_is_stopped(
             connection.execute("CREATE ROLE mover LOGIN")
             connection.execute(f"ALTER DATABASE {connection.info.dbname} OWNER TO mover")
             connection.execute("ALTER SCHEMA public OWNER TO postgres")
-        target = Connection(empty.replace("postgres@", "mover@"), (tmp_path / "target").as_uri())
+        target = QueueConnection(
+            empty.replace("postgres@", "mover@"), (tmp_path / "target").as_uri()
+        )
         with live(source.database_url) as queue:
             worker = queue.worker("direct")
             with pytest.raises(ClientError, match="psql failed: permission denied for schema"):
@@ -139,7 +141,7 @@ def test_programs_older_than_the_server_or_the_dump_are_said_to_be(
         with pytest.raises(ClientError, match=rf"server is Postgres 18.* version {old}") as refused:
             backup(source, tmp_path / "others", print)
         assert "of version 18" in refused.value.hint
-        target = Connection(empty, (tmp_path / "target").as_uri())
+        target = QueueConnection(empty, (tmp_path / "target").as_uri())
         with pytest.raises(ClientError, match="pg_restore failed: unsupported version") as refused:
             restore(target, tmp_path / "backups", print)
         assert "newer client programs" in refused.value.hint

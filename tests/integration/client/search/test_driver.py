@@ -14,10 +14,10 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.search.driver import Driver, best
-from forge_client.search.lease import DRIVER, LAPSES_AFTER_S, RENEWED_AFTER_S, Lease
+from forge_client.search.lease import DRIVER, LAPSES_AFTER_S, RENEWED_AFTER_S, StudyLease
 from forge_client.search.plan import Plan, Range
 from forge_client.search.studies import Search, beside_the_queue, closing, opened
-from forge_schema.model.attempt_records import MetricLine
+from forge_schema.model.attempt_records import MetricRecord
 from forge_schema.model.lease import Usage
 from forge_schema.model.states import Phase, Reason, Standing
 from forge_schema.model.worker import Gpu
@@ -113,7 +113,7 @@ class Jobs:
 
     def report(self, grant: Grant) -> None:
         self.rig.queue.report(grant.fence, Phase.RUNNING, devices=["GPU-0"] * self.gpus)
-        lines = [MetricLine(n, n, {"loss": loss(grant), "step": n}) for n in range(4)]
+        lines = [MetricRecord(n, n, {"loss": loss(grant), "step": n}) for n in range(4)]
         assert self.rig.records.add_metrics(grant.fence, lines)
 
 
@@ -218,7 +218,7 @@ class Diverging(Jobs):
         x = grant.spec["parameters"]["x"]
         self.rig.queue.report(grant.fence, Phase.RUNNING)
         lines: dict[int, dict[str, Any]] = {1: {"loss": "NaN"}, 2: {"loss": 1}, 3: {"lr": 1}}
-        assert self.rig.records.add_metrics(grant.fence, [MetricLine(0, 0, lines[x])])
+        assert self.rig.records.add_metrics(grant.fence, [MetricRecord(0, 0, lines[x])])
         if x == 2:
             assert self.rig.records.add_result(grant.fence, {"loss": None})
 
@@ -269,7 +269,7 @@ class Telling(Jobs):
 
     def report(self, grant: Grant) -> None:
         self.rig.queue.report(grant.fence, Phase.RUNNING)
-        lines = [MetricLine(n, n, {"loss": loss, "step": n}) for n, loss in enumerate((2, 1, 3))]
+        lines = [MetricRecord(n, n, {"loss": loss, "step": n}) for n, loss in enumerate((2, 1, 3))]
         assert self.rig.records.add_metrics(grant.fence, lines)
         assert self.rig.records.add_result(grant.fence, {"eval": {"loss": 4}})
 
@@ -313,7 +313,7 @@ class Exploding(Jobs):
     def report(self, grant: Grant) -> None:
         self.rig.queue.report(grant.fence, Phase.RUNNING)
         bad = {8: "NaN", 9: "Infinity"}[grant.spec["parameters"]["x"]]
-        lines = [MetricLine(n, n, {"loss": bad if n else 1, "step": n}) for n in range(3)]
+        lines = [MetricRecord(n, n, {"loss": bad if n else 1, "step": n}) for n in range(3)]
         assert self.rig.records.add_metrics(grant.fence, lines)
 
 
@@ -385,7 +385,7 @@ def test_a_search_has_one_process_until_it_ends_or_falls_silent(
 ) -> None:
     storage = opened(url) if where == "file" else beside_the_queue(rig.url)
     study, now = Search.begun(storage, plan()).study, [1000.0]
-    first, second, third = (Lease(study, process, lambda: now[0]) for process in "abc")
+    first, second, third = (StudyLease(study, process, lambda: now[0]) for process in "abc")
     first.hold()
     now[0] += RENEWED_AFTER_S
     first.hold()
@@ -422,7 +422,7 @@ def test_a_driver_stops_once_another_process_has_its_search(
                 # As a process does that was frozen since before the driver began.
                 study.tell(0, state=TrialState.FAIL)
             else:
-                Lease(study, "other", lambda: time() + LAPSES_AFTER_S).hold()
+                StudyLease(study, "other", lambda: time() + LAPSES_AFTER_S).hold()
             return statuses(ids)
 
         monkeypatch.setattr(backend, "statuses", meanwhile)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import asyncssh
 import pytest
 from forge_client import tunnel
-from forge_worker.runners.entry import SESSION, Process, Program
+from forge_worker.runners.entry import SESSION, JobProcess, Program
 from forge_worker.shells.ssh import Ssh
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ while True:
 Acts: TypeAlias = "Callable[[asyncssh.SSHClientConnection], Awaitable[None]]"
 
 
-def a_job(folder: Path, shim: int) -> Process:
+def a_job(folder: Path, shim: int) -> JobProcess:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
-    return Process(Program((), env, folder, os.geteuid(), os.getegid()), shim)
+    return JobProcess(Program((), env, folder, os.geteuid(), os.getegid()), shim)
 
 
-def connected(job: Process, ports: list[int], acts: Acts) -> None:
+def connected(job: JobProcess, ports: list[int], acts: Acts) -> None:
     """Connect to a job's server, and check that it ends with the connection."""
 
     async def connect(server: Ssh) -> None:

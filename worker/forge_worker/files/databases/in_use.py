@@ -5,8 +5,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge_worker.files.copies import UNSEEN, Copies, Copy, Shape
-from forge_worker.files.databases.moments import Database, in_folder, of_folder, recognised, taken
+from forge_worker.files.copies import UNSEEN, Copies, Copy, FileShape
+from forge_worker.files.databases.moments import (
+    DatabaseFiles,
+    in_folder,
+    of_folder,
+    recognised,
+    taken,
+)
 from forge_worker.files.groups import FOLDER, Together
 from forge_worker.files.rest import open_for_writing
 from forge_worker.files.safe_files import Listing, Where, opened
@@ -54,7 +60,7 @@ class DatabasesInUse:
         """Tell whether a file is of a database, which recovers from a kill."""
         return self._main(path, found) is not None
 
-    def _main(self, path: str, found: Listing) -> Database | str | None:
+    def _main(self, path: str, found: Listing) -> DatabaseFiles | str | None:
         """Return the database that a file is of, or the folder that is one."""
         group = self._together.group(path)
         if group is not None and group.endswith(FOLDER):
@@ -65,7 +71,7 @@ class DatabasesInUse:
             return recognised(self._where, main, found[main][0])
         return None
 
-    def _in_use(self, path: str, found: Listing, changed: Listing) -> Database | None:
+    def _in_use(self, path: str, found: Listing, changed: Listing) -> DatabaseFiles | None:
         base, members = self._main(path, found), self._together.with_all([path])
         if isinstance(base, str):
             base = of_folder(base, members & found.keys())
@@ -78,7 +84,7 @@ class DatabasesInUse:
         return True
 
     def _take(
-        self, base: Database, members: set[str], found: Listing, copies: Copies, means: Means
+        self, base: DatabaseFiles, members: set[str], found: Listing, copies: Copies, means: Means
     ) -> None:
         there = members & found.keys()
         had = {path: copies[path] for path in there if path in copies}
@@ -96,8 +102,8 @@ class DatabasesInUse:
             self._busy |= members
             for path in there:
                 status = found[path]
-                copies[path] = Copy(status, status[0], Shape.TORN, seen=UNSEEN, written=True)
+                copies[path] = Copy(status, status[0], FileShape.TORN, seen=UNSEEN, written=True)
             return
         self.absent |= members - moment.keys()
         for path, (status, size, place) in moment.items():
-            copies[path] = Copy(status, size, Shape.MOMENT, place, written=True)
+            copies[path] = Copy(status, size, FileShape.MOMENT, place, written=True)

@@ -22,7 +22,7 @@ LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LmdbState:
     """The newest state: its number, its last page, and the two pages at the beginning."""
 
     number: int
@@ -35,7 +35,7 @@ class State:
         return self.pages * self.page_bytes
 
 
-def newest(file: BinaryIO) -> State | None:
+def newest(file: BinaryIO) -> LmdbState | None:
     """Return the newest state of a database; None if the file is none."""
     for _ in range(LOOKS):
         if (found := _state(file)) is None or found == _state(file):
@@ -58,7 +58,7 @@ def copied(file: BinaryIO, into: Path, go_on: Callable[[], None]) -> int | None:
     return state.size
 
 
-def _state(file: BinaryIO) -> State | None:
+def _state(file: BinaryIO) -> LmdbState | None:
     head = os.pread(file.fileno(), LENGTH, 0)
     if len(head) < LENGTH:
         return None
@@ -70,4 +70,4 @@ def _state(file: BinaryIO) -> State | None:
     if any((magic, version) != (MAGIC, VERSION) for magic, version, *_ in metas):
         return None
     last, number = max((meta[5:] for meta in metas), key=lambda meta: meta[1])
-    return State(number, last + 1, size, beginning)
+    return LmdbState(number, last + 1, size, beginning)

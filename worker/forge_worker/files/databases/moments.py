@@ -38,7 +38,7 @@ Moment = dict[str, tuple[Status, int, Path]]
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class DatabaseFiles:
     """The files of a database: `still` as long as it is not written to, `growing` with each change.
 
     `locks` tells whether its program locks it while it writes to it; `folder` is its own. `logged`
@@ -66,7 +66,7 @@ class _State:
     sure: bool
 
 
-def recognised(where: Where, path: str, size: int) -> Database | None:
+def recognised(where: Where, path: str, size: int) -> DatabaseFiles | None:
     """Return the database of which a file is the main one, by its first bytes.
 
     Raises:
@@ -80,16 +80,16 @@ def recognised(where: Where, path: str, size: int) -> Database | None:
             with_log = head[WRITE_VERSION] == WITH_LOG
             still = (path, f"{path}-journal")
             log = (f"{path}-wal",)
-            return Database("sqlite", still, log, locks=not with_log, logged=with_log)
+            return DatabaseFiles("sqlite", still, log, locks=not with_log, logged=with_log)
         if head[8:12] == DUCKDB:
-            return Database("duckdb", (path,), (f"{path}.wal",))
-        return Database("lmdb", (path,)) if lmdb.newest(file) else None
+            return DatabaseFiles("duckdb", (path,), (f"{path}.wal",))
+        return DatabaseFiles("lmdb", (path,)) if lmdb.newest(file) else None
 
 
-def of_folder(folder: str, names: AbstractSet[str]) -> Database:
+def of_folder(folder: str, names: AbstractSet[str]) -> DatabaseFiles:
     """Return the database that a folder with these paths is: LevelDB or RocksDB."""
     growing = {path for path in names if path.endswith((".log", "/LOG")) or path == "LOG"}
-    return Database("rocksdb", tuple(names - growing), tuple(growing), folder=folder)
+    return DatabaseFiles("rocksdb", tuple(names - growing), tuple(growing), folder=folder)
 
 
 def in_folder(folder: str, name: str) -> str:
@@ -98,7 +98,7 @@ def in_folder(folder: str, name: str) -> str:
 
 
 def taken(
-    where: Where, base: Database, place: Callable[[], Path], go_on: Callable[[], None]
+    where: Where, base: DatabaseFiles, place: Callable[[], Path], go_on: Callable[[], None]
 ) -> Moment | None:
     """Copy a database; None if it changed during every try.
 
@@ -126,7 +126,7 @@ def taken(
 
 
 def _lmdb(
-    where: Where, base: Database, place: Callable[[], Path], go_on: Callable[[], None]
+    where: Where, base: DatabaseFiles, place: Callable[[], Path], go_on: Callable[[], None]
 ) -> Moment | None:
     into = place()
     with opened(*where(base.still[0])) as file:
@@ -136,7 +136,7 @@ def _lmdb(
 
 
 def _copied(
-    where: Where, base: Database, place: Callable[[], Path], go_on: Callable[[], None]
+    where: Where, base: DatabaseFiles, place: Callable[[], Path], go_on: Callable[[], None]
 ) -> Moment | None:
     before = _state(where, base)
     if not before.sure or base.still[0] not in before.statuses:
@@ -151,7 +151,7 @@ def _copied(
     return moment if _same(before, _state(where, base), base) else None
 
 
-def _same(before: _State, after: _State, base: Database) -> bool:
+def _same(before: _State, after: _State, base: DatabaseFiles) -> bool:
     """Tell whether a database is as it was, apart from the growth of its logs."""
     first, last = before.statuses, after.statuses
     if not after.sure or before.names != after.names or first.keys() != last.keys():
@@ -160,7 +160,7 @@ def _same(before: _State, after: _State, base: Database) -> bool:
     return still and all(_grew(first[path], last[path]) for path in base.growing if path in first)
 
 
-def _still(base: Database, statuses: dict[str, tuple[Status, bytes]]) -> list[str]:
+def _still(base: DatabaseFiles, statuses: dict[str, tuple[Status, bytes]]) -> list[str]:
     """Return the files that may not change during a copy.
 
     What is written to the first one from its log is in the log's copy, which is made later, unless
@@ -178,7 +178,7 @@ def _grew(before: tuple[Status, bytes], after: tuple[Status, bytes]) -> bool:
     return same == inode and later >= size and now[: len(head)] == head
 
 
-def _state(where: Where, base: Database) -> _State:
+def _state(where: Where, base: DatabaseFiles) -> _State:
     statuses = dict(_looked_at(where, base.paths))
     clear = all(outside_its_tick(statuses[path][0]) for path in _still(base, statuses))
     return _State(statuses, _names(where, base), clear or (base.locks and _unlocked(where, base)))
@@ -194,14 +194,14 @@ def _looked_at(where: Where, paths: tuple[str, ...]) -> Iterator[tuple[str, tupl
             continue
 
 
-def _names(where: Where, base: Database) -> frozenset[str]:
+def _names(where: Where, base: DatabaseFiles) -> frozenset[str]:
     if not base.folder:
         return frozenset()
     root, inside = where(in_folder(base.folder, "CURRENT"))
     return frozenset(name for name, _ in entries(root, tuple(inside.split("/")[:-1])))
 
 
-def _unlocked(where: Where, base: Database) -> bool:
+def _unlocked(where: Where, base: DatabaseFiles) -> bool:
     """Tell whether no process is writing to a database in place, by its locks and its journal.
 
     If it had been written to since, its header would have counted that.

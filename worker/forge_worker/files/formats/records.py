@@ -21,7 +21,7 @@ class BrokenFile(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FileRecord:
     """The data of a record, None if it is too long to be read; it ends at `end` of the file."""
 
     data: bytes | None
@@ -33,7 +33,7 @@ class Record:
         return self.data is not None and masked(self.data) == self.checksum
 
 
-def records(file: BinaryIO, place: int, size: int) -> Iterator[Record]:
+def records(file: BinaryIO, place: int, size: int) -> Iterator[FileRecord]:
     """Yield the records from a place on, of a file of this size, up to the first unfinished one.
 
     Raises:
@@ -51,12 +51,12 @@ def records(file: BinaryIO, place: int, size: int) -> Iterator[Record]:
         if end > size:
             return
         if length > RECORD_BYTES:
-            yield Record(None, 0, end)
+            yield FileRecord(None, 0, end)
         else:
             rest = file.read(length + SUM.size)
             if len(rest) < length + SUM.size:
                 return
-            yield Record(rest[:length], SUM.unpack(rest[length:])[0], end)
+            yield FileRecord(rest[:length], SUM.unpack(rest[length:])[0], end)
         place = end
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import structlog
 from forge_schema.database.pool import DatabaseUnreachable
-from forge_schema.model.attempt_records import ROWS, MetricLine, MetricLines
+from forge_schema.model.attempt_records import ROWS, MetricLines, MetricRecord
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import size_text
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.circuit_breaker import CircuitOpen
 from forge_worker.job_io.metrics.lines import LINE_BYTES, measured, parse, progress_of, step_of
 from forge_worker.job_io.metrics.metrics_file import Line
@@ -32,10 +32,10 @@ REFUSALS = frozenset({"server_refused", "object_too_large"})
 log = structlog.get_logger(__name__)
 
 
-class Complaints:
+class MetricComplaints:
     """Writes to the job's log what is wrong with its metrics, and counts lines that are."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: LiveAttempt) -> None:
         self._attempt = attempt
         self._names: set[str] = set()
         self.lines = 0
@@ -83,14 +83,16 @@ class Complaints:
             self._attempt.note(words)
 
 
-class Sender:
+class MetricSender:
     """Sends lines in their order, each with the next number.
 
     A call repeats the numbers of one that failed, and the queue skips lines that it has. `most` is
     how many lines the next call may have.
     """
 
-    def __init__(self, attempt: Attempt, gateway: Gateway, complaints: Complaints) -> None:
+    def __init__(
+        self, attempt: LiveAttempt, gateway: Gateway, complaints: MetricComplaints
+    ) -> None:
         self._attempt = attempt
         self._gateway = gateway
         self._complaints = complaints
@@ -121,7 +123,7 @@ class Sender:
 
     def _keep(self, good: list[dict[str, Any]], *, refused: Callable[[str], None]) -> bool:
         """Store objects as lines; False if the queue refuses them."""
-        rows = [MetricLine(self.number + n, step_of(line), line) for n, line in enumerate(good)]
+        rows = [MetricRecord(self.number + n, step_of(line), line) for n, line in enumerate(good)]
         progress = next((p for v in reversed(good) if (p := progress_of(v)) is not None), None)
         try:
             kept = self._gateway.record(self._attempt.fence, MetricLines(rows, progress))

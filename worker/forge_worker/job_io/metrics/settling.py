@@ -9,7 +9,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, duration_text
 from forge_schema.model.states import Phase
 
-from forge_worker.attempt.attempt import Attempt, Stop
+from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.clock import seconds
 from forge_worker.job_io.metrics.tail import MetricsTail
 from forge_worker.queue.gateway import Gateway
@@ -33,7 +33,7 @@ class Settling:
 
     def __init__(
         self,
-        attempt: Attempt,
+        attempt: LiveAttempt,
         gateway: Gateway,
         tail: MetricsTail,
         *,

@@ -8,10 +8,10 @@ from time import monotonic
 
 import structlog
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.safe_files import odd_kind
 from forge_worker.job_io.metrics.metrics_file import Block, Line, MetricsFile, Position
-from forge_worker.job_io.metrics.sender import Complaints, Sender
+from forge_worker.job_io.metrics.sender import MetricComplaints, MetricSender
 from forge_worker.job_io.tensorboard import BATCH, EventFiles
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
@@ -37,12 +37,12 @@ class MetricsTail(Loop):
 
     name = "metrics"
 
-    def __init__(self, attempt: Attempt, gateway: Gateway) -> None:
+    def __init__(self, attempt: LiveAttempt, gateway: Gateway) -> None:
         super().__init__(PERIOD_S)
         self._attempt = attempt
         self._cursors = attempt.cursors
-        self._complaints = Complaints(attempt)
-        self._sender = Sender(attempt, gateway, self._complaints)
+        self._complaints = MetricComplaints(attempt)
+        self._sender = MetricSender(attempt, gateway, self._complaints)
         self._file = MetricsFile(attempt.folders.metrics, self._position(), remembers=True)
         # What was read last, and of that what is not stored yet.
         self._block: Block | None = None

@@ -20,9 +20,9 @@ from forge_schema.protocol.answers import (
     Nothing,
     Registered,
     Renewed,
+    ReportAnswer,
     Restorable,
-    Thinned,
-    Told,
+    ThinnedCount,
     Upcoming,
 )
 from forge_schema.protocol.messages import LEASES
@@ -118,7 +118,7 @@ class HttpGateway:
         ending = messages.Ending(**_ending(end))
         try:
             told = self._of(
-                end.fence, "status", messages.Status(**_held(end.fence), end=ending), Told
+                end.fence, "status", messages.Status(**_held(end.fence), end=ending), ReportAnswer
             )
         except LeaseUnknown:
             return Ended(end.fence.job_id, accepted=False)
@@ -152,7 +152,7 @@ class HttpGateway:
         boot = self._boot_id if adopted else None
         body = messages.Status(**_held(fence), phase=phase, devices=listed, replaced_by=boot)
         try:
-            return self._of(fence, "status", body, Told).standing or Standing.OK
+            return self._of(fence, "status", body, ReportAnswer).standing or Standing.OK
         except LeaseUnknown:
             return Standing.LOST
 
@@ -198,7 +198,7 @@ class HttpGateway:
         body = messages.Thin(**_held(fence), keep=keep, everywhere=everywhere)
         path = f"/job/{fence.job_id}/checkpoints/thin"
         try:
-            return self._session.post(path, body, Thinned, counts=False).objects
+            return self._session.post(path, body, ThinnedCount, counts=False).objects
         except LeaseUnknown:
             return 0
 
@@ -222,7 +222,7 @@ class HttpGateway:
         return self._session.post(f"/job/{fence.job_id}/{what}", body, answer)
 
 
-class Held(TypedDict):
+class FenceInBody(TypedDict):
     """A fencing token in a request's body; the path names its job."""
 
     token: int
@@ -249,7 +249,7 @@ def _ending(end: End) -> Reported:
     }
 
 
-def _held(fence: Fence) -> Held:
+def _held(fence: Fence) -> FenceInBody:
     return {"token": fence.token, "nonce": fence.nonce}
 
 

@@ -31,7 +31,7 @@ from forge_schema.storage import (
 from forge_schema.storage.store import landing
 from urllib3 import BaseHTTPResponse
 
-from forge_worker.attempt.attempt import Attempt
+from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 from forge_worker.queue.http.signed_requests import SignedRequests
 
@@ -57,7 +57,7 @@ class HttpStore:
     def close(self) -> None:
         self.requests.close()
 
-    def of(self, attempt: Attempt) -> "HttpObjects":
+    def of(self, attempt: LiveAttempt) -> "HttpObjects":
         """Return the objects of one attempt."""
         return HttpObjects(self, attempt)
 
@@ -65,7 +65,7 @@ class HttpStore:
 class HttpObjects:
     """One attempt's objects; an attempt that the server no longer knows is lost."""
 
-    def __init__(self, store: HttpStore, attempt: Attempt) -> None:
+    def __init__(self, store: HttpStore, attempt: LiveAttempt) -> None:
         self._store = store
         self._attempt = attempt
         # URLs for objects that are expected next.

@@ -18,7 +18,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, NotFound
 
-from forge_worker.runners.engines import Kind, address, connected, kind_of, knock, listener
+from forge_worker.runners.engines import EngineKind, address, connected, kind_of, knock, listener
 from forge_worker.runners.runner import EngineUnreachable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Engine:
         # The engine's process, and the version that it speaks.
         self._known: tuple[str, str | None] = ("", None)
         # By the address: no engine becomes another one there.
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, EngineKind] = {}
 
     @property
     def client(self) -> DockerClient:
@@ -70,7 +70,7 @@ class Engine:
         return client
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> EngineKind:
         """What the engine is; it is asked once.
 
         Raises:

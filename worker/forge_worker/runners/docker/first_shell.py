@@ -27,8 +27,8 @@ from forge_worker.runners.process.notice import (
     LEFT_SETTLE_S,
     NAMES,
     TURN_S,
-    Notice,
     Process,
+    SignalNotice,
     deals,
     living,
     send,
@@ -158,7 +158,7 @@ class Telling:
         self._inside = inside
         self._ended = ended
         now = time.monotonic()
-        self._notice = Notice(number, now, now + notice_s)
+        self._notice = SignalNotice(number, now, now + notice_s)
         self._main_runs = True
         # If it does not, it dies of the signal.
         self._main_deals = False

@@ -17,7 +17,7 @@ from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from forge_worker.runners.docker.first_shell import GROUP, PIPE, SCRIPT
 from forge_worker.runners.docker.mounts import TAKE
 from forge_worker.runners.docker.network import NETWORK
-from forge_worker.runners.engines import Kind, kind_of
+from forge_worker.runners.engines import EngineKind, kind_of
 from forge_worker.runners.runner import HIDDEN, StartFailed
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
 
 
 def gpu_requests(
-    uuids: tuple[str, ...], vendor: str, by_cdi: frozenset[str], kind: Kind | None = None
+    uuids: tuple[str, ...], vendor: str, by_cdi: frozenset[str], kind: EngineKind | None = None
 ) -> list[DeviceRequest]:
     """Return the device requests that give a container its GPUs and no others.
 
@@ -141,7 +141,7 @@ def settings(
     sandbox: str = "",
     user_name: str = "",
     bridge: str = NETWORK,
-    kind: Kind | None = None,
+    kind: EngineKind | None = None,
 ) -> dict[str, Any]:
     """Return the arguments for docker-py's `containers.create`, except for the image.
 
@@ -150,7 +150,7 @@ def settings(
     `user` has in the container. Otherwise it is on the network `bridge`, if any. `kind` is the
     engine's.
     """
-    kind = kind or Kind()
+    kind = kind or EngineKind()
     script = (LEAK if kind.podman and not _sets(spec, image, LEAKED) else "") + SCRIPT
     return {
         "name": spec.name,
@@ -177,7 +177,7 @@ def network(policy: DockerPolicy) -> str:
     return NETWORK if policy.network == "bridge" else "none"
 
 
-def remapping(kind: Kind) -> dict[str, Any]:
+def remapping(kind: EngineKind) -> dict[str, Any]:
     """Return the setting with which ids in a container are those of this machine."""
     return {"userns_mode": "host"} if kind.remaps else {}
 

@@ -25,7 +25,7 @@ from docker.errors import APIError
 from forge_worker.privacy import without_credentials
 from forge_worker.runners.docker.engine import UNREACHABLE
 from forge_worker.runners.docker.pause import PROGRAM, loaded
-from forge_worker.runners.engines import Kind, kind_of
+from forge_worker.runners.engines import EngineKind, kind_of
 from forge_worker.runners.runner import FOLDER_LABEL, EngineUnreachable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Network:
         # Podman makes a bridge with its first container only, and removes it with the last.
         self._seen = False
 
-    def ensure(self, client: DockerClient, kind: Kind | None = None) -> str:
+    def ensure(self, client: DockerClient, kind: EngineKind | None = None) -> str:
         """Create the network and its rules if they are missing.
 
         Returns:

@@ -37,7 +37,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Group:
+class ControlGroup:
     """The folders of one control group, which are the same in version 2."""
 
     cpu: Path
@@ -69,7 +69,7 @@ class Group:
         )
 
 
-def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> Group | None:
+def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> ControlGroup | None:
     """Return the control group of a container, given one of its processes.
 
     None if it is not visible: in its own PID namespace, the agent may find another process with
@@ -83,9 +83,9 @@ def group_of(pid: int, container: str, proc: Path = PROC, root: Path = ROOT) -> 
         cpu, memory = (
             root / places[kind][0] / places[kind][1][1:] for kind in ("cpuacct", "memory")
         )
-        return _there(Group(cpu, memory, unified=False))
+        return _there(ControlGroup(cpu, memory, unified=False))
     path = root / places[""][1][1:] if "" in places else None
-    return None if path is None else _there(Group(path, path, unified=True))
+    return None if path is None else _there(ControlGroup(path, path, unified=True))
 
 
 def names_container(pid: int, container: str, proc: Path = PROC) -> bool:
@@ -116,7 +116,7 @@ def cache_of(stat: dict[str, int]) -> int:
     return sum(stat.get(f"total_{name}", stat.get(name, 0)) for name in CACHE)
 
 
-def _there(group: Group) -> Group | None:
+def _there(group: ControlGroup) -> ControlGroup | None:
     return group if group.counts() is not None else None
 
 
@@ -140,7 +140,7 @@ class Gauge:
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
         self._name = name
-        self._group: Group | None = None
+        self._group: ControlGroup | None = None
         self._sought = False
         self._peak = 0
         self._most_cache = 0

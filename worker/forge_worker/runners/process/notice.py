@@ -41,7 +41,7 @@ class Process(NamedTuple):
     deals: bool
 
 
-class Notice:
+class SignalNotice:
     """A signal that a job was sent, from its main process to all others. Times are by one clock.
 
     Args:

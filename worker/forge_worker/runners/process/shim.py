@@ -37,8 +37,8 @@ from forge_worker.runners.process.notice import (
     LEFT_NOTICE_S,
     LEFT_SETTLE_S,
     TURN_S,
-    Notice,
     Process,
+    SignalNotice,
     deals,
     living,
     said_of,
@@ -98,7 +98,7 @@ class Shim:
         self._orders = b""
         self._kill_at = NEVER
         self._killed = False
-        self._notice: Notice | None = None
+        self._notice: SignalNotice | None = None
         self._main_deals = False
         # When what runs on after a command that ended by itself is told to end.
         self._leave_at = NEVER
@@ -332,7 +332,7 @@ class Shim:
         if self._notice is not None and number == self._notice.number:
             return  # a later agent repeats what the one before it began
         now = time.monotonic()
-        self._notice = Notice(number, now, now + notice_s)
+        self._notice = SignalNotice(number, now, now + notice_s)
         # Until its status is collected, the process id cannot be reused.
         if self._status is None:
             self._main_deals = deals(self._pid, number)

@@ -11,7 +11,7 @@ from forge_client.project.environment.fresh import check_digest, check_pins
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.names import canonical
 from forge_client.project.environment.tables import PROJECT, dependencies, known, table, wrong
-from forge_client.project.environment.tools.rows import Row, Rows, digests_of
+from forge_client.project.environment.tools.rows import LockRows, Row, digests_of
 
 DEFAULT = "default"
 LOCKS = "`pdm lock`"
@@ -19,7 +19,7 @@ SHA256 = "sha256:"
 AGAIN = "write it again with `pdm lock -G :all`; or name another list with --requirements"
 
 
-def read(path: Path, picked: Picked) -> Rows:
+def read(path: Path, picked: Picked) -> LockRows:
     """Return the packages in a pdm.lock.
 
     Raises:
@@ -38,14 +38,14 @@ def read(path: Path, picked: Picked) -> Rows:
         raise wrong(f"{path}: a package has no {error}", hint) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
+def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
     packages, about = said.get("package", []), said.get("metadata", {})
     there = {canonical(one) for one in about.get("groups", [])}
     known(path, "extra", picked.extras, there - {DEFAULT})
     known(path, "group", picked.groups, there - {DEFAULT})
     asked = {DEFAULT, *map(canonical, (*picked.extras, *picked.groups))}
     groups = there if picked.whole else asked
-    found = Rows(
+    found = LockRows(
         [row for one in packages if (row := _row(one, groups))],
         _indexes(path.with_name(PROJECT)),
         " || ".join(
@@ -83,7 +83,7 @@ def _settings(project: Path) -> dict[str, Any]:
     return table(project, "tool", "pdm") if project.is_file() else {}
 
 
-def _check(path: Path, kept: str, found: Rows) -> None:
+def _check(path: Path, kept: str, found: LockRows) -> None:
     project = path.with_name(PROJECT)
     if not project.is_file():
         return

@@ -11,7 +11,7 @@ from forge_client.project.environment.fresh import check_digest
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.names import canonical
 from forge_client.project.environment.tables import PUBLIC, known, none_of, wrong
-from forge_client.project.environment.tools.rows import Row, Rows
+from forge_client.project.environment.tools.rows import LockRows, Row
 
 LOCKS = "`pipenv lock`"
 DEFAULT, FOR_TESTS = "default", "develop"
@@ -23,7 +23,7 @@ SETTINGS = frozenset(
 PYPI = {"name": "pypi", "url": PUBLIC, "verify_ssl": True}
 
 
-def read(path: Path, picked: Picked) -> Rows:
+def read(path: Path, picked: Picked) -> LockRows:
     """Return the packages in a Pipfile.lock.
 
     Raises:
@@ -39,7 +39,7 @@ def read(path: Path, picked: Picked) -> Rows:
         raise wrong(f"{path}: it is not a valid Pipfile.lock: {error}", hint) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
+def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
     none_of(path, "extra", picked.extras)
     there = said.keys() - {"_meta"}
     asked = [NAMES.get(one, one) for one in picked.groups]
@@ -48,7 +48,7 @@ def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
     needs = said["_meta"].get("requires", {})
     full = str(needs.get("python_full_version") or "")
     version = str(needs.get("python_version") or ".".join(full.split(".")[:2]))
-    return Rows(
+    return LockRows(
         [_row(name, one) for part in sorted(wanted) for name, one in said.get(part, {}).items()],
         [one["url"] for one in said["_meta"].get("sources", [])],
         f"=={version}.*" if version else "",

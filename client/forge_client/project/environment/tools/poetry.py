@@ -22,7 +22,7 @@ from forge_client.project.environment.tables import (
     table,
     wrong,
 )
-from forge_client.project.environment.tools.rows import Row, Rows, digests_of
+from forge_client.project.environment.tools.rows import LockRows, Row, digests_of
 
 MAIN = "main"
 LOCKS = "`poetry lock`"
@@ -33,7 +33,7 @@ OLD_KEYS = ("dependencies", "source", "extras", "dev-dependencies")
 PROJECT_KEYS = ("requires-python", "dependencies", "optional-dependencies")
 
 
-def read(path: Path, picked: Picked) -> Rows:
+def read(path: Path, picked: Picked) -> LockRows:
     """Return the packages in a poetry.lock.
 
     Raises:
@@ -53,14 +53,14 @@ def read(path: Path, picked: Picked) -> Rows:
         raise wrong(f"{path}: a package has no {error}", hint) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
+def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
     packages = said.get("package", [])
     there = {group for one in packages for group in one["groups"]}
     known(path, "extra", picked.extras, said.get("extras", {}))
     known(path, "group", picked.groups, there | _groups(path.with_name(PROJECT)))
     groups = there if picked.whole else {MAIN, *picked.groups}
     needed = [one for one in packages if _is_wanted(one, said.get("extras", {}), picked)]
-    found = Rows(
+    found = LockRows(
         [row for one in needed if (row := _row(one, groups, picked.extras))],
         list(_indexes(packages)),
         str(said.get("metadata", {}).get("python-versions") or ""),
@@ -69,7 +69,7 @@ def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
     return found
 
 
-def _check(path: Path, said: Mapping[str, Any], found: Rows) -> None:
+def _check(path: Path, said: Mapping[str, Any], found: LockRows) -> None:
     project = path.with_name(PROJECT)
     if not project.is_file():
         return

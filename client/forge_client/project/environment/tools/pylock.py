@@ -8,7 +8,7 @@ from typing import Any
 from forge_client.project.environment.fresh import check_pins
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.tables import PROJECT, known, needed, wrong
-from forge_client.project.environment.tools.rows import Row, Rows
+from forge_client.project.environment.tools.rows import LockRows, Row
 
 FILE = "pylock.toml"
 AGAIN = "write it again with the tool that made it, such as `uv export --format pylock.toml`"
@@ -16,7 +16,7 @@ ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
 OF_PYPI = "https://files.pythonhosted.org/"
 
 
-def read(path: Path, picked: Picked) -> Rows:
+def read(path: Path, picked: Picked) -> LockRows:
     """Return the packages in a pylock.toml.
 
     Raises:
@@ -32,7 +32,7 @@ def read(path: Path, picked: Picked) -> Rows:
         raise wrong(f"{path}: it is not a valid lock: {error}", AGAIN) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
+def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
     if not str(said["lock-version"]).startswith("1."):
         raise ValueError(f"lock-version {said['lock-version']} is not known")
     extras, groups = said.get("extras", []), said.get("dependency-groups", [])
@@ -40,7 +40,7 @@ def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> Rows:
     known(path, "group", picked.groups, groups)
     asked = groups if picked.whole else [*said.get("default-groups", []), *picked.groups]
     found = [row for one in said["packages"] if (row := _row(one, picked.extras, asked))]
-    rows = Rows(found, _indexes(said["packages"]), str(said.get("requires-python", "")))
+    rows = LockRows(found, _indexes(said["packages"]), str(said.get("requires-python", "")))
     project = path.with_name(PROJECT)
     if project.is_file():
         advice = f"`{said.get('created-by', 'uv')} lock`, and an export of it,"

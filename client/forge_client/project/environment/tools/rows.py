@@ -20,7 +20,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Rows:
+class LockRows:
     """The packages of a lock and the indexes that have them, and the range of its Pythons."""
 
     packages: Sequence[Row]

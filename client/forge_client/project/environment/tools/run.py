@@ -33,7 +33,7 @@ PYTHON = "python"
 
 
 @dataclass(frozen=True)
-class Run:
+class ToolRun:
     """A command without the tool before it, and the extras and groups asked of the tool."""
 
     tool: str
@@ -47,7 +47,7 @@ class Run:
         return self.tool in TAKE_SCRIPTS and self.is_script
 
 
-def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> Run | None:
+def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | None:
     """Return a command without the tool that runs it; None if it has none, or needs it."""
     if found := _by_shebang(command, files):
         return found
@@ -58,13 +58,13 @@ def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> Run | Non
     if taken is None or not rest:
         return None
     if tool == "uv" and rest[0] in AS_MODULE:
-        return Run(tool, (PYTHON, "-m", *rest[1:]), taken) if rest[1:] else None
+        return ToolRun(tool, (PYTHON, "-m", *rest[1:]), taken) if rest[1:] else None
     is_task = rest[0] in _tasks(tool, files) or (tool == "hatch" and ":" in rest[0])
     if rest[0].startswith("-") or is_task:
         return None
     is_script = rest[0].endswith(ENDING)
     words = (PYTHON, *rest) if is_script else tuple(rest)
-    return Run(tool, words, taken, is_script=is_script)
+    return ToolRun(tool, words, taken, is_script=is_script)
 
 
 def _of_uv(words: list[str]) -> Picked | None:
@@ -79,7 +79,7 @@ def _of_uv(words: list[str]) -> Picked | None:
     return Picked(tuple(told["--extra"]), tuple(told["--group"]))
 
 
-def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> Run | None:
+def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | None:
     """Return the command for a script whose first line says that `uv run` runs it."""
     name = command[0].removeprefix("./") if command else ""
     if not name.endswith(ENDING) or name not in files:
@@ -87,7 +87,7 @@ def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> Run | None
     with files[name].open("rb") as file:
         first = file.readline(200)
     runs = first.startswith(b"#!") and b"uv run" in first
-    return Run("uv", (PYTHON, name, *command[1:]), is_script=True) if runs else None
+    return ToolRun("uv", (PYTHON, name, *command[1:]), is_script=True) if runs else None
 
 
 def _tasks(tool: str, files: Mapping[str, Path]) -> set[str]:

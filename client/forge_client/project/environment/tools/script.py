@@ -18,14 +18,14 @@ BLOCK = re.compile(
 
 
 @dataclass(frozen=True)
-class Block:
+class ScriptBlock:
     """What a script asks for: packages, and a range of Pythons ("" for any)."""
 
     requirements: tuple[str, ...]
     python: str
 
 
-def block(path: Path) -> Block | None:
+def block(path: Path) -> ScriptBlock | None:
     """Return the block in a script; None if it has none, or is no text.
 
     Raises:
@@ -49,8 +49,8 @@ def block(path: Path) -> Block | None:
         ) from error
 
 
-def _block(said: dict[str, Any]) -> Block:
+def _block(said: dict[str, Any]) -> ScriptBlock:
     listed = said.get("dependencies", [])
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise TypeError("`dependencies` is not a list of text")
-    return Block(tuple(listed), str(said.get("requires-python", "")))
+    return ScriptBlock(tuple(listed), str(said.get("requires-python", "")))

@@ -43,7 +43,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Held:
+class BundleFile:
     """A file of a bundle; one that is too large to be compared has no content."""
 
     digest: bytes
@@ -83,7 +83,7 @@ def code_diff(store: Store, first: str, second: str) -> CodeDiff:
         return CodeDiff(unread=True)
 
 
-def contents(store: Store, objects: Mapping[str, int]) -> dict[str, Held]:
+def contents(store: Store, objects: Mapping[str, int]) -> dict[str, BundleFile]:
     """Return the files by name of a bundle, or of segments of it, by their keys and sizes.
 
     Raises:
@@ -102,8 +102,8 @@ def contents(store: Store, objects: Mapping[str, int]) -> dict[str, Held]:
         raise
 
 
-def _files(store: Store, objects: Iterable[str]) -> dict[str, Held]:
-    found: dict[str, Held] = {}
+def _files(store: Store, objects: Iterable[str]) -> dict[str, BundleFile]:
+    found: dict[str, BundleFile] = {}
     unpacked = kept = number = 0
     for stream, entry in _entries(store, objects):
         unpacked, number = unpacked + entry.size, number + 1
@@ -111,7 +111,7 @@ def _files(store: Store, objects: Iterable[str]) -> dict[str, Held]:
             raise TooLarge
         if entry.link is not None:
             text = link_content(entry.link)
-            found[entry.name] = Held(sha256(text).digest(), text)
+            found[entry.name] = BundleFile(sha256(text).digest(), text)
         elif not entry.folder:
             keep = entry.size <= FILE and kept + entry.size <= KEPT
             kept += entry.size * keep
@@ -154,15 +154,15 @@ class _Stored:
         return data
 
 
-def _held(stream: TarStream, size: int, *, keep: bool) -> Held:
+def _held(stream: TarStream, size: int, *, keep: bool) -> BundleFile:
     digest, content = sha256(), bytearray()
     for chunk in stream.content(size):
         digest.update(chunk)
         content += chunk if keep else b""
-    return Held(digest.digest(), bytes(content) if keep else None)
+    return BundleFile(digest.digest(), bytes(content) if keep else None)
 
 
-def compared(before: Mapping[str, Held], after: Mapping[str, Held]) -> CodeDiff:
+def compared(before: Mapping[str, BundleFile], after: Mapping[str, BundleFile]) -> CodeDiff:
     """Return the differences of the files of two bundles."""
     names = in_order(name for name in {*before, *after} if before.get(name) != after.get(name))
     late = partial(_is_late, monotonic() + PATIENCE_S)
@@ -177,7 +177,11 @@ def compared(before: Mapping[str, Held], after: Mapping[str, Held]) -> CodeDiff:
 
 
 def _changed(
-    name: str, before: Held | None, after: Held | None, room: int, late: Callable[[], bool]
+    name: str,
+    before: BundleFile | None,
+    after: BundleFile | None,
+    room: int,
+    late: Callable[[], bool],
 ) -> Changed:
     if any(one and one.content is None for one in (before, after)):
         return Changed(name, [], cut=True)

@@ -28,7 +28,7 @@ from forge_schema.model.results import (
 from pydantic import BaseModel, Field
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.routes.jobs import Listed
+from forge_functions.dashboard.routes.jobs import JobList
 from forge_functions.dashboard.routes.reports import csv_answer
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
@@ -44,7 +44,7 @@ MOST_COLUMNS = 40
 WIDTH, HEIGHT = 96, 22
 
 
-class Asked(BaseModel):
+class AskedRuns(BaseModel):
     """Which runs an address asks for, in which order, and which of their columns."""
 
     q: Text = ""
@@ -58,7 +58,7 @@ class Asked(BaseModel):
 
 
 @dataclass
-class Table(Listed):
+class Table(JobList):
     """The runs that a filter finds, in the order of a column."""
 
     sort: str | None = None
@@ -194,7 +194,7 @@ class Table(Listed):
 
 @router.get("")
 def runs(
-    request: Request, who: SeesPages, shared: Shared, asked: Annotated[Asked, Query()]
+    request: Request, who: SeesPages, shared: Shared, asked: Annotated[AskedRuns, Query()]
 ) -> Response:
     """Show the newest runs that match a filter, or the first by a column."""
     table = asked.table(shared, who, most=SHOWN)
@@ -205,7 +205,7 @@ def runs(
 
 
 @router.get("/runs.csv")
-def save(who: SeesPages, shared: Shared, asked: Annotated[Asked, Query()]) -> Response:
+def save(who: SeesPages, shared: Shared, asked: Annotated[AskedRuns, Query()]) -> Response:
     """Return the newest thousand runs that match a filter, or the first, with all columns.
 
     Or with those that are chosen.
