@@ -94,11 +94,12 @@ class Project(Request):
 
 
 @contextmanager
-def naming_the_file(folder: Path | None, request: Request) -> Iterator[None]:
+def naming_the_file(folder: Path | None, requests: Sequence[Request]) -> Iterator[None]:
     """Name the line of a folder's forge.toml that has a value which the queue refuses.
 
     Raises:
-        ClientError: what was raised inside, with the line if `request` has its value from there.
+        ClientError: what was raised inside, with the line if all `requests` have its value: the
+            queue does not say which of them it refuses.
     """
     try:
         yield
@@ -109,8 +110,8 @@ def naming_the_file(folder: Path | None, request: Request) -> Iterator[None]:
         text = path.read_text(encoding="utf-8")
         keys = tuple(error.message.partition(":")[0].split("."))
         for place in (keys, ("resources", *keys)):
-            if _said(tomllib.loads(text), place) and _same(
-                Project.read(path.parent), request, place
+            if _said(tomllib.loads(text), place) and all(
+                _same(Project.read(path.parent), request, place) for request in requests
             ):
                 line, column = key_position(text, place)
                 what = f"line {line}, column {column}: {error.message}"

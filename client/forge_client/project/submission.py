@@ -209,11 +209,13 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     if "nodes" in fields:
         replaced |= {"max_nodes"} if fields["nodes"] > 1 else OF_SEVERAL_MACHINES
     kept = {name: value for name, value in job.items() if name not in replaced}
-    tables = {
+    tables: dict[str, Any] = {
         name: {**kept.get(name, {}), **fields[name]}
         for name in ("labels", "env", "resources", "tuning", "stall")
         if fields.get(name)
     }
+    if fields.get("secrets"):
+        tables["secrets"] = list(dict.fromkeys([*kept.get("secrets", ()), *fields["secrets"]]))
     return {**kept, **{name: value for name, value in fields.items() if value != {}}, **tables}
 
 

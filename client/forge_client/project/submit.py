@@ -152,7 +152,7 @@ def uploaded(backend: Backend, ready: PreparedSubmit) -> list[dict[str, Any]]:
         return ready.shown()
     if parcel.config:
         ready = _with_packages(ready, parcel, backend.template(parcel.config))
-    with naming_the_file(parcel.folder, ready.requests[0]):
+    with naming_the_file(parcel.folder, ready.requests):
         backend.check(ready.specs)
     stored = upload(backend, ready.listing, limit=parcel.limit, bar=bar)
     _tell_bundle(stored, ready.narrator)

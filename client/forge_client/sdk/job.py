@@ -103,7 +103,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """The state of `status()`, such as `ready` or `running`; its `word` is what pages say."""
+        """The state of `status()`, such as `queued` or `running`."""
         return self.status().state
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ import httpx
 import jwt
 import structlog
 from forge_schema.http_client import open_client, tls_context
-from forge_schema.made_once import made_once
 from forge_schema.proxies import ProxyUnusable
 from jwt import PyJWK, PyJWKClient, PyJWKSet
 
@@ -99,7 +99,7 @@ class IssuedTokens:
             raise IssuerFaulty(f"{issuer} has no readable configuration: {error}") from error
         return told
 
-    @made_once
+    @cached_property
     def _keys(self) -> IssuerKeys:
         try:
             at = self._configuration()["jwks_uri"]

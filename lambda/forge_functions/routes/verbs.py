@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from inspect import Parameter as Argument
@@ -139,7 +140,9 @@ def _model(verb: Verb, fields: Iterable[Parameter]) -> type[RequestBody]:
         )
         for parameter in fields
     }
-    title = "".join(word.title() for word in f"{verb.name}_request".split("_"))
+    # `retry` is a verb of jobs and one of deliveries.
+    words = f"{verb.path.rpartition('/')[2] if verb.name == 'retry' else verb.name}_request"
+    title = "".join(word.title() for word in re.split("[_-]", words))
     made: type[RequestBody] = create_model(
         title, __base__=RequestBody, __doc__=verb.about.partition("\n\n")[0], **named
     )  # type: ignore[call-overload]

@@ -8,6 +8,7 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project, key_position, naming_the_file
 from forge_client.project.request import Request
+from forge_client.project.submission import repeated
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "forge-toml.md"
 
@@ -155,11 +156,13 @@ def test_what_the_queue_refuses_is_told_with_its_line(tmp_path: Path) -> None:
     project = Project.read(tmp_path)
     option = project.changed({"priority": 2000})
 
-    def told(message: str, request: Request, code: str = "spec_invalid") -> str:
-        with pytest.raises(ClientError) as raised, naming_the_file(tmp_path, request):
+    def told(message: str, *requests: Request, code: str = "spec_invalid") -> str:
+        with pytest.raises(ClientError) as raised, naming_the_file(tmp_path, requests):
             raise ClientError(message, code=code)
         return raised.value.message.removeprefix(str(tmp_path))
 
+    # Which of them is refused, nobody says.
+    assert told("priority: must be less", project, option) == "priority: must be less"
     assert told("priority: must be less", project) == (
         "/forge.toml: line 1, column 1: priority: must be less"
     )
@@ -167,4 +170,10 @@ def test_what_the_queue_refuses_is_told_with_its_line(tmp_path: Path) -> None:
     # An option has replaced it; it is not there; it is no value that is wrong.
     assert told("priority: must be less", option) == "priority: must be less"
     assert told("nodes: must be less", project) == "nodes: must be less"
-    assert told("priority: it is late", project, "other") == "priority: it is late"
+    assert told("priority: it is late", project, code="other") == "priority: it is late"
+
+
+def test_a_job_that_runs_again_keeps_its_secrets_beside_new_ones() -> None:
+    job = {"command": ["run"], "secrets": ["A"], "env": {"LR": "1"}}
+    again = repeated(job, {"secrets": ["B", "A"], "env": {"SEED": "2"}})
+    assert (again["secrets"], again["env"]) == (["A", "B"], {"LR": "1", "SEED": "2"})

@@ -42,7 +42,7 @@ DETAIL_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptHere:
     """One attempt here: its slot, its container or process, and the boot of the machine."""
 
     attempt: LiveAttempt
@@ -75,12 +75,12 @@ class AttemptRecord:
             overwrite(self.attempt.folders.root / name, {})
 
 
-def record_of(attempt: LiveAttempt, slot: MachineSlot, kind: str, container: str) -> AttemptRecord:
+def record_of(attempt: LiveAttempt, slot: MachineSlot, kind: str, container: str) -> AttemptHere:
     """Return the record of an attempt that starts now."""
-    return AttemptRecord(attempt, slot, kind, container, this_boot())
+    return AttemptHere(attempt, slot, kind, container, this_boot())
 
 
-def read(folders: Folders) -> AttemptRecord | None:
+def read(folders: Folders) -> AttemptHere | None:
     """Return the record in an attempt's folder; None if it is missing or incomplete."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = _kept(folders.root / LEASE) or {}
@@ -91,7 +91,7 @@ def read(folders: Folders) -> AttemptRecord | None:
         kind, container, boot = (str(kept[name]) for name in ("kind", "container", "boot"))
         kept_stop(folders.root)
         kept_exit(folders.root)
-        return AttemptRecord(attempt, slot, kind, container, boot)
+        return AttemptHere(attempt, slot, kind, container, boot)
     return None
 
 

@@ -50,7 +50,7 @@ class Adopted:
 class LeftoverAttempt:
     """An attempt that could continue; without a leftover it has ended, and its end is known."""
 
-    record: job_state.AttemptRecord
+    record: job_state.AttemptHere
     runner: Runner
     leftover: Leftover | None
 

@@ -77,8 +77,8 @@ def _told(second: JobDetail | Path) -> str:
     return f"the folder {second}" if isinstance(second, Path) else f"that of job {second.job_id}"
 
 
-# Not by variables: what is not given stays as it was.
-@o.with_job_options(without={*o.PACKING, *o.INSTALLING}, variables=False)
+# Not by variables: what is not given stays as it was. Nothing is uploaded.
+@o.with_job_options(without={*o.PACKING, *o.INSTALLING, "image_tar"}, variables=False)
 def rerun(
     context: typer.Context,
     job: JobId,

@@ -57,7 +57,7 @@ def submit(
     """
     settings, whole = described(context, folder, config)
     if dry_run:
-        with naming_the_file(folder, whole.requests[0]):
+        with naming_the_file(folder, whole.requests):
             _check(settings, whole.specs[0])
         _show_plan(whole.shown()[0], whole.listing, form)
         return

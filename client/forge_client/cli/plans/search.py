@@ -48,7 +48,8 @@ CostOption = Annotated[
 ]
 
 
-@o.with_job_options()
+# A trial begins when the search submits it.
+@o.with_job_options(without={"delay"})
 def run(
     context: typer.Context,
     metric: Annotated[
