@@ -173,8 +173,9 @@ class HttpBackend(Service):
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         found: dict[int, JobStatus] = {}
-        for at in range(0, len(job_ids), PAGE):
-            found |= super().statuses(job_ids[at : at + PAGE])
+        wanted = list(job_ids)
+        for at in range(0, len(wanted), PAGE):
+            found |= super().statuses(wanted[at : at + PAGE])
         return found
 
     def enter(self, job_id: int, command: Sequence[str], *, rank: int = 0) -> int:

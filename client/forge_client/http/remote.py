@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
+from uuid import UUID
 
 from forge_schema.model.stored import Stored
 from forge_schema.service.verb import Parameter, Verb, item_of
@@ -101,7 +102,9 @@ def _of(given: Mapping[Parameter, Any], where: str) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, Mapping):
         return dict(value)
-    is_list = isinstance(value, list | tuple | set | frozenset | range)
-    return list(value) if is_list else value  # type: ignore[call-overload]
+    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
+    return [_plain(one) for one in cast("Collection[object]", value)] if is_list else value

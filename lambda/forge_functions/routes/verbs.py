@@ -78,15 +78,15 @@ def endpoint_of(verb: Verb, reach: Callable[[Service], Any]) -> Endpoint:
     """Return the endpoint that does a verb, in the part of the service that `reach` gives."""
 
     def endpoint(service: Service, request: Request, **given: Any) -> Any:  # noqa: ANN401 - as the verb
-        message = given.pop("message", None)
+        message, which = given.pop("message", None), given.pop("which", None)
         values = {
             parameter.name: _filled_in(verb, parameter, request)
             if parameter.where == "server"
-            else _value(parameter, given, message)
+            else _value(parameter, given, which if parameter.where == "query" else message)
             for parameter in verb.parameters
         }
         result = getattr(reach(service), verb.name)(**values)
-        return _answer(verb, _signed(result, request) if verb.signed else result, request, message)
+        return _answer(verb, _signed(result, request) if verb.signed else result, request, which)
 
     endpoint.__name__ = verb.name
     vars(endpoint)["__signature__"] = Signature(list(_arguments(verb)))
@@ -117,15 +117,13 @@ def _arguments(verb: Verb) -> Iterator[Argument]:
             fields.append(parameter)
     in_query = [parameter for parameter in fields if parameter.where == "query"]
     in_body = [parameter for parameter in fields if parameter.where == "body"]
-    if len(in_query) == 1:
-        alone = in_query[0]
-        yield _argument(alone.field, Annotated[alone.kind, Query()], alone.default)
-    elif in_query:
-        yield _argument("message", Annotated[_model(verb, in_query), Query()])
+    if in_query:
+        yield _argument("which", Annotated[_model(verb, in_query), Query()])
     if in_body:
         model = _model(verb, in_body)
-        needed = any(parameter.required for parameter in in_body)
-        yield _argument("message", model, Argument.empty if needed else model())
+        # What the path names may be acted on without a word more; all of something may not.
+        needed = "{" not in verb.path or any(parameter.required for parameter in in_body)
+        yield _argument("message", model) if needed else _argument("message", model | None, None)
 
 
 def _argument(name: str, kind: Any, default: Any = Argument.empty) -> Argument:  # noqa: ANN401 - any type and value
@@ -152,6 +150,8 @@ def _model(verb: Verb, fields: Iterable[Parameter]) -> type[RequestBody]:
 def _value(parameter: Parameter, given: dict[str, Any], message: Any) -> Any:  # noqa: ANN401 - as the parameter
     if parameter.where == "whole":
         return parameter.sent.read(message)
+    if parameter.where == "body" and message is None:
+        return parameter.default
     return parameter.sent.read(
         given[parameter.field] if parameter.field in given else getattr(message, parameter.field)
     )
@@ -177,19 +177,19 @@ def _text(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _answer(verb: Verb, result: Any, request: Request, message: Any) -> Any:  # noqa: ANN401 - as above
+def _answer(verb: Verb, result: Any, request: Request, which: Any) -> Any:  # noqa: ANN401 - as above
     if verb.answer is not None:
         return verb.answer.of(result)
     pages = verb.pages
     if isinstance(result, Runs):
-        last = result.items[-1:] if result.more and message.sort is None else []
+        last = result.items[-1:] if result.more and which.sort is None else []
         after = [next_page(request, {"before": run.job_id}) for run in last]
         return result.model_copy(update={"next": after[0] if after else None})
     if pages is not None:
         return Items[Any].page(
             result,
             request,
-            pages.full or message.count,
+            pages.full or which.count,
             lambda last: {name: _text(getattr(last, field)) for name, field in pages.after.items()},
             most_bytes=pages.most_bytes,
         )

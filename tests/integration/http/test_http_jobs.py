@@ -316,3 +316,13 @@ def test_a_job_is_named_in_a_path_as_people_name_it(api: Api) -> None:
     assert ann.post("/api/v1/queue/jobs/resnet/cancel") == {"state": "cancelled"}
     ann.submit(name="resnet 101")
     assert ann.call("GET", "/api/v1/queue/jobs/resnet").json()["code"] == "job_ambiguous"
+
+
+def test_what_is_misspelt_or_left_out_is_not_taken_for_all(ann: Caller) -> None:
+    job = ann.submit()
+    problem(ann.call("GET", f"{JOBS}/{job}/artifacts?afer=x"), 422, "invalid")
+    problem(ann.call("GET", f"{JOBS}/{job}/explain?worker=3"), 422, "invalid")
+    # Every failed delivery would be sent again.
+    problem(ann.call("POST", "/api/v1/queue/retry-deliveries"), 422, "invalid")
+    assert ann.post("/api/v1/queue/retry-deliveries", {}) == {"retried": 0}
+    assert ann.post(f"{JOBS}/{job}/cancel", None) == {"state": "cancelled"}
