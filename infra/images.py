@@ -33,8 +33,13 @@ def main() -> None:
     parser.add_argument("--base", default=BASE, help=f"image with Python {PYTHON}; default: {BASE}")
     parser.add_argument("--prefix", default="forge-", help="of the names; default: forge-")
     parser.add_argument("--context", type=Path, default=CONTEXT, help="folder to build from")
+    parser.add_argument(
+        "--context-only", action="store_true", help="fill the folder, build nothing"
+    )
     given = parser.parse_args()
     fill(given.context)
+    if given.context_only:
+        return
     tag = version("forge-queue")
     for name in IMAGES:
         image = f"{given.prefix}{name}:{tag}"
@@ -66,19 +71,23 @@ def entries(requirements: Path) -> set[str]:
 
 def download(context: Path) -> None:
     """Download the pinned packages for the images' Python, and its pip, unless they are there."""
-    packages = context / "packages"
-    wanted = [str(REQUIREMENTS / name) for name in LISTS]
-    machine = platform.machine()
+    lists = [word for name in LISTS for word in ("-r", str(REQUIREMENTS / name))]
+    _download(context / "packages", "--require-hashes", *lists)
+    _download(context / "pip", f"pip=={version('pip')}")
+    (wheel,) = (context / "pip").glob(f"pip-{version('pip')}-*.whl")
+    shutil.copy(wheel, context / "pip.whl")
+
+
+def _download(folder: Path, *wanted: str) -> None:
+    folder.mkdir(exist_ok=True)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     options = ["--no-deps", "--only-binary=:all:", "--implementation=cp"]
-    options += [f"--python-version={PYTHON}", f"--dest={packages}", f"--find-links={packages}"]
-    options += [f"--platform=manylinux{_joined(glibc)}_{machine}" for glibc in GLIBC]
-    lists = [word for name in wanted for word in ("-r", name)]
-    subprocess.run([*pip, *options, "--require-hashes", *lists], check=True)  # noqa: S603 - ours
-    here = f"pip=={version('pip')}"
-    subprocess.run([*pip, *options, here], check=True)  # noqa: S603 - as above
-    (pip_wheel,) = packages.glob(f"pip-{version('pip')}-*.whl")
-    pip_wheel.replace(context / "pip.whl")
+    options += [f"--python-version={PYTHON}", f"--dest={folder}", f"--find-links={folder}"]
+    options += [f"--platform=manylinux{_joined(glibc)}_{platform.machine()}" for glibc in GLIBC]
+    words = [*pip, *options, *wanted]
+    # The second build asks no index.
+    if subprocess.run([*words, "--no-index"], check=False, stderr=subprocess.DEVNULL).returncode:  # noqa: S603 - ours
+        subprocess.run(words, check=True)  # noqa: S603 - as above
 
 
 def _joined(glibc: str) -> str:

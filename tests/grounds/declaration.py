@@ -142,7 +142,7 @@ GROUNDS = [
         "debian-13",
         PYTHON,
         {"ci": CI},
-        fetch="cd ../forge && .ci/run --install",
+        fetch="cd ../forge && .ci/run --install && .venv/bin/python infra/images.py --context-only",
     ),
     Ground(
         "Debian 13",
