@@ -96,7 +96,8 @@ def test_stale_worker_changes_nothing_and_stops_its_job(
     eventually(lambda: "ended" in stale.output)
     (delivered,) = [line for line in stale.output.splitlines() if "ended" in line]
     assert f"job={following}" in delivered
-    (lost,) = [line for line in stale.output.splitlines() if "lease_lost" in line]
+    lost = "\n".join(line for line in stale.output.splitlines() if "lease_lost" in line)
+    assert lost.count("lease_lost") == 1, lost
     assert f"job={job}" in lost
     assert "over or another worker's" in lost
 

@@ -10,6 +10,7 @@ import pytest
 from forge_schema.model.states import Reason, Standing
 from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped
 from forge_worker.attempt.folders import Folders
+from structlog.testing import capture_logs
 from support.workers.attempts import attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -36,6 +37,17 @@ def test_a_lost_lease_wins_over_every_reason(attempt: LiveAttempt) -> None:
     attempt.lose()
     attempt.request_stop(Stop(Reason.CANCELLED))
     assert attempt.lost
+
+
+def test_a_loss_is_said_once_and_not_of_an_end_on_its_way(attempt: LiveAttempt) -> None:
+    delivering = attempt_of(some_grant(), attempt.folders.root.with_name("delivering"))
+    delivering.decide_end()
+    with capture_logs() as logs:
+        for _ in range(2):
+            attempt.heed(Standing.LOST)
+            delivering.heed(Standing.LOST)
+    assert [entry["event"] for entry in logs] == ["lease_lost"]
+    assert delivering.lost
 
 
 def test_one_of_many_reasons_at_once_is_kept(attempt: LiveAttempt) -> None:

@@ -236,8 +236,9 @@ class LiveAttempt:
     def lose(self, reason: str = NOT_OURS) -> None:
         """Have the job killed, because its lease is lost. May be repeated."""
         stop = Stop(Reason.WORKER_LOST, "the lease was lost", lost=True)
-        # Several loops may hear of it at once.
-        if self.request_stop(stop):
+        # Several loops may hear of it at once. A renewal that crossed the delivery of the end finds
+        # no lease either: whether the end counts is said by the answer to that.
+        if self.request_stop(stop) and not self.end_decided:
             unrenewed_s = round(seconds() - self.renewed_s, 1)
             job = {"job": self.fence.job_id, "attempt": self.grant.attempt}
             log.warning("lease_lost", **job, reason=reason, unrenewed_s=unrenewed_s)
