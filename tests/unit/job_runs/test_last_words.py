@@ -41,10 +41,68 @@ FIRST_LINES = {
     "x" * 1000: "x" * WIDTH,
 }
 
+# As PyTorch 2.15.0 prints them.
+NOTICED = "E1129 06:25:36 23570 torch/api.py:1002] failed (exitcode: {code}) local_rank: 1 (pid: 7)"
+SUMMARY = """
+Traceback (most recent call last):
+  File "/env/bin/torchrun", line 10, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-29_06:25:36
+  host      : localhost
+  rank      : 9 (local_rank: 1)
+  exitcode  : {code} (pid: 7) {name}
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def marked(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+CLOSED = TRACEBACK.replace("CUDA error", "Connection closed by peer")
+ROOT_CAUSES = {
+    ("step 1\n", 3): "exited with code 3; last output: step 1",
+    ("step 1\n", -9): "was killed by SIGKILL; last output: step 1",
+    ("", -11): "was killed by SIGSEGV",
+    (TRACEBACK, 1): "exited with code 1; last output: RuntimeError: CUDA error",
+    (marked(9, TRACEBACK), 1): "exited with code 1; last output: RuntimeError: CUDA error",
+    # Others on this machine may have noticed it before it was killed.
+    (marked(8, CLOSED), -9): "was killed by SIGKILL",
+    (marked(9, TRACEBACK) + marked(8, CLOSED), 1): (
+        "exited with code 1; last output: RuntimeError: CUDA error"
+    ),
+    ("W1 api.py:900] Sending process 6 closing signal SIGTERM\n", 1): "exited with code 1",
+}
+
 
 @pytest.mark.parametrize("said", FIRST_LINES)
 def test_the_first_line_says_most(tmp_path: Path, said: str) -> None:
     assert _said(tmp_path, said).splitlines()[0].strip().startswith(FIRST_LINES[said])
+
+
+@pytest.mark.parametrize(("own", "code"), ROOT_CAUSES)
+def test_a_process_of_torchrun_is_said_to_have_failed_and_how(
+    tmp_path: Path, own: str, code: int
+) -> None:
+    end = NOTICED.format(code=code) + SUMMARY.format(code=code, name="(SIGNAL)" * (code < 0))
+    first = _said(tmp_path, own + end).splitlines()[0]
+    assert first == f"the process of rank 9 {ROOT_CAUSES[own, code]}"
+
+
+def test_the_exception_of_a_marked_traceback_is_quoted_without_its_mark(tmp_path: Path) -> None:
+    said = marked(1, TRACEBACK) + "[launch.py] exits with return code = 1\n"
+    assert _said(tmp_path, said).startswith("RuntimeError: CUDA error\n[rank1]: Traceback")
 
 
 def test_the_last_lines_follow_as_they_were(tmp_path: Path) -> None:

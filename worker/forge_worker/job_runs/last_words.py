@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from signal import Signals
 from typing import Any
@@ -26,6 +27,14 @@ UNSHOWN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*\x07?|[\x00-\
 # A Python program that exits with its child's return code, as DeepSpeed's launcher does, exits with
 # this less the signal that killed the child.
 NEGATIVE = 256
+# What torchrun says at its end, and accelerate through it, about the process that failed first.
+ROOT_CAUSE = "Root Cause (first observed failure):"
+RANK = re.compile(r" +rank +: (\d+) \(local_rank: \d+\)")
+EXIT_CODE = re.compile(r" +exitcode +: (-?\d+) \(pid: \d+\)")
+# Its first words about that; the lines before are the program's.
+NOTICED = re.compile(r"failed \(exitcode: -?\d+\) local_rank: |Sending process \d+ closing signal ")
+# How PyTorch marks the tracebacks of processes that know each other.
+MARK = re.compile(r"\[rank(\d+)\]: ?")
 DEADLY = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
 
 MODULE = re.compile(
@@ -75,7 +84,7 @@ def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> s
     lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
     gist, killed = _gist(lines[-LINES:]), _killed(exited.code)
     said = f"{killed}; last output: {gist}" if killed and gist else killed or gist
-    said = _rank(lines) or said
+    said = _rank(lines) or _root_cause(lines) or said
     first = "; ".join(filter(None, [said, exited.detail])) or "no output"
     return "\n".join([first, *lines[-LINES:]] if lines[1:] else [first])
 
@@ -88,6 +97,25 @@ def _rank(lines: list[str]) -> str:
     named = next((line for line in lines[-LINES:] if NAMES_RANK.match(line)), "")
     raised = _raised(lines) if named else ""
     return f"{named}; last output: {raised}" if raised else named
+
+
+def _root_cause(lines: list[str]) -> str:
+    """Return how the process ended that failed first, if torchrun said so; else an empty text.
+
+    Its exception is quoted: by it the queue knows whether another machine failed before.
+    """
+    summary = lines[len(lines) - lines[::-1].index(ROOT_CAUSE) :] if ROOT_CAUSE in lines else []
+    rank = next((found[1] for line in summary if (found := RANK.match(line))), None)
+    code = next((int(found[1]) for line in summary if (found := EXIT_CODE.match(line))), None)
+    if rank is None or code is None:
+        return ""
+    own = list(takewhile(lambda line: not NOTICED.search(line), lines))
+    marked = [line for line in own if MARK.match(line)]
+    of_rank = [line for line in marked if line.startswith(f"[rank{rank}]: ")]
+    output = _raised(of_rank) if marked else _gist(own[-LINES:])
+    how = f"was {_killed(SIGNAL_BASE - code)}" if code < 0 else f"exited with code {code}"
+    said = f"the process of rank {rank} {how}"
+    return f"{said}; last output: {output}" if output else said
 
 
 def _tail(log: Path, redactor: Redactor) -> str:
@@ -128,6 +156,7 @@ def _gist(lines: list[str]) -> str:
 
 def _raised(lines: list[str]) -> str:
     """Return the exception of the last traceback, or an empty text."""
+    lines = [unmarked for line in lines if (unmarked := MARK.sub("", line, count=1))]
     last = max((n for n, line in enumerate(lines) if line == TRACEBACK), default=len(lines))
     return next((line for line in lines[last + 1 :] if not line[0].isspace()), "")
 
