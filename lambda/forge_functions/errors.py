@@ -7,7 +7,8 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from forge_schema.model.errors import ForgeError, JobInvalid, Problem
+from forge_schema.model.errors import ForgeError, JobInvalid
+from forge_schema.model.fields import Problem
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match

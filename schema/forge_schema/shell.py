@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from forge_schema.model.fields import SMALLINT, KnownFields, Text
+from forge_schema.model.fields import KnownFields, Text
 from forge_schema.model.quantities import counted
+from forge_schema.model.reading import SMALLINT
 from forge_schema.proxies import proxy_of
 
 if TYPE_CHECKING:

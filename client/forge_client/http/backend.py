@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from forge_schema.made_once import made_once
 from forge_schema.model.job import JobStatus, possible_job
+from forge_schema.model.reading import FILES
 from forge_schema.model.stored import (
-    FILES,
     PAGE,
     Artifact,
     ArtifactChunk,

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import httpx
 from forge_schema.http_client import NOT_SENT, below, retry_after_s, trust_hint, untrusted
-from forge_schema.model.errors import Problem
+from forge_schema.model.fields import Problem
 from forge_schema.proxies import ProxyFailed
 from pydantic import ValidationError
 

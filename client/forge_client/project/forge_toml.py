@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from forge_schema.model.errors import plainly
-from forge_schema.model.quantities import Size
 from forge_schema.model.spec import CODE, Option
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.project import FILE
 from forge_client.project.image_tar import DIGEST
-from forge_client.project.request import TABLES, Request, several
+from forge_client.project.request import TABLES, Request, Size, several
 
 
 class ProjectConnection(BaseModel):

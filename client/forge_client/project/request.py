@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from forge_schema.model.errors import plainly, shorter
-from forge_schema.model.quantities import MIB, Capacity, Duration
+from forge_schema.model.quantities import MIB, PART, capacity, seconds, size
 from forge_schema.model.spec import CODE, KEYS, Key, Option
 from pydantic import (
     BaseModel,
@@ -131,6 +131,18 @@ def _file_or_not(said: object) -> object:
         return said
     raise ValueError("it must be a path in the project, or false to install nothing")
 
+
+_DurationText = Annotated[str, Field(pattern=rf"^\s*(\d+(\.\d+)?|({PART.pattern}\s*)+)\s*$")]
+_SizeText = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*[KkMmGgTt]?([Ii]?[Bb])?\s*$")]
+
+Duration = Annotated[float, BeforeValidator(seconds, json_schema_input_type=float | _DurationText)]
+"""Seconds, from a number or from text such as `1h30m`."""
+
+Capacity = Annotated[int, BeforeValidator(capacity, json_schema_input_type=_SizeText)]
+"""Bytes of memory or disk, from text such as `512MiB`."""
+
+Size = Annotated[int, BeforeValidator(size, json_schema_input_type=_SizeText)]
+"""Bytes, from text such as `512MiB`."""
 
 _Path = Annotated[str, Field(min_length=1)]
 IMAGE_WAYS = {"image", "image_tar", "dockerfile"}

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import TypedDict
 
 from forge_schema.model.job import JobDetail
-from forge_schema.model.stored import BEGINNING, THE_END, LogChunk, Place
+from forge_schema.model.reading import BEGINNING, THE_END, Place
+from forge_schema.model.stored import LogChunk
 
 from forge_client.backend import Backend
 from forge_client.downloads import OF_ONE_FILE

@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from forge_schema.model.job import happened
 from forge_schema.model.quantities import DAY, HOUR, MINUTE, duration_parts, size_text
+from forge_schema.model.reading import happened
 from forge_schema.model.states import in_words, reason_in_words
 from forge_schema.model.worker import speed_text
 from markupsafe import Markup

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import zstandard
 from forge_schema.database.pool import Row
-from forge_schema.model.fields import INTEGER, LARGEST
+from forge_schema.model.reading import INTEGER, LARGEST
 from forge_schema.read.jobs import Jobs
 from forge_schema.storage import ObjectMissing, ObjectTooLarge, Store
 from forge_schema.storage.store import small

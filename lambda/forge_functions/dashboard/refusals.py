@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
-from forge_schema.model.errors import Problem
+from forge_schema.model.fields import Problem
 
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import whole

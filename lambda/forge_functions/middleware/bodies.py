@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from forge_schema.model.fields import LARGEST, KnownFields
+from forge_schema.model.fields import KnownFields
+from forge_schema.model.reading import LARGEST
 from pydantic import BaseModel, Field
 
 # Paths have only text, so theirs is less strict.

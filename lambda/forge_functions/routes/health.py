@@ -5,7 +5,7 @@ from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from forge_schema.model.errors import Problem
+from forge_schema.model.fields import Problem
 from pydantic import BaseModel
 
 from forge_functions.errors import answer

@@ -6,9 +6,7 @@ from typing import Annotated, TypeAlias
 from pydantic import FailFast, Field
 
 from forge_schema.model.fields import (
-    INTEGER,
     NUMERIC,
-    SMALLINT,
     Amount,
     Count,
     Digest,
@@ -23,6 +21,7 @@ from forge_schema.model.fields import (
     Size,
     Text,
 )
+from forge_schema.model.reading import INTEGER, SMALLINT
 from forge_schema.model.states import Verdict
 
 # A log chunk is unpacked in the reader's memory. Workers write a quarter of this.

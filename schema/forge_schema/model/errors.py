@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forge_schema.model.fields import Record
-
 
 class ForgeError(Exception):
     """An error with a stable `code`, a `message` and a `hint` that says what to do."""
@@ -32,15 +30,6 @@ class JobInvalid(ForgeError):
         super().__init__(str(faults[0]["msg"]))
         self.place = place
         self.faults = faults
-
-
-class Problem(Record):
-    """The body of every error response."""
-
-    code: str
-    message: str
-    hint: str = ""
-    request_id: str = ""
 
 
 # What pydantic says, and what to write instead.

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
-from forge_schema.model.fields import Open, Record
+from forge_schema.model.fields import Open, Record, ShownState
 from forge_schema.model.job import Approval, Firing
-from forge_schema.model.states import Asked, Budget, Phase, Reason, ShownState
+from forge_schema.model.states import Asked, Budget, Phase, Reason
 
 
 class Outlook(StrEnum):

@@ -29,11 +29,9 @@ from pydantic_core.core_schema import (
 )
 
 from forge_schema.model.quantities import counted, size_text
+from forge_schema.model.reading import INTEGER, LARGEST
+from forge_schema.model.states import StateWord, counts_in_words, in_words
 
-SMALLINT = 2**15 - 1
-INTEGER = 2**31 - 1
-# The largest integer that every JSON reader keeps exact; no id comes near it.
-LARGEST = 2**53 - 1
 # The limit of Postgres's index on an attempt's artifacts.
 PATH_BYTES = 2000
 DOCUMENT_BYTES = 256 << 10
@@ -178,6 +176,15 @@ class Answer(Record):
         return fields if len(fields) > 1 else next(iter(fields.values()))
 
 
+class Problem(Record):
+    """The body of every error response."""
+
+    code: str
+    message: str
+    hint: str = ""
+    request_id: str = ""
+
+
 class _OrNewer:
     """An enum that accepts unknown values, so that a newer server does not break a client."""
 
@@ -203,6 +210,19 @@ def _newer(words: type[W], said: str) -> W:
 
 Open = Annotated[W, _OrNewer()]
 """A value of an open enumeration: its schema lists the known ones, others are accepted too."""
+
+
+def _shown(value: object) -> object:
+    """Put into words what the queue or a server of 0.2 says; the rest is for pydantic to refuse."""
+    if isinstance(value, Mapping):
+        return counts_in_words(value)
+    return in_words(value) if isinstance(value, str) else value
+
+
+ShownState = Annotated[Open[StateWord], BeforeValidator(_shown)]
+"""The state of a job as it is shown; the queue's own states are read as well."""
+ShownCounts = Annotated[dict[Open[StateWord], int], BeforeValidator(_shown)]
+"""How many jobs are in each state."""
 
 
 NAMED = 5

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
-    LARGEST,
     NUMERIC,
     Answer,
     Flag,
@@ -17,16 +16,17 @@ from forge_schema.model.fields import (
     NotFinite,
     Open,
     Record,
+    ShownCounts,
+    ShownState,
     Text,
     Word,
 )
+from forge_schema.model.reading import LARGEST, ApprovalReading, JobReading, MemberReading
 from forge_schema.model.states import (
     Asked,
     DependencyKind,
     Phase,
     Reason,
-    ShownCounts,
-    ShownState,
     State,
     StateWord,
     WaitsFor,
@@ -48,7 +48,7 @@ HANDLE = r"[0-9]+|@(last|[1-9][0-9]{0,2})"
 FIRING_KEY = re.compile(r"schedule:\d+:(?P<due>[\dT:-]{19}Z):(?P<name>.+)", re.ASCII)
 
 
-class Approval(Record):
+class Approval(ApprovalReading, Record):
     """What an admin has to approve before a job may start.
 
     `gpu_hours` and `cost` are the most that one attempt of the job may spend, `all_gpu_hours` and
@@ -66,16 +66,6 @@ class Approval(Record):
     all_cost: float | None
     most_gpu_hours: float | None
     most_cost: float | None
-
-    @property
-    def amount(self) -> str:
-        """What one attempt of the job may spend, in a few words."""
-        if self.timeout_s is None:
-            return "an unlimited time"
-        said = [f"{self.gpu_hours:.4g} GPU-hours"] if self.gpu_hours else []
-        if self.most_cost is not None:
-            said.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
-        return " and ".join(said)
 
 
 class Git(KnownFields, BaseModel):
@@ -109,7 +99,7 @@ class Environment(KnownFields, BaseModel):
     python: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")] | None = None
 
 
-class JobStatus(Record):
+class JobStatus(JobReading, Record):
     """The state of a job; `progress` is the fraction done, 0 to 1.
 
     `waits_for` is set while it is held; `approval` is what it waits for an admin to approve. It
@@ -153,11 +143,6 @@ class JobStatus(Record):
         if isinstance(values, Mapping) and values.get("state") == State.DEAD:
             return {**values, "exhausted": True}
         return values
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the job has ended."""
-        return self.state.terminal
 
 
 class ListedJob(JobStatus):
@@ -203,7 +188,7 @@ class Firing(Record):
         return cls(schedule=found["name"], due_at=due_at)
 
 
-class RunMember(Record):
+class RunMember(MemberReading, Record):
     """One rank of a job that runs on several machines; `reason` is set once it is over.
 
     `step` is 0 while it prepares, 1 once it waits for the others, 2 once it reaches the master.
@@ -215,12 +200,6 @@ class RunMember(Record):
     step: int = 0
     reason: Open[Reason] | None = None
     exit_code: int | None = None
-
-    @property
-    def doing(self) -> str:
-        """What it is doing, in a word or two."""
-        waits = self.phase == Phase.PREPARING and self.step > 0
-        return "waiting for the others" if waits else self.phase
 
 
 class JobDetail(JobStatus):
@@ -285,22 +264,6 @@ class Event(Record):
     worker_id: int | None
     token: int | None = Field(repr=False)
     detail: dict[str, Any] | None
-
-
-# Actions of the audit trail whose names are not the words of users.
-HAPPENED = {"promoted": "queued", "dispatched": "started"}
-
-
-def happened(action: str, detail: Mapping[str, Any] | None) -> str:
-    """Return what happened in words: an event's action, and what a reader needs of its detail."""
-    said = detail or {}
-    if action == "agent replaced":
-        job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
-        return f"the agent of {said['worker']} was replaced; the job {job}"
-    words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
-    if action == "retried" and said.get("checkpoint"):
-        return f"retried from checkpoint {said['checkpoint']}"
-    return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
 
 
 class Template(Record):

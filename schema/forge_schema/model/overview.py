@@ -7,13 +7,12 @@ from typing import Any
 from pydantic import Field
 
 from forge_schema.compatibility.minutes import CountsDead
-from forge_schema.model.fields import Answer, Open, Record
+from forge_schema.model.fields import Answer, Open, Record, ShownCounts
 from forge_schema.model.states import (
     Asked,
     Command,
     Phase,
     Reason,
-    ShownCounts,
     WorkerKind,
     WorkerStatus,
 )

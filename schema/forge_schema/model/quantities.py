@@ -2,9 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
-
-from pydantic import BeforeValidator, Field
 
 MIB = 1 << 20
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -16,8 +13,8 @@ TENTHS_BELOW = 10
 WHOLE_FROM = 100
 THOUSAND = 1000
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
-_DURATION = re.compile(rf"\s*(?:{_PART.pattern}\s*)+")
+PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
+_DURATION = re.compile(rf"\s*(?:{PART.pattern}\s*)+")
 _NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 
@@ -43,7 +40,7 @@ def span(text: object) -> float:
     """
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration; write 90s, 30m or 1h30m")
-    return sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(text))
+    return sum(float(number) * SECONDS[unit] for number, unit in PART.findall(text))
 
 
 def size(text: object) -> int:
@@ -98,19 +95,6 @@ def duration_parts(count: float) -> list[tuple[str, str]]:
 def _short(number: float, digits: int) -> str:
     text = f"{number:.{digits}f}"
     return text.removesuffix(".0") if digits else text
-
-
-_Duration = Annotated[str, Field(pattern=rf"^\s*(\d+(\.\d+)?|({_PART.pattern}\s*)+)\s*$")]
-_Size = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*[KkMmGgTt]?([Ii]?[Bb])?\s*$")]
-
-Duration = Annotated[float, BeforeValidator(seconds, json_schema_input_type=float | _Duration)]
-"""Seconds, from a number or from text such as `1h30m`."""
-
-Capacity = Annotated[int, BeforeValidator(capacity, json_schema_input_type=_Size)]
-"""Bytes of memory or disk, from text such as `512MiB`."""
-
-Size = Annotated[int, BeforeValidator(size, json_schema_input_type=_Size)]
-"""Bytes, from text such as `512MiB`."""
 
 
 def counted(count: float, one: str, many: str = "") -> str:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.fields import NOT_FINITE, NotFinite, Open, Record
+from forge_schema.model.fields import NOT_FINITE, NotFinite, Open, Record, ShownCounts, ShownState
 from forge_schema.model.quantities import names_text
-from forge_schema.model.states import Reason, ShownCounts, ShownState, Verdict
+from forge_schema.model.states import Reason, Verdict
 
 # The fields of a run that are columns as they are.
 FIELDS = (
@@ -24,11 +24,6 @@ FIELDS = (
 SPENT = ("seconds", "gpu_seconds", "energy_j", "cost", "last_seconds")
 TABLES = ("parameters", "metrics", "result")
 KINDS = ("best", "min", "max", "last")
-# A user name and a password end with the last @ before the path.
-LINK = re.compile(
-    r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
-    re.ASCII,
-)
 # What a line of metrics says of its job's progress: no metrics.
 PROGRESS = frozenset({"step", "total", "progress"})
 # Instead of a metric's name: whichever metric is the best to draw.
@@ -95,15 +90,6 @@ class LastMetric(Record):
     step: float | None = None
     attempt: int
     at: datetime
-
-
-def link_of(value: object) -> str | None:
-    """Return a metric that is the address of a page, such as a tracker's, and no number.
-
-    It is without a user name and a password, which browsers would send and people would read.
-    """
-    found = LINK.fullmatch(value) if isinstance(value, str) else None
-    return found[1] + found[2] if found else None
 
 
 class JobTest(Record):

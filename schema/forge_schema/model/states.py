@@ -3,11 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, TypeVar
-
-from pydantic import BeforeValidator
-
-from forge_schema.model.fields import Open
+from typing import TypeVar
 
 W = TypeVar("W", bound=str)
 
@@ -73,18 +69,6 @@ def counts_in_words(counts: Mapping[W, int]) -> dict[str, int]:
         found[in_words(state)] += count
     return dict(found)
 
-
-def _shown(value: object) -> object:
-    """Put into words what the queue or a server of 0.2 says; the rest is for pydantic to refuse."""
-    if isinstance(value, Mapping):
-        return counts_in_words(value)
-    return in_words(value) if isinstance(value, str) else value
-
-
-ShownState = Annotated[Open[StateWord], BeforeValidator(_shown)]
-"""The state of a job as it is shown; the queue's own states are read as well."""
-ShownCounts = Annotated[dict[Open[StateWord], int], BeforeValidator(_shown)]
-"""How many jobs are in each state."""
 
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})
 UNFINISHED_STATES = tuple(state for state in State if state not in TERMINAL_STATES)

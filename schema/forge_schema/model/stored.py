@@ -1,25 +1,18 @@
 """What a job stores: its log, artifacts and checkpoints."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import Field
 
-from forge_schema.model.fields import INTEGER, LARGEST, SMALLINT, Record
-from forge_schema.model.quantities import counted
+from forge_schema.model.fields import Record
+from forge_schema.model.reading import ChunkReading
 
-Place: TypeAlias = tuple[int, int, int]
-"""Where a log chunk stands in the reading order: token, rank, number."""
-
-BEGINNING: Place = (0, 0, -1)
-THE_END: Place = (LARGEST, SMALLINT, INTEGER)
 # Files of a checkpoint below this name are files of the job's work folder.
 WORK = ".forge-work"
-# Of artifacts, in one answer: with their URLs, they may have some thousand bytes each.
-FILES = 250
 # The most items of any list, and of chunks, in one answer.
 PAGE, CHUNKS = 1000, 100
 # Of a series: the points of each curve, at most so many, and the most curves of each source.
@@ -38,7 +31,7 @@ class Stored(Record):
     url: str = Field(default="", repr=False)
 
 
-class LogChunk(Stored):
+class LogChunk(ChunkReading, Stored):
     """A piece of output, compressed with zstd; `start` and `bytes` count uncompressed bytes."""
 
     token: int
@@ -50,11 +43,6 @@ class LogChunk(Stored):
     bytes: int
     sha256: str
     created_at: datetime
-
-    @property
-    def place(self) -> Place:
-        """Its position in the reading order."""
-        return self.token, self.rank, self.number
 
 
 def in_chunks(key: str) -> bool:
@@ -77,13 +65,6 @@ class Artifact(Stored):
     attempt: int
     target: str | None = None
     modified_at: datetime | None = None
-
-
-def files_and_links(found: Sequence[Artifact]) -> str:
-    """Return how many files and links there are, in words."""
-    links = sum(one.target is not None for one in found)
-    files = counted(len(found) - links, "file")
-    return f"{files} and {counted(links, 'link')}" if links else files
 
 
 class ArtifactChunk(Stored):

@@ -11,7 +11,6 @@ from uuid import UUID
 from pydantic import FailFast, Field
 
 from forge_schema.model.fields import (
-    INTEGER,
     NUMERIC,
     Amount,
     Count,
@@ -25,6 +24,7 @@ from forge_schema.model.fields import (
     Word,
 )
 from forge_schema.model.quantities import flops_text
+from forge_schema.model.reading import INTEGER
 from forge_schema.model.states import Command, WorkerKind, WorkerStatus
 
 MOST_GPUS = 64

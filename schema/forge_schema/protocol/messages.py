@@ -26,7 +26,6 @@ from forge_schema.model.attempt_records import (
     StoredArtifacts,
 )
 from forge_schema.model.fields import (
-    INTEGER,
     NUMERIC,
     Digest,
     Document,
@@ -39,6 +38,7 @@ from forge_schema.model.fields import (
     Word,
 )
 from forge_schema.model.lease import End, Fence, Usage
+from forge_schema.model.reading import INTEGER
 from forge_schema.model.states import ATTEMPT_REASONS, Phase, Reason, WorkerStatus
 from forge_schema.model.worker import MOST_GPUS, WARM, Capacity, Machine
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row, run
-from forge_schema.model.fields import LARGEST
+from forge_schema.model.reading import LARGEST
 
 PAGE = 1000
 LAST_DAY = timedelta(days=1)

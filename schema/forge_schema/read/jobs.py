@@ -8,10 +8,11 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
+from forge_schema.model.reading import Place
 from forge_schema.model.results import most_telling
 from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
 from forge_schema.model.states import Verdict
-from forge_schema.model.stored import BYTES, CHUNKS, PAGE, Place
+from forge_schema.model.stored import BYTES, CHUNKS, PAGE
 from forge_schema.read import job_pages
 
 ANY = Filter()

@@ -8,8 +8,9 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from forge_schema.job_filter import parse
-from forge_schema.model.fields import INTEGER, LARGEST, NUMERIC, SMALLINT, Flag, Id, Text, Word
+from forge_schema.model.fields import NUMERIC, Flag, Id, Text, Word
 from forge_schema.model.job import MOST_SHOWN, job_states, possible_job
+from forge_schema.model.reading import INTEGER, LARGEST, SMALLINT
 from forge_schema.model.states import StateWord, in_words
 from forge_schema.model.stored import PAGE
 from forge_schema.service.verb import Sent

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from forge_schema.job_filter import Filter, parse
-from forge_schema.model.fields import LARGEST, Flag, Moment, Note, Path, Word
+from forge_schema.model.fields import Flag, Moment, Note, Path, Word
 from forge_schema.model.job import (
     EXPLAINED,
     MOST_EXPLAINED,
@@ -33,18 +33,15 @@ from forge_schema.model.job import (
     job_states,
     possible_job,
 )
+from forge_schema.model.reading import BEGINNING, FILES, LARGEST, THE_END, Place
 from forge_schema.model.states import Command, Role, StateWord, in_words
 from forge_schema.model.stored import (
-    BEGINNING,
     CHUNKS,
-    FILES,
     PAGE,
-    THE_END,
     Artifact,
     ArtifactChunk,
     Checkpoint,
     LogChunk,
-    Place,
     in_chunks,
 )
 from forge_schema.service.caller import Forbidden

@@ -12,8 +12,8 @@ import zstandard
 from forge_client import Client, ClientError, JobFailed, as_completed
 from forge_client.code import differences, fetch, uncommitted
 from forge_client.project.bundle import pack
+from forge_schema.model.reading import BEGINNING
 from forge_schema.model.states import Reason
-from forge_schema.model.stored import BEGINNING
 from forge_schema.storage import open_store
 from support.client.reaching import WAYS, reaching
 from support.queue.holder import Holder

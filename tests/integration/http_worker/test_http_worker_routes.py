@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from forge_schema.model.attempt_records import CHUNK
-from forge_schema.model.fields import LARGEST
 from forge_schema.model.lease import End, Fence
+from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import ATTEMPT_REASONS, Command, Reason, WorkerKind
 from forge_schema.read.audit import Audit
 from forge_schema.storage import keys, open_store

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from forge_client.backend import Backend
 from forge_schema.model.job import Attempt, JobDetail
-from forge_schema.model.stored import BEGINNING, THE_END, LogChunk, Place
+from forge_schema.model.reading import BEGINNING, THE_END, Place
+from forge_schema.model.stored import LogChunk
 from forge_schema.model.worker import WorkerInfo
 
 if TYPE_CHECKING:

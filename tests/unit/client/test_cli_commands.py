@@ -69,9 +69,9 @@ def test_a_command_is_loaded_only_when_it_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("names", "most", "heavy"),
     [
-        (("ps", "show", "cancel", "retry"), 211, READS_FOLDERS),
-        (("logs",), 210, READS_FOLDERS),
-        (("submit",), 290, set()),
+        (("ps", "show", "cancel", "retry"), 212, READS_FOLDERS),
+        (("logs",), 211, READS_FOLDERS),
+        (("submit",), 291, set()),
     ],
 )
 def test_what_every_day_needs_is_light_to_import(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.model.results import link_of
+from forge_schema.model.reading import link_of
 from forge_worker.integrations import tracked
 from support.http.wandb_server import wandb_server
 from support.waiting import eventually

@@ -19,9 +19,8 @@ from typing import (
 
 from forge_client import JobSpec, JobWithCommand
 from forge_client.project import request
-from forge_client.project.request import TABLES, Request
+from forge_client.project.request import TABLES, Capacity, Duration, Request
 from forge_client.sdk import spec as typed
-from forge_schema.model.quantities import Capacity, Duration
 from forge_schema.model.spec import Option
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from forge_schema.model.attempt_records import ALL
-from forge_schema.model.fields import LARGEST
+from forge_schema.model.reading import LARGEST
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.safe_files import odd_kind, opened, status_in

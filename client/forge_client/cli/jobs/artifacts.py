@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import size_text
-from forge_schema.model.stored import files_and_links
+from forge_schema.model.reading import files_and_links
 
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import typer
-from forge_schema.model.job import Attempt, Event, Firing, JobDetail, happened
+from forge_schema.model.job import Attempt, Event, Firing, JobDetail
 from forge_schema.model.quantities import counted, duration_text, size_text
-from forge_schema.model.results import link_of
+from forge_schema.model.reading import files_and_links, happened, link_of
 from forge_schema.model.states import reason_in_words
-from forge_schema.model.stored import Artifact, files_and_links
+from forge_schema.model.stored import Artifact
 
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.job_filter import parse
-from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.fields import Text
 from forge_schema.model.job import JobStatus
+from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import Role, StateWord, WaitsFor
 from forge_schema.queue.cancel_retry import MOST
 from forge_schema.read import job_pages

@@ -12,7 +12,8 @@ from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.fields import NOT_FINITE, Text
 from forge_schema.model.job import JobDetail
-from forge_schema.model.results import PROGRESS, link_of
+from forge_schema.model.reading import link_of
+from forge_schema.model.results import PROGRESS
 from forge_schema.model.stored import Checkpoint
 from forge_schema.read.jobs import EVENTS_SHOWN, RUNS_SHOWN, Jobs, JobStory
 

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
-from forge_schema.model.fields import LARGEST, NotFinite, Text
+from forge_schema.model.fields import NotFinite, Text
+from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import State, StateWord
 from forge_schema.read import job_pages
 from forge_schema.read.job_pages import JobPage

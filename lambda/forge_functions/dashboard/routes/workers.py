@@ -5,7 +5,8 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Form, Path, Query, Request, Response
 from forge_schema.database.pool import Row
-from forge_schema.model.fields import LARGEST, Text
+from forge_schema.model.fields import Text
+from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import Phase, WorkerStatus
 from forge_schema.queue.registry import NoSuchWorker
 from forge_schema.read.fleet import Fleet

@@ -10,7 +10,8 @@ from typing import TypeVar
 import httpx
 import structlog
 from forge_schema.http_client import NOT_SENT, open_client, retry_after_s, untrusted
-from forge_schema.model.errors import ForgeError, Problem
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import Problem
 from forge_schema.protocol.messages import Body
 from forge_schema.queue.queue import WorkerUnknown
 from forge_schema.queue.registry import NameInUse

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Request, Response
 from forge_schema.database.pool import Row
-from forge_schema.model.fields import LARGEST
 from forge_schema.model.job import JobDetail
-from forge_schema.model.results import PROGRESS, link_of
+from forge_schema.model.reading import LARGEST, link_of
+from forge_schema.model.results import PROGRESS
 from forge_schema.read.jobs import JobStory
 
 from forge_functions.dashboard.page import page

@@ -6,7 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.database.pool import Row
-from forge_schema.model.fields import INTEGER, SMALLINT, Text
+from forge_schema.model.fields import Text
+from forge_schema.model.reading import INTEGER, SMALLINT
 from forge_schema.model.stored import destination, in_chunks, stays_inside
 from forge_schema.read.jobs import JobStory
 from forge_schema.storage.manifest import Manifest

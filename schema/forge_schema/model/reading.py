@@ -1,0 +1,118 @@
+"""What is read of a record, by models and by those who do without pydantic alike."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from forge_schema.model.quantities import counted
+from forge_schema.model.states import Phase, StateWord
+
+SMALLINT = 2**15 - 1
+INTEGER = 2**31 - 1
+# The largest integer that every JSON reader keeps exact; no id comes near it.
+LARGEST = 2**53 - 1
+
+Place: TypeAlias = tuple[int, int, int]
+"""Where a log chunk stands in the reading order: token, rank, number."""
+
+BEGINNING: Place = (0, 0, -1)
+THE_END: Place = (LARGEST, SMALLINT, INTEGER)
+# Of artifacts, in one answer: with their URLs, they may have some thousand bytes each.
+FILES = 250
+# Actions of the audit trail whose names are not the words of users.
+HAPPENED = {"promoted": "queued", "dispatched": "started"}
+# A user name and a password end with the last @ before the path.
+LINK = re.compile(
+    r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
+    re.ASCII,
+)
+
+# Only type checkers see which fields these classes read: pydantic would make fields of them.
+
+
+class JobReading:
+    """What the state of a job says."""
+
+    if TYPE_CHECKING:
+        state: StateWord
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job has ended."""
+        return self.state.terminal
+
+
+class ApprovalReading:
+    """What an approval is about."""
+
+    if TYPE_CHECKING:
+        timeout_s: int | None
+        gpu_hours: float | None
+        cost: float | None
+        most_cost: float | None
+
+    @property
+    def amount(self) -> str:
+        """What one attempt of the job may spend, in a few words."""
+        if self.timeout_s is None:
+            return "an unlimited time"
+        said = [f"{self.gpu_hours:.4g} GPU-hours"] if self.gpu_hours else []
+        if self.most_cost is not None:
+            said.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
+        return " and ".join(said)
+
+
+class MemberReading:
+    """What one rank of a job is doing."""
+
+    if TYPE_CHECKING:
+        phase: Phase
+        step: int
+
+    @property
+    def doing(self) -> str:
+        """What it is doing, in a word or two."""
+        waits = self.phase == Phase.PREPARING and self.step > 0
+        return "waiting for the others" if waits else self.phase
+
+
+class ChunkReading:
+    """Where a log chunk stands."""
+
+    if TYPE_CHECKING:
+        token: int
+        rank: int
+        number: int
+
+    @property
+    def place(self) -> Place:
+        """Its position in the reading order."""
+        return self.token, self.rank, self.number
+
+
+def happened(action: str, detail: Mapping[str, Any] | None) -> str:
+    """Return what happened in words: an event's action, and what a reader needs of its detail."""
+    said = detail or {}
+    if action == "agent replaced":
+        job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
+        return f"the agent of {said['worker']} was replaced; the job {job}"
+    words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
+    if action == "retried" and said.get("checkpoint"):
+        return f"retried from checkpoint {said['checkpoint']}"
+    return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
+
+
+def link_of(value: object) -> str | None:
+    """Return a metric that is the address of a page, such as a tracker's, and no number.
+
+    It is without a user name and a password, which browsers would send and people would read.
+    """
+    found = LINK.fullmatch(value) if isinstance(value, str) else None
+    return found[1] + found[2] if found else None
+
+
+def files_and_links(found: Sequence[Any]) -> str:
+    """Return how many files and links there are among artifacts, in words."""
+    links = sum(one.target is not None for one in found)
+    files = counted(len(found) - links, "file")
+    return f"{files} and {counted(links, 'link')}" if links else files
