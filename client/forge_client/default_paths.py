@@ -35,6 +35,11 @@ def studies() -> Path:
     return user_state_path("forge") / "studies" / "studies.db"
 
 
+def packed() -> Path:
+    """Return the folder of what this user's projects were packed into, by what they contained."""
+    return user_cache_path("forge") / "packed"
+
+
 def locks() -> Path:
     """Return the folder of the locks that were made for this user's projects."""
     return user_cache_path("forge") / "locks"

@@ -2,11 +2,12 @@
 
 import hashlib
 import heapq
+import json
 import os
 import secrets
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -15,6 +16,7 @@ import zstandard
 from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
 
+from forge_client import default_paths
 from forge_client.project.listing import BundleEntry, BundleError, Listing, readable
 from forge_client.project.scan import scan
 
@@ -26,6 +28,8 @@ Progress = Callable[[int], None]
 LEVEL = 3
 LARGEST_FILE = 8**11 - 1  # the limit of a tar header without extensions
 BIGGEST_SHOWN = 5
+# Of what was packed before; a change of the format, or of the level, is another folder's.
+MOST_KEPT, KEPT_IN = 200, f"1-{LEVEL}"
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Bundle:
     """A packed folder; sizes in bytes.
 
     It is the file at `path`, whose SHA-256 is the `digest`. A large one is in `segments`: files in
-    the folder `path`, each named by its SHA-256; the `digest` is that of their list.
+    the folder `path`, each named by its SHA-256; the `digest` is that of their list. One that was
+    packed before has no file.
     """
 
     digest: str
@@ -42,6 +47,36 @@ class Bundle:
     unpacked_size: int
     files: int
     segments: tuple[Segment, ...] = ()
+
+
+def packed_before(listing: Listing) -> Bundle | None:
+    """Return what exactly these files were packed into, without its file; None if it is unknown."""
+    with suppress(OSError, ValueError, TypeError):
+        if fingerprint := listing.fingerprint:
+            digest, *sizes, segments = json.loads((_kept() / fingerprint).read_bytes())
+            size, unpacked_size, files = map(int, sizes)
+            pairs = tuple(Segment(sha256=sha256, bytes=nbytes) for sha256, nbytes in segments)
+            return Bundle(digest, Path(), size, unpacked_size, files, pairs)
+    return None
+
+
+def remember(listing: Listing, bundle: Bundle) -> None:
+    """Note what files were packed into, for `packed_before`; a disk that is full loses nothing."""
+    fingerprint = listing.fingerprint
+    if fingerprint is None:
+        return
+    segments = [(one.sha256, one.bytes) for one in bundle.segments]
+    about = (bundle.digest, bundle.size, bundle.unpacked_size, bundle.files, segments)
+    with suppress(OSError), _partial(_kept() / fingerprint) as file:
+        file.write(json.dumps(about).encode())
+    with suppress(OSError):
+        kept = sorted(_kept().iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in kept[MOST_KEPT:]:
+            path.unlink()
+
+
+def _kept() -> Path:
+    return default_paths.packed() / KEPT_IN
 
 
 def pack(folder: Path, out: Path, *, limit_bytes: int, progress: Progress | None = None) -> Bundle:

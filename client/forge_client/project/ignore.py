@@ -1,9 +1,11 @@
 """Exclude files from a bundle: by ignore files, as credentials, or as installed packages."""
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import translate
 from itertools import groupby
 from pathlib import Path
 
@@ -33,11 +35,11 @@ def leaves_out(root: Path, name: str) -> bool:
         rules = rules.with_file(root / above / FORGEIGNORE, base, links=True)
         if is_always_out(path) or rules.excludes(os.fsencode(path), folder=depth < len(parts)):
             return True
-    return CREDENTIALS.match_file(name.lower())
+    return is_credential(name)
 
 
 # Compared in lower case. Bundles are kept for long, and every worker that runs the job gets one.
-CREDENTIALS = GitIgnoreSpec.from_lines([
+CREDENTIALS = (
     ".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".envrc",
     "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk",
     "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk",
@@ -45,8 +47,17 @@ CREDENTIALS = GitIgnoreSpec.from_lines([
     ".netrc", "_netrc", ".boto", ".git-credentials", ".pgpass", ".pypirc", ".s3cfg",
     "kaggle.json", "application_default_credentials.json",
     "*service-account*.json", "*service_account*.json",
-])  # fmt: skip
+)  # fmt: skip
+_CREDENTIALS = GitIgnoreSpec.from_lines(CREDENTIALS)
+# What no pattern names, which is nearly everything, is passed by this one expression.
+_SUSPECT = re.compile("|".join(translate(pattern.strip("!/")) for pattern in CREDENTIALS))
 SHOWN = 5
+
+
+def is_credential(name: str) -> bool:
+    """Return whether an entry is a credential by its path, which ends in a slash for a folder."""
+    name = name.lower()
+    return any(map(_SUSPECT.match, name.split("/"))) and _CREDENTIALS.match_file(name)
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class Guard:
 
     def includes(self, name: str, *, folder: bool) -> bool:
         """Return whether a pattern includes an entry, overriding all other rules."""
+        if not self._patterns:
+            return False
         found = self._include.check_file(f"{name}/" if folder else name)
         if found.index is not None:
             self._unmatched.pop(self._patterns[found.index], None)
@@ -88,12 +101,11 @@ class Guard:
         """The patterns that have matched nothing so far."""
         return tuple(self._unmatched)
 
-    def reason(self, name: str, path: Path) -> str | None:
+    def reason(self, name: str, path: Path, *, folder: bool) -> str | None:
         """Return why an entry is left out, or None if it is not."""
-        folder = path.is_dir()
         if folder and path.name in RESULTS and not (path / "__init__.py").is_file():
             return OLD_RESULTS
-        if CREDENTIALS.match_file((f"{name}/" if folder else name).lower()):
+        if is_credential(f"{name}/" if folder else name):
             return "credentials"
         if folder and (path / "pyvenv.cfg").is_file():
             return "a virtual environment"

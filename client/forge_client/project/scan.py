@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -61,7 +62,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
             code="not_a_folder",
             hint="the folder comes first: forge submit . -- python train.py",
         )
-    root = folder.resolve()
+    root, at_ns = folder.resolve(), time.time_ns()
     _require_project(root)
     found = _Scan(root, Guard(include), Tree(root))
     entries = tuple(found.run())
@@ -72,6 +73,7 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         found.guard.unmatched,
         tuple(found.ignored),
         tuple(found.tree.faults),
+        at_ns,
     )
 
 
@@ -111,29 +113,35 @@ class _Scan:
         """List a folder's content, and return whether the folder is really empty."""
         with readable(name or "."), self._entered(path, name):
             rules = self.tree.inside(path, name, rules).within(path, name)
-            children = sorted(entry.name for entry in path.iterdir())
+            with os.scandir(path) as found:
+                children = sorted(found, key=lambda one: one.name)
             inside = [e for child in children for e in self._child(path, name, child, rules)]
             return inside, not children
 
-    def _child(self, parent: Path, above: str, child: str, rules: Rules) -> list[BundleEntry]:
-        path, name = parent / child, f"{above}/{child}" if above else child
+    def _child(
+        self, parent: Path, above: str, child: os.DirEntry[str], rules: Rules
+    ) -> list[BundleEntry]:
+        path, name = parent / child.name, f"{above}/{child.name}" if above else child.name
+        link = child.is_symlink()
+        folder = path.is_dir() if link else child.is_dir(follow_symlinks=False)
         try:
-            return self._listed(path, name, rules)
+            return self._listed(path, name, rules, folder=folder, link=link)
         except BundleError as error:
             if error.code in FATAL:
                 raise
             self.faults.append(error)
             return []
 
-    def _listed(self, path: Path, name: str, rules: Rules) -> list[BundleEntry]:
+    def _listed(
+        self, path: Path, name: str, rules: Rules, *, folder: bool, link: bool
+    ) -> list[BundleEntry]:
         if is_always_out(name) or self._is_output(path):
             return []
-        folder, link = path.is_dir(), path.is_symlink()
         if not self.guard.includes(name, folder=folder):
             out, rules = rules.verdict(name, folder=folder, link=link)
             if out:
                 self.ignored.append(f"{name}/" if folder and not link else name)
-            if out or self._is_guarded(path, name, name):
+            if out or self._is_guarded(path, name, name, folder=folder):
                 return []
         self._admit(name)
         return self._linked(path, name) if link else self._content(path, name, rules)
@@ -146,11 +154,11 @@ class _Scan:
             return (found.st_dev, found.st_ino) in self.outputs
         return False
 
-    def _is_guarded(self, path: Path, name: str, as_what: str) -> bool:
+    def _is_guarded(self, path: Path, name: str, as_what: str, *, folder: bool) -> bool:
         """Tell whether an entry is left out although no ignore file names it, and note that."""
         with readable(name):
-            why = self.guard.reason(as_what, path)
-        shown = f"{name}/" if path.is_dir() else name
+            why = self.guard.reason(as_what, path, folder=folder)
+        shown = f"{name}/" if folder else name
         if why == OLD_RESULTS:
             self.ignored.append(shown)
         elif why:
@@ -187,7 +195,8 @@ class _Scan:
     def _linked(self, path: Path, name: str) -> list[BundleEntry]:
         target = self._followed(path, name)
         folder, within = target.is_dir(), target.relative_to(self.root).as_posix()
-        if not self.guard.includes(name, folder=folder) and self._is_guarded(target, name, within):
+        included = self.guard.includes(name, folder=folder)
+        if not included and self._is_guarded(target, name, within, folder=folder):
             return []
         if path.is_relative_to(target):
             raise _circular(name)
@@ -306,6 +315,8 @@ def _file(name: str, path: Path, found: os.stat_result) -> BundleEntry:
         executable=executable,
         size=found.st_size,
         mtime_ns=found.st_mtime_ns,
+        inode=found.st_ino,
+        ctime_ns=found.st_ctime_ns,
     )
 
 

@@ -12,7 +12,14 @@ from forge_schema.model.job import Template, is_handle
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
-from forge_client.project.bundle import Bundle, Listing, pack, pack_listing
+from forge_client.project.bundle import (
+    Bundle,
+    Listing,
+    pack,
+    pack_listing,
+    packed_before,
+    remember,
+)
 from forge_client.project.environment.packages import WithPackages, choose_packages
 from forge_client.project.git.changes import UNCOMMITTED, git_state
 from forge_client.project.image_tar import DIGEST, ImageTar
@@ -95,27 +102,31 @@ def _upload_diff(backend: Backend, diff: bytes) -> str:
 
 
 def _upload_files(backend: Backend, listing: Listing, limit: int, bar: Bar) -> Uploaded:
+    known = packed_before(listing)
+    if known and known.unpacked_size <= limit and not _missing(backend, known):
+        return Uploaded(known, 0)
     with tempfile.TemporaryDirectory(prefix="forge-bundle-") as folder:
-        if listing.total_bytes > SEGMENT_BYTES:
-            with bar("packing", listing.total_bytes) as progress:
-                bundle = pack_segments(listing, Path(folder), limit_bytes=limit, progress=progress)
-            missing = backend.missing_bytes(bundle)
-            return _upload(backend.upload_segments, bundle, missing, bar)
         with bar("packing", listing.total_bytes) as progress:
-            bundle = pack_listing(
-                listing, Path(folder) / "bundle.tar.zst", limit_bytes=limit, progress=progress
-            )
-        missing = 0 if backend.has_bundle(bundle) else bundle.size
-        return _upload(backend.upload_bundle, bundle, missing, bar)
+            bundle = _packed(listing, Path(folder), limit, progress)
+        remember(listing, bundle)
+        if missing := _missing(backend, bundle):
+            store = backend.upload_segments if bundle.segments else backend.upload_bundle
+            with bar("uploading", missing) as progress:
+                store(bundle, progress)
+        return Uploaded(bundle, missing)
 
 
-def _upload(
-    store: Callable[[Bundle, Progress], None], bundle: Bundle, missing: int, bar: Bar
-) -> Uploaded:
-    if missing:
-        with bar("uploading", missing) as progress:
-            store(bundle, progress)
-    return Uploaded(bundle, missing)
+def _packed(listing: Listing, folder: Path, limit: int, progress: Progress) -> Bundle:
+    if listing.total_bytes > SEGMENT_BYTES:
+        return pack_segments(listing, folder, limit_bytes=limit, progress=progress)
+    return pack_listing(listing, folder / "bundle.tar.zst", limit_bytes=limit, progress=progress)
+
+
+def _missing(backend: Backend, bundle: Bundle) -> int:
+    """Return how many bytes of a bundle the store does not have."""
+    if bundle.segments:
+        return backend.missing_bytes(bundle)
+    return 0 if backend.has_bundle(bundle) else bundle.size
 
 
 def with_images(

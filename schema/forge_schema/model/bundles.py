@@ -55,6 +55,8 @@ UV_FOR_PIP = {
 NAME_BYTES = 255
 PATH_BYTES = 1024
 DEPTH = 64
+# A backslash, or any of Unicode's control characters.
+_REFUSED = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 _DEVICES = {"con", "prn", "aux", "nul"} | {
     f"{port}{n}" for port in ("com", "lpt") for n in "123456789"
 }
@@ -142,13 +144,15 @@ def link_fault(name: str, target: str) -> str | None:
 
 def folded_name(path: str) -> str:
     """Return the path as a disk compares it that ignores case and Unicode normalisation."""
+    if path.isascii():
+        return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
 def _part_fault(name: str) -> str | None:
     if name in {"", ".", ".."}:
         return f"has {name!r} between its slashes"
-    if "\\" in name or any(unicodedata.category(char) == "Cc" for char in name):
+    if _REFUSED.search(name):
         return "has a backslash or a control character"
     if name.partition(".")[0].rstrip(" ").lower() in _DEVICES:
         return "is the name of a device on Windows"

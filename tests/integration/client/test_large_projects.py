@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,9 @@ from forge_client import ClientError
 from forge_client.direct.backend import DirectBackend
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server
-from forge_client.project import segments, submission
+from forge_client.project import listing, segments, submission
 from forge_client.project.bundle import scan
+from forge_client.project.listing import SETTLED_NS
 from forge_client.project.segments import pack_segments
 from forge_client.project.submission import Uploaded, upload
 from forge_client.settings import QueueConnection
@@ -38,10 +39,11 @@ from support.workers.attempts import attempt_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from forge_client.backend import Backend
+    from forge_client.backend import Backend, Progress
     from forge_client.project.bundle import Bundle
     from support.queue.rig import Rig
 
@@ -168,6 +170,34 @@ def test_direct_access_sends_the_same(rig: Rig, project: Path, tmp_path: Path) -
     cache = BundleCache(open_store(place), tmp_path / "cache", ROOMY)
     cache.unpack(changed.bundle.digest, tmp_path / "work")
     assert trees.read(tmp_path / "work") == trees.read(project)
+
+
+def test_an_unchanged_project_is_packed_again_only_where_the_store_lost_it(
+    rig: Rig, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_in_memory", lambda _folder: False)
+    packing: list[str] = []
+
+    def bar(what: str, _total: int) -> AbstractContextManager[Progress]:
+        packing.append(what)
+        return nullcontext(lambda _count: None)
+
+    def submitted(backend: Backend) -> tuple[str, list[str]]:
+        packing.clear()
+        found = scan(project)
+        later = replace(found, at_ns=found.at_ns + 2 * SETTLED_NS)
+        return upload(backend, later, bar=bar).bundle.digest, list(packing)
+
+    place = tmp_path / "store"
+    with DirectBackend(QueueConnection(rig.url, place.as_uri()), owner="ann") as direct:
+        digest, shown = submitted(direct)
+        assert shown == ["packing", "uploading"]
+        assert submitted(direct) == (digest, [])
+        with pytest.raises(ClientError, match="more than the limit"):
+            upload(direct, scan(project), limit=1000)
+        store = open_store(place.as_uri())
+        store.delete(next(iter(store.list(keys.SEGMENTS))).key)
+        assert submitted(direct) == (digest, ["packing", "uploading"])
 
 
 def refusing(door: Proxy, status: int, *, after: int, times: int = 1000) -> None:
