@@ -13,20 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client import default_paths
 from forge_client.errors import ClientError
-from forge_client.project import listing as listing_module
 from forge_client.project.bundle import (
     BundleError,
     Listing,
     pack,
     pack_listing,
-    packed_before,
-    remember,
     scan,
 )
 from forge_client.project.ignore import sentence
-from forge_client.project.listing import SETTLED_NS, BundleEntry
+from forge_client.project.listing import BundleEntry
 from forge_worker.prepare.archive import ArchiveLimits, extract
 from hypothesis import assume, given, reject, settings
 from support import trees
@@ -52,76 +48,6 @@ def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     trees.write(root, {"train.py": b"print(1)\n", "src/model.py": b"x = 1\n", "data": None})
     return root
-
-
-def scanned_later(folder: Path) -> Listing:
-    """List a folder as if its clock had gone on since its files were written."""
-    listing = scan(folder)
-    return replace(listing, at_ns=listing.at_ns + 2 * SETTLED_NS)
-
-
-class TestPackedBefore:
-    @pytest.fixture(autouse=True)
-    def _on_a_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # The tests' own folder may be in memory.
-        monkeypatch.setattr(listing_module, "_in_memory", lambda _folder: False)
-
-    def test_what_has_not_changed_is_known_without_its_content(
-        self, project: Path, tmp_path: Path
-    ) -> None:
-        listing = scanned_later(project)
-        assert packed_before(listing) is None
-        bundle = pack_listing(listing, tmp_path / "b", limit_bytes=LIMIT)
-        remember(listing, bundle)
-        assert packed_before(scanned_later(project)) == replace(bundle, path=Path())
-
-    @pytest.mark.parametrize("change", ["content", "mode", "name", "link", "more"])
-    def test_each_change_makes_it_another(self, project: Path, tmp_path: Path, change: str) -> None:
-        (project / "link").symlink_to("train.py")
-        listing = scanned_later(project)
-        remember(listing, pack_listing(listing, tmp_path / "b", limit_bytes=LIMIT))
-        file = project / "train.py"
-        times = file.stat()
-        match change:
-            case "content":
-                # Same size, and the same times as far as a program can set them.
-                file.write_bytes(b"print(2)\n")
-                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-            case "mode":
-                file.chmod(0o755)
-            case "name":
-                (project / "data").rename(project / "other")
-            case "link":
-                (project / "link").unlink()
-                (project / "link").symlink_to("src/model.py")
-            case "more":
-                (project / "more").mkdir()
-        assert packed_before(scanned_later(project)) is None
-
-    @pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "in memory"])
-    def test_files_that_may_change_unseen_are_packed(
-        self, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fresh: bool
-    ) -> None:
-        monkeypatch.setattr(listing_module, "_in_memory", lambda _folder: not fresh)
-        listing = scan(project) if fresh else scanned_later(project)
-        remember(listing, packed(project, tmp_path / "b"))
-        assert packed_before(listing) is None
-
-    @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'["a", 1, 2, 3, [[]]]', b"\xff", b"7"])
-    def test_a_damaged_note_is_none(self, project: Path, tmp_path: Path, content: bytes) -> None:
-        listing = scanned_later(project)
-        remember(listing, pack_listing(listing, tmp_path / "b", limit_bytes=LIMIT))
-        fingerprint = listing.fingerprint
-        assert fingerprint
-        (note,) = default_paths.packed().rglob(fingerprint)
-        note.write_bytes(content)
-        assert packed_before(listing) is None
-
-
-@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no tmpfs")  # noqa: S108 - asked
-def test_a_folder_in_memory_has_no_fingerprint() -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        assert scanned_later(Path(folder)).fingerprint is None
 
 
 class TestPack:
