@@ -19,6 +19,17 @@ TRACEBACK = """Traceback (most recent call last):
 RuntimeError: CUDA error
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 """
+# As accelerate says it without GPUs.
+CHILD_FAILED = """Traceback (most recent call last):
+  File "/env/bin/accelerate", line 10, in <module>
+subprocess.CalledProcessError: Command '['a']' returned non-zero exit status 1.
+"""
+
+
+def marked(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
 FIRST_LINES = {
     "": "no output",
     "\n \n": "no output",
@@ -39,6 +50,8 @@ FIRST_LINES = {
     ),
     "words of mpirun\nrank 1 failed first: exit code 5\n": "rank 1 failed first: exit code 5",
     "x" * 1000: "x" * WIDTH,
+    f"{marked(0, TRACEBACK)}{CHILD_FAILED}": "RuntimeError: CUDA error",
+    CHILD_FAILED: "subprocess.CalledProcessError: Command '['a']' returned",
 }
 
 # As PyTorch 2.15.0 prints them.
@@ -64,10 +77,6 @@ Root Cause (first observed failure):
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 ============================================================
 """
-
-
-def marked(rank: int, text: str) -> str:
-    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
 
 
 CLOSED = TRACEBACK.replace("CUDA error", "Connection closed by peer")

@@ -33,6 +33,8 @@ RANK = re.compile(r" +rank +: (\d+) \(local_rank: \d+\)")
 EXIT_CODE = re.compile(r" +exitcode +: (-?\d+) \(pid: \d+\)")
 # Its first words about that; the lines before are the program's.
 NOTICED = re.compile(r"failed \(exitcode: -?\d+\) local_rank: |Sending process \d+ closing signal ")
+# What accelerate says without GPUs, and any program that runs another.
+CHILD_FAILED = "subprocess.CalledProcessError: "
 # How PyTorch marks the tracebacks of processes that know each other.
 MARK = re.compile(r"\[rank(\d+)\]: ?")
 DEADLY = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
@@ -82,7 +84,7 @@ def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> s
         below: its work folder; its paths are quoted relative to it, so attempts look the same.
     """
     lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
-    gist, killed = _gist(lines[-LINES:]), _killed(exited.code)
+    gist, killed = _childs(lines) or _gist(lines[-LINES:]), _killed(exited.code)
     said = f"{killed}; last output: {gist}" if killed and gist else killed or gist
     said = _rank(lines) or _root_cause(lines) or said
     first = "; ".join(filter(None, [said, exited.detail])) or "no output"
@@ -152,6 +154,13 @@ def _gist(lines: list[str]) -> str:
     """
     worded = [line for line in lines if any(map(str.isalnum, line))] or lines
     return _raised(lines) or (worded[-1] if worded else "")
+
+
+def _childs(lines: list[str]) -> str:
+    """Return the exception of a child, if the last one is that a child failed; else ""."""
+    if not _gist(lines[-LINES:]).startswith(CHILD_FAILED) or TRACEBACK not in lines:
+        return ""
+    return _raised(lines[: -1 - lines[::-1].index(TRACEBACK)])
 
 
 def _raised(lines: list[str]) -> str:
