@@ -142,9 +142,23 @@ def test_a_pipfile_lock_that_is_older_than_its_pipfile_is_refused(tmp_path: Path
 
 
 def test_a_lock_of_poetry_1_is_refused_with_the_way_on(tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match="a package has no 'groups'") as error:
+    with pytest.raises(ClientError, match=r"poetry\.lock was written by Poetry 1") as error:
         sent(of(tmp_path, "poetry-1.8.5"))
-    assert "Poetry 2" in error.value.hint
+    assert "`poetry lock` of Poetry 2 writes it again" in error.value.hint
+
+
+def test_a_lock_of_a_poetry_that_nobody_knows_yet_is_refused(tmp_path: Path) -> None:
+    folder = of(tmp_path, "poetry-2.5.1")
+    lock = folder / "poetry.lock"
+    lock.write_text(lock.read_text().replace('lock-version = "2', 'lock-version = "3'))
+    with pytest.raises(ClientError, match=r"lock-version 3\.1, which this Forge does not know"):
+        sent(folder)
+
+
+def test_lists_that_are_there_too_are_named(tmp_path: Path) -> None:
+    more = {"requirements.txt": "six==1.17.0\n", "Pipfile": "[packages]\n", "pixi.toml": ""}
+    whole = sent(write(tmp_path, more))
+    assert "(found in the folder, not used: Pipfile and pixi.toml" in whole.said[0]
 
 
 @pytest.mark.parametrize(

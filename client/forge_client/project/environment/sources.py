@@ -35,7 +35,9 @@ from forge_client.project.environment.tools import (
     CONDA,
     CONDA_LOCKS,
     LOCKS,
+    LOCKS_OF_CONDA,
     PYLOCK,
+    PYLOCKS,
     module,
     script,
     workspace,
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
 
 UV = "uv.lock"
 PIXI, CONDA_LOCK = "pixi.lock", ("conda-lock.yml", "conda-lock.yaml")
-# `pylock.gpu.toml` is the lock of a part.
-PYLOCKS = re.compile(r"pylock(\.[^.]+)?\.toml")
 LISTED, INPUT = "requirements.txt", "requirements.in"
 YAML = (".yml", ".yaml")
 INSTALLED, EXTRAS = "install_requires", "options.extras_require"
@@ -356,7 +356,7 @@ def source_of(name: str, path: Path) -> Source:
         return uv_lock(str(PurePosixPath(name).with_name(PROJECT)), path.with_name(PROJECT)) or (
             UvLock(name, path, str(PurePosixPath(name).with_name(PROJECT)), path)
         )
-    if bare == PIXI or bare in CONDA_LOCK:
+    if LOCKS_OF_CONDA.fullmatch(bare):
         return CondaFile(name, path, CONDA_LOCKS)
     if name.endswith(YAML):
         return CondaFile(name, path)

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from forge_client.errors import ClientError
 from forge_client.project.environment.pythons import SETUP, setup_option
 from forge_client.project.environment.tables import PROJECT, table, wrong
+from forge_client.project.environment.tools import PYLOCKS
 
 # How the tool that wrote a file makes a list of it that Forge reads.
 ADVICE = {
@@ -16,15 +17,18 @@ ADVICE = {
     "hatch.toml": "`hatch dep show requirements > requirements.txt`",
     "setup.py": "`uv pip compile setup.py -o requirements.txt`",
 }
-# The lock that is taken in place of each.
-LOCKS = {"Pipfile": "Pipfile.lock", "pixi.toml": "pixi.lock"}
+# With the one that is read, but not alone.
+ALONE = {**ADVICE, "uv.lock": "the pyproject.toml that it was made of"}
+# What is taken in place of each.
+LOCKS = {"Pipfile": "Pipfile.lock", "pixi.toml": "pixi.lock", "uv.lock": PROJECT}
 LISTS = "requirements"
 # Names of lists of which a project has several, for several purposes; last, those of its parts.
 VARIANTS = tuple(
-    re.compile(one)
+    re.compile(one, re.IGNORECASE)
     for one in (
         r"requirements/[^/]+\.(txt|in)",
         r"([^/]+[-_.])?(requirements|reqs)([-_.][^/]+)?\.(txt|in|lock)",
+        r"[^/]+\.conda-lock\.ya?ml",
         r"pylock\.[^/.]+\.toml",
         r"(environment[-_.][^/]+|env|conda|conda[-_][^/]+)\.ya?ml",
         r"([^/]+/){1,2}(requirements\.txt|environment\.ya?ml|uv\.lock|poetry\.lock|pylock\.toml)",
@@ -75,8 +79,8 @@ def unused(files: Mapping[str, Path]) -> list[Unused]:
         ClientError: its pyproject.toml is malformed.
     """
     named = (
-        Unused(name, ADVICE[name])
-        for name in ADVICE
+        Unused(name, advice)
+        for name, advice in ALONE.items()
         if _lists(name, files.get(name)) and LOCKS.get(name) not in files
     )
     whole = (_tables(files), _hatch(files), named, _setup_cfg(files), _in_folder(files))
@@ -104,7 +108,8 @@ def check(name: str, path: Path) -> None:
         raise refuse([Unused(name, ADVICE[bare])])
     if EXPLICIT.fullmatch(bare):
         raise refuse([Unused(name, BESIDE)])
-    if bare == PROJECT and "dependencies" not in table(path, "project"):
+    is_project = bare.endswith(".toml") and not PYLOCKS.fullmatch(bare)
+    if is_project and "dependencies" not in table(path, "project"):
         raise refuse([*_tables({PROJECT: path}), Unused(name, "`[project].dependencies` in it")])
 
 
@@ -127,6 +132,11 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Unused]:
         (poetry.keys() - {"python"}, "[tool.poetry.dependencies]", "`poetry lock`"),
         (pixi.keys() - {"python"}, "[tool.pixi]", ADVICE["pixi.toml"]),
         (
+            table(path, "tool", "flit", "metadata").get("requires"),
+            "[tool.flit.metadata]",
+            "`[project].dependencies`",
+        ),
+        (
             "dependencies" in (table(path, "project").get("dynamic") or ()),
             "its build (`dynamic`)",
             "`uv pip compile pyproject.toml -o requirements.txt`",
@@ -139,6 +149,10 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Unused]:
     for there, what in (
         (table(path, "dependency-groups"), "[dependency-groups]"),
         (optional, "[project.optional-dependencies]"),
+        *(
+            (table(path, "tool", tool).get("dev-dependencies"), f"[tool.{tool}].dev-dependencies")
+            for tool in ("uv", "pdm", "rye")
+        ),
     ):
         if there:
             yield Unused(f"{PROJECT}, {what}", "`[project].dependencies`", stops=False)
@@ -167,7 +181,7 @@ def _in_folder(files: Mapping[str, Path]) -> Iterator[Unused]:
     for path in sorted(paths, key=_order(LISTS)):
         kind = next((kind for kind in VARIANTS if kind.fullmatch(str(path))), None)
         if kind and str(path) not in READ:
-            words = set(re.split(r"[-_./]", str(path.with_suffix(""))))
+            words = set(re.split(r"[-_./]", str(path.with_suffix("")).lower()))
             stops = not words & OTHERS and kind is not VARIANTS[-1]
             yield Unused(str(path), f"--requirements {path}", stops=stops)
 

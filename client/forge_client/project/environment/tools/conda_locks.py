@@ -122,6 +122,9 @@ def _of_conda_lock(said: Mapping[str, Any]) -> Iterator[Locked]:
 
 def _conda_list(path: Path) -> tuple[str, dict[str, str]] | None:
     """Return the name of the environment.yml beside a lock, and what it asks for."""
+    if not path.name.startswith("conda-lock."):
+        # One of several, made of a list that nobody can tell.
+        return None
     beside = next((path.with_name(name) for name in LISTS if path.with_name(name).is_file()), None)
     if beside is None:
         return None

@@ -26,6 +26,8 @@ from forge_client.project.environment.tools.rows import LockRows, Row, digests_o
 
 MAIN = "main"
 LOCKS = "`poetry lock`"
+# Of those of Poetry 1, some have the first number of Poetry 2.
+VERSIONS = frozenset({"1", "2"})
 MADE_BY = re.compile(r"#.*\bPoetry (\d+)\.(\d+)")
 WITH_GROUPS = (2, 3)
 # What each of Poetry's own tables has to do with a lock; those of old are in the digest if absent.
@@ -38,7 +40,7 @@ def read(path: Path, picked: Picked) -> LockRows:
 
     Raises:
         ClientError: it is malformed, older than its pyproject.toml, or was written by a Poetry
-            before 2.0, or has no such extra or group.
+            before or after 2, or has no such extra or group.
     """
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -49,11 +51,32 @@ def read(path: Path, picked: Picked) -> LockRows:
         hint = f"write it again with {LOCKS}; or name another list with --requirements"
         raise wrong(f"{path}: it is not a valid poetry.lock: {error}", hint) from error
     except KeyError as error:
-        hint = f"write it again with Poetry 2: {LOCKS}; or name another list with --requirements"
+        hint = f"write it again with {LOCKS}; or name another list with --requirements"
         raise wrong(f"{path}: a package has no {error}", hint) from error
 
 
+def _check_version(path: Path, said: Mapping[str, Any]) -> None:
+    """Refuse the locks of Poetry 1, and those of a later one that may mean other things.
+
+    Raises:
+        ClientError: as said.
+    """
+    version = str(said.get("metadata", {}).get("lock-version", ""))
+    if version and version.partition(".")[0] not in VERSIONS:
+        raise wrong(
+            f"{path} has the lock-version {version}, which this Forge does not know",
+            "update Forge where you submit, or name another list with --requirements",
+        )
+    if not all("groups" in one for one in said.get("package", [])):
+        raise wrong(
+            f"{path} was written by Poetry 1, and does not say which packages are of which group",
+            f"{LOCKS} of Poetry 2 writes it again with the same versions (`uvx poetry lock` runs"
+            " that without an installation); or name another list with --requirements",
+        )
+
+
 def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
+    _check_version(path, said)
     packages = said.get("package", [])
     there = {group for one in packages for group in one["groups"]}
     known(path, "extra", picked.extras, said.get("extras", {}))
