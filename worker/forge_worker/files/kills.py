@@ -39,7 +39,12 @@ class Kill:
 
 
 def kill(
-    code: int | None, *, out_of_memory: bool, asked_ns: int, ended_ns: int, caught: bool = False
+    code: int | None,
+    *,
+    out_of_memory: bool,
+    asked_ns: int,
+    ended_ns: int,
+    caught: bool | None = None,
 ) -> Kill | None:
     """Return how a program was killed; None if it ended by itself.
 
@@ -48,13 +53,14 @@ def kill(
         out_of_memory: whether the kernel killed some of it.
         asked_ns: when it was told to stop, or 0.
         ended_ns: when its end was noticed, or 0 if it may have been long before.
-        caught: whether it had a handler for the signal, whose last act may have been to save.
+        caught: whether it had a handler for the signal, whose last act may have been to save; None
+            if that could not be seen, so that only the time can tell.
     """
     if code is None or out_of_memory or code == SIGNAL_BASE + SIGKILL:
         return Kill(ended_ns)
     if not SIGNAL_BASE < code <= SIGNAL_BASE + LAST_SIGNAL:
         return None
-    if not asked_ns:
+    if not asked_ns or caught is False:
         return Kill(ended_ns)
     if caught:
         return None

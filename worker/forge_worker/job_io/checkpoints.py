@@ -106,8 +106,10 @@ class CheckpointSync(Loop):
         self._until = inf
         # Whether any signal ended it.
         self.cut_short = False
-        # When the program was told to stop, in ns or 0, and whether it had a handler for that.
-        self.asked_ns, self.stop_caught = 0, False
+        # When the program was told to stop, in ns or 0, and whether it had a handler for that, if
+        # that was seen.
+        self.asked_ns = 0
+        self.stop_caught: bool | None = None
         self._unsure: set[str] = set()
         # The newest checkpoint, the one before it, and when the files of the newest were seen.
         self._newest: tuple[Entry, ...] = ()

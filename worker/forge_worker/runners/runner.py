@@ -180,8 +180,8 @@ class Handle(Protocol):
         whole job at once.
         """
 
-    def catches(self, signum: int) -> bool:
-        """Return whether a process of the job is seen to have a handler for a signal."""
+    def catches(self, signum: int) -> bool | None:
+        """Return whether a process of the job has a handler for a signal; None if none is seen."""
 
     def stop(self) -> None:
         """Signal with SIGTERM, and kill what runs after the grace; wait for the end."""

@@ -241,10 +241,10 @@ class ContainerHandle:
         if not done:
             self._signal_init(signum)
 
-    def catches(self, signum: int) -> bool:
-        """Return whether a process of the job is seen to have a handler for a signal."""
+    def catches(self, signum: int) -> bool | None:
+        """Return whether a process of the job has a handler for a signal; as in `Handle`."""
         inside = self._inside()
-        return inside is not None and any(catches(one.pid, signum) for one in inside.job(signum))
+        return catches([one.pid for one in inside.job(signum)], signum) if inside else None
 
     def _kill(self) -> bool:
         """Kill each process of the job, so that the container ends with the job's own code."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from forge_worker.runners.process.descendants import descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 # How often the processes are looked at.
 TURN_S = 0.2
@@ -116,9 +116,10 @@ def deals(pid: int, number: int) -> bool:
     return found is not None and found.deals
 
 
-def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal."""
-    return bool(int(_status(pid).get(b"SigCgt", b"0"), 16) >> (number - 1) & 1)
+def catches(pids: Collection[int], number: int) -> bool | None:
+    """Return whether one of these processes handles a signal, or waits for it; None without any."""
+    masks = (_status(pid).get(name, b"0") for pid in pids for name in (b"SigCgt", b"SigBlk"))
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks) if pids else None
 
 
 def is_shell(pid: int) -> bool:

@@ -85,9 +85,9 @@ class ProcessHandle:
         """Have the job stop; as in `Handle`."""
         self._line.order(f"signal {int(signum)} {notice_s:.3f}")
 
-    def catches(self, signum: int) -> bool:
-        """Return whether a process of the job has a handler for a signal."""
-        return any(catches(pid, signum) for pid in descendants(self._line.shim))
+    def catches(self, signum: int) -> bool | None:
+        """Return whether a process of the job has a handler for a signal; as in `Handle`."""
+        return catches(descendants(self._line.shim), signum)
 
     def stop(self) -> None:
         """Have the job stop within its grace, and wait for the end; as in `Handle`."""
