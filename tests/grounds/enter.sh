@@ -15,7 +15,7 @@ shift 3
 ip link set lo up
 # A network that leads nowhere: without any, Open MPI 5.0.7 does not start.
 ip link add eth0 type veth peer name nowhere
-ip address add 192.0.2.1/24 dev eth0
+ip address add 198.51.100.1/24 dev eth0
 ip link set eth0 up
 ip link set nowhere up
 mount --bind "$tree" "$tree"
