@@ -18,7 +18,6 @@ from support.store.storage import (
     drop,
     kill_in_mid_upload,
     needs_conditions,
-    only_moto,
     proxy,
     s3_url,
     unfinished_uploads,
@@ -60,18 +59,6 @@ class TestS3Store:
         listed = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
         assert [found["Key"] for found in listed] == ["forge/a", "forgery"]
         assert [found.key for found in store.list("")] == ["a"]
-
-    def test_list_goes_through_every_page(
-        self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        only_moto("a page has a thousand objects there")
-        # A page is ten objects instead of a thousand.
-        monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
-        store, names = open_store(bucket.url()), [f"n/{n:02d}" for n in range(25)]
-        for name in names:
-            store.put(name, b"")
-        assert len(bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]) == 10
-        assert [found.key for found in store.list("n/")] == names
 
     def test_a_missing_bucket_is_named(self, moto: str) -> None:
         store = open_store(s3_url("no-such-bucket", moto))
