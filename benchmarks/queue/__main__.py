@@ -1,6 +1,7 @@
 """The queue against a floor of raw Postgres: `make bench`, or `--quick` for a glance.
 
 With `--only`, one part of the table. `conditions` compares Forge with itself, and takes longest.
+With `--before`, the CPU time beside that of another checkout.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import structlog
 from clients import Clients
 from cluster import cluster, database, pgbench_tps
 from conditions import backlog, history, snapshot
+from cpu import beside
 from enqueue import submits
 from forge_side import ForgeSide
 from measure import Compared, Target, at_least, at_most, compared, rate
@@ -39,7 +41,12 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="may be repeated")
     parser.add_argument("--owners", type=int, default=OWNERS, help="the owners of the jobs")
     parser.add_argument("--no-limit", action="store_true", help="no owner has a limit")
+    parser.add_argument("--before", type=Path, help="a checkout of another commit")
     asked = parser.parse_args()
+    if asked.before:
+        for line in beside(asked.before.resolve(), 9 if asked.quick else 31):
+            print(line, flush=True)
+        return
     wanted, limited = asked.only or PARTS[:3], not asked.no_limit
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     rounds, scale = (9, 10) if asked.quick else (61, 1)
