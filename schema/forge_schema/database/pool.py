@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from forge_schema.database import settings
+from forge_schema.database import arrays, settings
 from forge_schema.database.deadlines import AwaitedAnswers
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.database.statements import Prepared, load_json, statement
@@ -60,6 +60,7 @@ class Connection(psycopg.Connection[Row]):
         self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
         set_json_loads(load_json, self)
+        arrays.register(self)
 
     @classmethod
     def connect(  # type: ignore[override]  # it takes more
@@ -240,14 +241,17 @@ class Database:
             DatabaseUnreachable: the database does not answer, or cannot run statements now.
             NotMigrated: its tables are those of an older version.
         """
-        with self._guard(), self._explaining():
+        with self._guard():
             try:
                 with self._lent() as connection:
                     return connection.runner(name)(params)
-            except TRANSIENT as error:
-                if not again or not _may_pass(error):
+            except psycopg.Error as error:
+                if not explicable(error):
                     raise
-            return self._retried(name, params)
+                if not again or not _may_pass(error):
+                    raise self._told(error) from error
+            with self._explaining():
+                return self._retried(name, params)
 
     def together(self, *statements: Statement) -> list[list[Row]]:
         """Run statements in one transaction and return the rows of each; raises as `rows`."""
@@ -271,20 +275,23 @@ class Database:
                 rows = connection.runner(name)(params)
         return rows
 
-    @contextmanager
-    def _lent(self) -> Iterator[Connection]:
+    def _lent(self) -> AbstractContextManager[Connection]:
+        lending = _Lending(self)
+        return lending if self._limit_s is None else _limited(lending, self._limit_s)
+
+    def borrow(self) -> Connection:
+        """Take a connection, which `give_back` gets; it is watched while it waits for an answer."""
         # Cheaper than `connection()`: in autocommit mode there is nothing to commit or roll back.
         connection = self._pool.getconn()
         self._answers.awaited(connection)
-        try:
-            with self._limited(connection):
-                yield connection
-        except STALE as error:
+        return connection
+
+    def give_back(self, connection: Connection, error: BaseException | None) -> None:
+        """Give a connection back, after an error if there was one."""
+        if isinstance(error, STALE):
             self._give_up(connection, error)
-            raise
-        finally:
-            self._answers.heard(connection)
-            self._return(connection)
+        self._answers.heard(connection)
+        self._return(connection)
 
     def one(self, name: str, /, *, again: bool = False, **params: object) -> Row | None:
         """Run a statement and return its first row, or None."""
@@ -336,8 +343,12 @@ class Database:
         except psycopg.Error as error:
             if not explicable(error):
                 raise
-            cause = self._not_connected if isinstance(error, PoolTimeout) else None
-            raise explained(cause or error, self.url) from error
+            raise self._told(error) from error
+
+    def _told(self, error: psycopg.Error) -> DatabaseUnreachable:
+        """Return what the database caused as an error that says so."""
+        cause = self._not_connected if isinstance(error, PoolTimeout) else None
+        return explained(cause or error, self.url)
 
     def _limited(self, connection: Connection) -> AbstractContextManager[object]:
         return nullcontext() if self._limit_s is None else _within(connection, self._limit_s)
@@ -356,6 +367,28 @@ class Database:
         # A check is a round trip, as expensive as a claim, so only idle connections are checked.
         if monotonic() - connection.used_at > CHECK_AFTER_S:
             ConnectionPool.check_connection(connection)
+
+
+class _Lending:
+    """Lends a connection; a context manager made of a generator takes longer than the pool."""
+
+    __slots__ = ("_connection", "_database")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Connection:
+        self._connection = self._database.borrow()
+        return self._connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._database.give_back(self._connection, error)
+
+
+@contextmanager
+def _limited(lending: AbstractContextManager[Connection], limit_s: float) -> Iterator[Connection]:
+    with lending as connection, _within(connection, limit_s):
+        yield connection
 
 
 @contextmanager

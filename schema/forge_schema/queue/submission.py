@@ -1,35 +1,29 @@
 """Submission: any number of jobs by one statement."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from os import urandom
 from time import sleep, time_ns
 from typing import Any, TypeAlias
-from uuid import uuid4
 
-from psycopg.errors import ForeignKeyViolation
+from psycopg.errors import ForeignKeyViolation, UniqueViolation
 from psycopg.types.json import Jsonb
 from pydantic_core import to_json
 
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
-from forge_schema.model.spec import VARIED, JobSpec
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.alike import COLUMNS, OWN, Alike, is_plain
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 
 LaneIds: TypeAlias = dict[Hashable, int]
 # An owner, and what one of its requests does not share with those around it.
 Request: TypeAlias = tuple[str, dict[str, Any]]
-# The columns of `job` that are fields of the request and the same for the jobs of a group.
-COLUMNS = (
-    *("owner", "bundle_digest", "max_failures", "max_losses", "max_preemptions", "backoff_s"),
-    *("timeout_s", "delay_s", "sweep", "experiment"),
-)
 # Retention may remove a lane again before it is used.
 TRIES = 5
 PAUSE_S = 0.05
 # A job's owner, key and digest.
 Job: TypeAlias = tuple[str, str, str]
-# What the jobs of a group may differ in, as those of a sweep do.
-OWN = {"name", *VARIED}
 # Here, and not in the first of the requests, which may be many at once.
 JobSpec.model_rebuild()
 
@@ -53,6 +47,7 @@ class Submission:
         self.database = database
         self.actor = actor
         self._lane_ids = lane_ids
+        self._alike: Alike | None = None
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
@@ -66,8 +61,13 @@ class Submission:
         return self._submit(specs, any_owner=any_owner)
 
     def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
-        groups, stem = self._groups(specs), _stem()
+        stem = _stem()
+        if (alike := self._find_alike(specs)) and (ids := self._submit_alike(alike, specs, stem)):
+            return ids
+        groups = self._groups(specs)
         requests = [(group["owner"], request) for group in groups for request in group["requests"]]
+        for place, (_, request) in enumerate(requests):
+            request["place"] = place
         _agree(requests)
         row = self.database.one(
             "submit",
@@ -90,23 +90,41 @@ class Submission:
         ids: list[int] = row["ids"]
         return ids if row["inserted"] == ids else self._with_those_before(row, requests, stem)
 
+    def _find_alike(self, specs: Sequence[JobSpec]) -> Alike | None:
+        """Return what all jobs have in common; None if it is not enough for `submit_alike`."""
+        if not specs or not is_plain(specs[0]):
+            return None
+        # Many submit such jobs one by one.
+        if self._alike is None or not self._alike.has(specs[:1]):
+            self._alike = Alike(specs[0])
+        return self._alike if self._alike.has(specs[1:]) else None
+
+    def _submit_alike(self, alike: Alike, specs: Sequence[JobSpec], stem: str) -> list[int]:
+        """Submit jobs that are alike and return their ids; none if it is another case after all."""
+        params = {**alike.params(specs, stem), "lane_id": self._lane(specs[0])}
+        try:
+            row = self.database.one("submit_alike", again=True, actor=self.actor, **params)
+        except UniqueViolation:
+            return []
+        assert row is not None  # noqa: S101 - the statement selects one row always
+        ids: list[int] = row["ids"]
+        return ids
+
     def _groups(self, specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
         """Return the jobs in order: what several in a row share is said once."""
         groups: list[dict[str, Any]] = []
         common = None
-        for first, spec in enumerate(specs):
-            if first and spec is specs[first - 1]:
-                groups[-1]["requests"][-1]["times"] += 1
-                continue
+        for spec in specs:
             content = spec.content()
             if common != (common := _common(spec, content)):
                 groups.append({**self._group(spec, content), "requests": []})
-            groups[-1]["requests"].append(_request(spec, content, first))
+            groups[-1]["requests"].append(_request(spec, content))
         return groups
 
     def _group(self, spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **{name: getattr(spec, name) for name in COLUMNS},
+            "delay_s": spec.delay_s,
             "kind": spec.kind.value,
             "lane_id": self._lane(spec),
             "nice": -spec.priority,
@@ -132,9 +150,8 @@ class Submission:
         """Return the ids of all jobs, where some keys were in use."""
         inserted = set(row["inserted"])
         jobs = [
-            (owner, one["asked_key"] or f"{stem}{one['first'] + n}", one["content_digest"])
+            (owner, one["asked_key"] or f"{stem}{one['place']}", one["content_digest"])
             for owner, one in requests
-            for n in range(one["times"])
         ]
         paired = list(zip(jobs, row["ids"], strict=True))
         before = self._submitted_before([job for job, i in paired if i not in inserted])
@@ -156,10 +173,8 @@ def _common(spec: JobSpec, content: Mapping[str, Any]) -> tuple[bool, dict[str, 
     return "max_failures" in spec.model_fields_set, common
 
 
-def _request(spec: JobSpec, content: Mapping[str, Any], first: int) -> dict[str, Any]:
+def _request(spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "first": first,
-        "times": 1,
         "name": spec.name,
         "varied": spec.varied(content),
         "asked_key": spec.idempotency_key,
@@ -169,7 +184,7 @@ def _request(spec: JobSpec, content: Mapping[str, Any], first: int) -> dict[str,
 
 def _stem() -> str:
     # In order of time, so that new keys share a page of the index instead of touching one each.
-    return f"auto:{time_ns() // 1_000_000:012x}{uuid4().hex[:20]}:"
+    return f"auto:{time_ns() // 1_000_000:012x}{urandom(10).hex()}:"
 
 
 def _conflict(key: str) -> IdempotencyConflict:

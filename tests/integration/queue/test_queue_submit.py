@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.model.states import State
@@ -55,6 +55,26 @@ def test_each_job_of_a_mixed_batch_is_stored_as_it_was_asked_for(rig: Rig) -> No
             *(asked.sweep, asked.timeout_s, asked.priority),
             asked.content_digest(),
         )
+
+
+def test_the_jobs_of_a_sweep_are_each_stored_as_they_were_asked_for(rig: Rig) -> None:
+    base = {"sweep": "s", "image": "i", "timeout_s": 9, "priority": 3, "experiment": "e"}
+    own: list[dict[str, Any]] = [
+        {"name": "a", "parameters": {"lr": 0.1, "e": True}},
+        {"name": "b", "env": {"N": 'ä"'}, "command": ["sh", "-c", "\n"]},
+        {"name": "c", "arguments": {"z": [1, None], "a": {}}, "idempotency_key": "k"},
+    ]
+    specs = [spec(**base, **fields) for fields in own]
+    ids = rig.queue.submit(specs)
+    assert rig.database.names() == ["ensure_lane", "submit"]
+    for row, asked in zip(rig.rows("SELECT * FROM job ORDER BY id"), specs, strict=True):
+        assert (row["name"], row["spec"], row["nice"]) == (asked.name, asked.payload(), -3)
+        assert (row["sweep"], row["timeout_s"], row["experiment"]) == ("s", 9, "e")
+        assert row["content_digest"] == asked.content_digest()
+    assert [rig.places(job_id) for job_id in ids] == [["ready"]] * 3
+    # The one whose key is in use is the same job; the others are new.
+    again = rig.queue.submit(specs)
+    assert (again[2], rig.count("job")) == (ids[2], 5)
 
 
 def test_nothing_is_submitted_by_an_empty_list(rig: Rig) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 AFRESH = "RESET ALL; UNLISTEN *"
+# A verb with a statement for its common case, which goes by the name of the other.
+ONE_VERB = {"submit_alike": "submit"}
 
 
 class Runs(Protocol):
@@ -48,7 +50,7 @@ class Recorded(Database):
 
     A lost answer belongs to a committed statement: the caller sees the connection break.
     `meanwhile` maps a statement's name to a call that others make after it ran, before its caller
-    continues.
+    continues. The two statements of a verb have one name.
     """
 
     def __init__(self, url: str) -> None:
@@ -87,6 +89,7 @@ class Recorded(Database):
     def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
         """Run a statement, and lose its answer if a test asked for that."""
         rows = run(connection, name, params)
+        name = ONE_VERB.get(name, name)
         self.ran.append((name, params))
         if others := self.meanwhile.pop(name, None):
             others()

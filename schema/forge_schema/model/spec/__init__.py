@@ -1,6 +1,6 @@
 """The request for a job: its fields, which are all in `job_spec.py`, and their parts."""
 
-from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
+from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec, sorted_json
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
     ALL_PORTS,
@@ -56,4 +56,5 @@ __all__ = [
     "Tuning",
     "option_of",
     "owner_mark",
+    "sorted_json",
 ]

@@ -5,8 +5,7 @@
 -- trigger on `held` releases it if it need not wait any more. All jobs of one owner in the batch
 -- count together for what the owner may spend without approval.
 -- The jobs of a group, in the order of the batch, share all but their names, keys and a part of the
--- spec. A request stands `times` times in a row, from the place `first` of the batch on. Sources and
--- uploads are looked up once for a group.
+-- spec. Sources and uploads are looked up once for a group. `submit_alike` has the common case.
 -- job -> ready, scheduled or held, dependency, event, upload.
 WITH clock AS MATERIALIZED (SELECT forge_now() AS now),
 groups AS MATERIALIZED (
@@ -61,8 +60,9 @@ spending AS MATERIALIZED (
     FROM (
         SELECT
             groups.owner, groups.lane_id, groups.timeout_s,
-            (groups.shared ->> 'max_nodes')::integer AS machines, sum(r.times) AS jobs
-        FROM groups, json_to_recordset(groups.requests) AS r (times integer)
+            (groups.shared ->> 'max_nodes')::integer AS machines,
+            sum(json_array_length(groups.requests)) AS jobs
+        FROM groups
         GROUP BY groups.owner, groups.lane_id, groups.timeout_s, machines
     ) AS alike
     CROSS JOIN LATERAL forge_may_spend(alike.lane_id, alike.timeout_s, alike.machines) AS may
@@ -85,14 +85,12 @@ input AS MATERIALIZED (
         coalesce(asked_key, %(stem)s || place) AS idempotency_key
     FROM (
         SELECT
-            r.first + generate_series(0, r.times - 1) AS place, r.name, r.asked_key,
-            r.content_digest, s.shared || r.varied AS spec, s.lane_id, s.owner, s.nice,
-            s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s,
-            s.timeout_s, s.delay_s, s.kind, s.sweep, s.experiment, s.source_job_id, s.source_token,
-            s.source_number, s.lacks_source, s.lacks_upload, s.unknown
+            r.place, r.name, r.asked_key, r.content_digest, s.shared || r.varied AS spec, s.lane_id,
+            s.owner, s.nice, s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions,
+            s.backoff_s, s.timeout_s, s.delay_s, s.kind, s.sweep, s.experiment, s.source_job_id,
+            s.source_token, s.source_number, s.lacks_source, s.lacks_upload, s.unknown
         FROM groups AS s, json_to_recordset(s.requests) AS r (
-            first integer, times integer, name text, varied jsonb, asked_key text,
-            content_digest text
+            place integer, name text, varied jsonb, asked_key text, content_digest text
         )
     ) AS each
 ),

@@ -20,6 +20,13 @@ DECLARE
     made record;
     last_resort boolean;
 BEGIN
+    -- A busy pool has no idle workers to choose from, and most calls end here.
+    IF NOT EXISTS (SELECT FROM idle) THEN
+        IF cardinality(lanes) > 0 AND kind <> 'again' THEN
+            PERFORM forge_hint(kind, named, seen);
+        END IF;
+        RETURN;
+    END IF;
     FOR made IN
         SELECT
             shape.id AS shape_id, shape.target, shape.gpus, shape.nodes,
@@ -34,8 +41,7 @@ BEGIN
                 ) <= 8 THEN of_job.parts END AS parts
             FROM unnest(lanes, parts) AS of_job (lane_id, parts)
             JOIN lane ON lane.id = of_job.lane_id
-            -- A busy pool has no idle workers to choose from.
-            WHERE NOT lane.paused AND EXISTS (SELECT FROM idle)
+            WHERE NOT lane.paused
             GROUP BY lane.shape_id, of_job.parts
         ) AS of_parts
         JOIN shape ON shape.id = of_parts.shape_id

@@ -1,0 +1,53 @@
+-- Submits jobs that differ only in their names, keys and specs, as those of a sweep do, and that wait
+-- for nothing: the common case, in a third of the time that `submit` takes. It does nothing and says
+-- so if it is another case after all: if the first key is in use, if an upload is missing, or if the
+-- owner needs approval to spend. Another key that is in use is an error.
+-- job -> ready.
+WITH plain AS MATERIALIZED (
+    SELECT forge_now() AS now, forge_parts(%(owner)s, %(bundle_digest)s, (%(specs)s)[1]) AS parts
+    FROM owner_quota AS o
+    WHERE o.owner = %(owner)s AND num_nonnulls(o.approve_gpu_hours, o.approve_cost) = 0
+        AND NOT EXISTS (
+            SELECT FROM job WHERE job.owner = %(owner)s AND job.idempotency_key = (%(keys)s)[1]
+        )
+        AND NOT EXISTS (
+            SELECT FROM unnest(%(uploads)s::text[]) AS named (sha256)
+            WHERE NOT EXISTS (
+                SELECT FROM upload
+                WHERE upload.owner = %(owner)s AND upload.sha256 = named.sha256
+            )
+        )
+),
+input AS MATERIALIZED (
+    SELECT
+        nextval('job_id_seq') AS id, plain.now,
+        plain.parts, each.*
+    FROM plain CROSS JOIN ROWS FROM (
+        unnest(%(names)s::text[]), unnest(%(specs)s), unnest(%(keys)s), unnest(%(digests)s)
+    ) AS each (name, spec, idempotency_key, content_digest)
+),
+inserted AS (
+    INSERT INTO job (
+        id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
+        max_failures, max_losses, max_preemptions, backoff_s, timeout_s, submitted_at,
+        submitted_by, kind, sweep, experiment
+    )
+    SELECT
+        id, %(lane_id)s, %(owner)s, name, %(nice)s, spec, %(bundle_digest)s, idempotency_key,
+        content_digest, %(max_failures)s, %(max_losses)s, %(max_preemptions)s, %(backoff_s)s,
+        %(timeout_s)s, now, %(actor)s, %(kind)s, %(sweep)s, %(experiment)s
+    FROM input
+),
+now_ready AS (
+    INSERT INTO ready (lane_id, nice, job_id, ready_at, parts)
+    SELECT %(lane_id)s, %(nice)s, id, now, parts FROM input
+)
+SELECT
+    ARRAY(SELECT id FROM input) AS ids,
+    (
+        SELECT forge_wake(
+            array_fill(%(lane_id)s::integer, ARRAY[cardinality(%(keys)s)]), 'ready',
+            array_fill(plain.parts::text, ARRAY[cardinality(%(keys)s)])
+        )
+        FROM plain
+    )
