@@ -62,8 +62,8 @@ class Submission:
 
     def _submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         stem = _stem()
-        if (alike := self._find_alike(specs)) and (ids := self._submit_alike(alike, specs, stem)):
-            return ids
+        if (alike := self._find_alike(specs)) and (new := self._submit_alike(alike, specs, stem)):
+            return new
         groups = self._groups(specs)
         requests = [(group["owner"], request) for group in groups for request in group["requests"]]
         for place, (_, request) in enumerate(requests):
