@@ -26,6 +26,12 @@ subprocess.CalledProcessError: Command '['a']' returned non-zero exit status 1.
 """
 
 
+# As DeepSpeed 0.19.8 says it.
+OF_DEEPSPEED = """[2026-11-29 07:05:23,626] [INFO] [launch.py:253:main] Killing subprocess 7
+[2026-11-29 07:05:23,626] [ERROR] [launch.py:259:sigkill_handler] ['a'] exits with return code = 3
+"""
+
+
 def marked(rank: int, text: str) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
 
@@ -51,6 +57,10 @@ FIRST_LINES = {
     "words of mpirun\nrank 1 failed first: exit code 5\n": "rank 1 failed first: exit code 5",
     "x" * 1000: "x" * WIDTH,
     f"{marked(0, TRACEBACK)}{CHILD_FAILED}": "RuntimeError: CUDA error",
+    # Of a traceback longer than what is quoted, only the end is there.
+    f"{marked(0, 'RuntimeError: deep')}{OF_DEEPSPEED}": "RuntimeError: deep",
+    f"step 7\n{OF_DEEPSPEED}": "step 7",
+    OF_DEEPSPEED: "[2026-11-29 07:05:23,626] [ERROR] [launch.py:259:sigkill_handler]",
     CHILD_FAILED: "subprocess.CalledProcessError: Command '['a']' returned",
 }
 
@@ -110,7 +120,7 @@ def test_a_process_of_torchrun_is_said_to_have_failed_and_how(
 
 
 def test_the_exception_of_a_marked_traceback_is_quoted_without_its_mark(tmp_path: Path) -> None:
-    said = marked(1, TRACEBACK) + "[launch.py] exits with return code = 1\n"
+    said = marked(1, TRACEBACK) + "one more line\n"
     assert _said(tmp_path, said).startswith("RuntimeError: CUDA error\n[rank1]: Traceback")
 
 

@@ -35,6 +35,8 @@ EXIT_CODE = re.compile(r" +exitcode +: (-?\d+) \(pid: \d+\)")
 NOTICED = re.compile(r"failed \(exitcode: -?\d+\) local_rank: |Sending process \d+ closing signal ")
 # What accelerate says without GPUs, and any program that runs another.
 CHILD_FAILED = "subprocess.CalledProcessError: "
+# What DeepSpeed's launcher says about the end of the processes that it started.
+OF_DEEPSPEED = re.compile(r"\[[-\d :,]+\] \[\w+\] \[launch\.py:\d+:")
 # How PyTorch marks the tracebacks of processes that know each other.
 MARK = re.compile(r"\[rank(\d+)\]: ?")
 DEADLY = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
@@ -152,8 +154,9 @@ def _gist(lines: list[str]) -> str:
 
     Lines without a letter or a digit are passed over: mpirun frames its messages with dashes.
     """
-    worded = [line for line in lines if any(map(str.isalnum, line))] or lines
-    return _raised(lines) or (worded[-1] if worded else "")
+    own = [line for line in lines if not OF_DEEPSPEED.match(line)] or lines
+    worded = [line for line in own if any(map(str.isalnum, line))] or own
+    return _raised(own) or (MARK.sub("", worded[-1], count=1) if worded else "")
 
 
 def _childs(lines: list[str]) -> str:
