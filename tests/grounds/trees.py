@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from grounds.declaration import Ground, Tree
 
-CLONE = Path(__file__).parents[2]
+HERE, CLONE = Path(__file__).parent, Path(__file__).parents[2]
 THERE = Path("home") / PLAIN / "forge"
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
 # How this machine reaches Debian's mirror and the package index.
@@ -47,8 +47,12 @@ def prepared(ground: Ground, trees: Path) -> Path:
     )
     _clone(folder)
     _image(folder)
+    kept = f"home/{PLAIN}/kept"
     if ground.fetch:
-        _chroot(folder, f"cd /home/{PLAIN}/kept && {ground.fetch}", ground.variables)
+        _chroot(folder, f"cd /{kept} && {ground.fetch}", ground.variables)
+    if ground.fetch_here:
+        script, *words = ground.fetch_here
+        subprocess.run(["bash", HERE / script, *words], cwd=folder / kept, check=True)
     return folder
 
 
