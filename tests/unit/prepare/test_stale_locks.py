@@ -21,12 +21,15 @@ LOCKS = {
     "datasets/downloads/data.lock": "4711\nmachine\n",  # filelock's SoftFileLock
     "torch/hub/repository/.git/index.lock": "x" * 1000,
     "huggingface/hub/.locks/models--a/ab12.lock": "",
+    "huggingface/hub/.locks/shared/ab12.lock.soft": "4711\nmachine\n",  # where flock is missing
+    "miopen/3.5.0/gfx942.ukdb.fslock": "",  # ROCm on network file systems
     "numba/cache.lockfile": "",
 }
 DATA = {
     "torch/hub/repository/uv.lock": "",
     "torch/hub/repository/environment.lock": "x" * 1000,
     "torch/hub/repository/locksmith.py": "",
+    "torch/hub/repository/model.soft": "",
     "huggingface/hub/models--a/block": "",
     "uv/sdists-v9/.lock": "",
 }

@@ -63,7 +63,9 @@ VARIABLES = {
     "UV_CACHE_DIR": "uv",
 }
 
-NAME = re.compile(r"(.*[._-])?(lock|lck|lockfile)|\.matplotlib-lock-.*", re.IGNORECASE)
+NAME = re.compile(
+    r"(.*[._-])?(fs)?(lock|lck|lockfile)(\.soft)?|\.matplotlib-lock-.*", re.IGNORECASE
+)
 # Holders write who they are, if anything. Longer files with such names are data, as `uv.lock` is.
 LARGEST = 256
 DATA = re.compile(r"(uv|poetry|cargo|yarn|flake|pdm|pipfile|pixi|gemfile)\.lock", re.IGNORECASE)
