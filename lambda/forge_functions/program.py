@@ -1,5 +1,8 @@
 """`forge-server` from its settings on; the paths, which take long to import, come after these."""
 
+import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+
+# isort: split
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +31,7 @@ GROUPS = {
     "The queue": ("database_url", "store_url", "server_secret"),
     "The address": ("host", "port", "public_url", "tls_cert", "tls_key"),
     "Callers": ("caller_rate", "body_limit_bytes", "long_poll_s", "url_lasts_s", "token_lasts_s",
-                "session_lasts_s"),
+                "session_lasts_s", "up_token"),
     "Workers": ("heartbeat_s", "lease_ttl_s", "enrol_issuer", "enrol_audience", "enrol_accounts"),
     "Single sign-on": ("oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret",
                        "oidc_owner_claim", "oidc_role_claim", "oidc_roles"),

@@ -80,6 +80,11 @@ class ServerSettings(BaseSettings):
     session_lasts_s: int = Field(
         43_200, ge=60, le=2_592_000, description="seconds that a login to the dashboard lasts"
     )
+    up_token: SecretStr | None = Field(
+        None,
+        min_length=32,
+        description="a bearer token for the user of a `forge up`, which makes and sets it",
+    )
     metrics_key: SecretStr | None = Field(
         None, min_length=32, description="a bearer token for /metrics alone, with all queues"
     )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from forge_schema.model.quantities import names_text
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forge_client import default_paths
 from forge_client.errors import ClientError
@@ -24,7 +24,7 @@ TOLD_S = 3600.0
 
 
 class Running(BaseModel):
-    """A `forge up`: its folder, its process, and its addresses."""
+    """A `forge up`: its folder, its process, its addresses, and the token for its server."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,6 +33,7 @@ class Running(BaseModel):
     database_url: str
     store_url: str
     url: str = ""
+    token: str = Field(default="", repr=False)
     version: str
 
     def announce(self) -> None:

@@ -47,6 +47,8 @@ class UpServer:
         self._say = say
         self._log = folder / "logs" / "server.log"
         self._child: ChildProcess | None = None
+        # For the commands of whoever can read where it is announced, and can reach the database.
+        self.token = secrets.token_hex(32)
 
     @property
     def url(self) -> str:
@@ -60,6 +62,7 @@ class UpServer:
             "FORGE_DATABASE_URL": database_url,
             "FORGE_STORE_URL": store_url,
             "FORGE_SERVER_SECRET": self._secret(),
+            "FORGE_UP_TOKEN": self.token,
             "FORGE_HOST": HOST,
         }
         self._child = ChildProcess("server", MODULE, self._folder, self._log, env)

@@ -73,7 +73,7 @@ def _serve(plan: UpOptions, asked: StopSignals, say: Say, ready: Callable[[Runni
             try:
                 _start_database(postgres)
                 server.start()
-                running = running.model_copy(update={"url": server.url})
+                running = running.model_copy(update={"url": server.url, "token": server.token})
                 for worker in workers:
                     worker.env["FORGE_EXEC_URL"] = server.url
                 group.start(asked)

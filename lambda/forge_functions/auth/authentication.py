@@ -1,5 +1,6 @@
 """Authenticate callers with bearer tokens, and check their roles."""
 
+import hmac
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -21,6 +22,8 @@ from forge_functions.auth.oidc import NoRole, Person
 from forge_functions.errors import Refused
 from forge_functions.services import Services
 
+# Whom the user of a `forge up` is: whoever can read its token may be anybody there.
+UP_OWNER = "X-Forge-Owner"
 bearer = HTTPBearer(
     scheme_name="bearer",
     auto_error=False,
@@ -90,6 +93,8 @@ def _holder(
 ) -> tuple[Caller, Row | None]:
     """Return the caller, and the API key unless it is another issuer's token."""
     text = said.credentials if said else ""
+    if (own := _by_up_token(request, shared, text)) is not None:
+        return own, None
     if text.startswith(TokenKind.KEY):
         key, shown = by_key(request, shared, text), True
     elif (issuer := short_token.issuer_of(text)) == short_token.ISSUER:
@@ -104,6 +109,17 @@ def _holder(
     if acts_for := key.get("acts_for"):
         return Caller(owner, role, acts_for, session=key["id"]), key
     return Caller(owner, role, f"key:{key['id']}", key["id"] if shown else None), key
+
+
+def _by_up_token(request: Request, shared: Services, text: str) -> Caller | None:
+    """Return the user of the `forge up` that started this server; the same as without a server."""
+    token = shared.settings.up_token
+    owner = request.headers.get(UP_OWNER, "")
+    if token is None or not owner:
+        return None
+    if not hmac.compare_digest(text.encode(), token.get_secret_value().encode()):
+        return None
+    return Caller(owner, Role.ADMIN, f"user:{owner}")
 
 
 def by_key(request: Request, shared: Services, text: str) -> Row | None:
