@@ -13,8 +13,9 @@ from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault, seg
 from forge_schema.model.job import JobDetail
 
 from forge_client.backend import Backend
-from forge_client.downloads import at_once, corrupt, whole_folder
+from forge_client.downloads import at_once, whole_folder
 from forge_client.errors import ClientError
+from forge_client.plain.unpacking import corrupt
 from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.git.changes import UNCOMMITTED

@@ -1,9 +1,13 @@
 """Create the backend that the settings describe."""
 
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from forge_client.errors import ClientError
+from forge_client.plain.backend import PlainBackend
+from forge_client.plain.place import ServerPlace, named, of_up
+from forge_client.plain.wire import NotPlain
 from forge_client.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,6 +30,31 @@ def connect(settings: Settings) -> "Backend":
     from forge_client.direct.backend import DirectBackend  # noqa: PLC0415 - only with the extra
 
     return DirectBackend(connection, owner=settings.owner)
+
+
+def connect_plainly(settings: Settings) -> "Backend":
+    """Return a backend that asks plainly for what it can, and is `connect`'s for the rest.
+
+    Its records have the fields of the models, and nothing else of them.
+    """
+    try:
+        plain = PlainBackend(_place(settings), partial(connect, settings))
+    except (NotPlain, OSError):
+        return connect(settings)
+    return cast("Backend", plain)
+
+
+def _place(settings: Settings) -> ServerPlace:
+    more = (
+        settings.api_key_file, settings.signing_key_file, settings.tls_ca,
+        settings.insecure_skip_verify, settings.database_url, settings.store_url,
+        settings.named_by_folder, settings.url and settings.job_owner,
+    )  # fmt: skip
+    if any(more):
+        raise NotPlain("the settings have more to say")
+    if settings.url is None:
+        return of_up(str(settings.dir) if settings.dir else None, settings.owner)
+    return named(settings.url, settings.api_key.get_secret_value() if settings.api_key else "")
 
 
 def require_extra(module: str, extra: str, purpose: str) -> None:

@@ -18,7 +18,6 @@ from forge_schema.model.quantities import counted
 from forge_schema.model.stored import (
     Artifact,
     ArtifactChunk,
-    LogChunk,
     below_a_link,
     in_chunks,
     stays_inside,
@@ -26,9 +25,8 @@ from forge_schema.model.stored import (
 
 from forge_client.backend import Backend, Progress
 from forge_client.errors import ClientError
+from forge_client.plain.unpacking import OF_ONE_FILE, corrupt
 
-# A chunk is unpacked in memory, and its size is the worker's claim. Workers make chunks of 4 MiB.
-LARGEST_CHUNK = 16 << 20
 # Of a file in chunks, at most: workers make no larger ones.
 CHUNK_BYTES = 32 << 20
 # How many files, or chunks of a file, are fetched at once.
@@ -36,11 +34,6 @@ AT_ONCE = 8
 
 BEGINNING, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
-# What is wrong with one file, while others can still be fetched.
-OF_ONE_FILE = {
-    *("object_corrupt", "object_missing", "checkpoint_unsound"),
-    *("artifact_path_refused", "file_unwritable"),
-}
 OWN_FAULTS = {
     *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EFBIG, errno.EINVAL),
     *(errno.EILSEQ, errno.ELOOP),
@@ -53,29 +46,6 @@ Page = Callable[[int], list[ArtifactChunk]]
 
 Fetch = Callable[[ArtifactChunk, Callable[[bytes], object]], None]
 """Passes a chunk's content on, piece by piece."""
-
-
-def unpacked(chunk: LogChunk, stored: bytes) -> bytes:
-    """Return a log chunk's output.
-
-    Raises:
-        ClientError: the object is corrupt.
-    """
-    # Most commands read no log, and most of the others no code.
-    import zstandard  # noqa: PLC0415
-
-    if chunk.bytes > LARGEST_CHUNK:
-        raise corrupt(f"the log chunk {chunk.key}")
-    try:
-        unpacker = zstandard.ZstdDecompressor(max_window_size=LARGEST_CHUNK)
-        with unpacker.stream_reader(stored) as reader:
-            # One byte more than expected, whatever size the frame declares.
-            data = reader.read(chunk.bytes + 1)
-    except zstandard.ZstdError:
-        data = b""
-    if len(data) != chunk.bytes or hashlib.sha256(data).hexdigest() != chunk.sha256:
-        raise corrupt(f"the log chunk {chunk.key}")
-    return data
 
 
 @contextmanager
@@ -220,15 +190,6 @@ def _write(file: int, data: bytes, offset: int) -> None:
     while left:
         written = os.pwrite(file, left, offset)
         left, offset = left[written:], offset + written
-
-
-def corrupt(what: str) -> ClientError:
-    """Return the error for a corrupt object."""
-    return ClientError(
-        f"{what} is not what was stored: its checksum differs",
-        hint="something has changed it in the store; run the job again",
-        code="object_corrupt",
-    )
 
 
 def download_all(

@@ -1,11 +1,14 @@
 """What jobs have left, read piece by piece."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from __future__ import annotations
 
-from forge_schema.model.results import JobTest, MetricLine, SweepPoint
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from forge_client.backend import Backend, Findings
+
+if TYPE_CHECKING:
+    from forge_schema.model.results import JobTest, MetricLine, SweepPoint
 
 PAGE = 1000
 

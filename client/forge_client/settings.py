@@ -1,6 +1,5 @@
 """The client's settings: flags before FORGE_* variables before forge.toml."""
 
-import getpass
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,16 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from forge_client.errors import ClientError
 from forge_client.http.server import Server, checked_key, checked_url, read_key
+from forge_client.plain.place import login_name
 
 PLACES = ("url", "database_url")
-
-
-def login_name() -> str:
-    """Return the user's login name, or one made from the user id if the system knows none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return f"uid-{os.getuid()}"
 
 
 @dataclass(frozen=True)

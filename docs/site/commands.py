@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from forge_client.cli.app import app
 from forge_client.exit_codes import MEANINGS
-from forge_client.main import app
 from tabular import cell, table
 from typer.main import get_command
 

@@ -25,12 +25,12 @@ from forge_client.direct.translation import raising_client_errors, translated
 from forge_client.downloads import (
     at_once,
     put_together,
-    unpacked,
     verified_code,
     verified_file,
     write_whole,
 )
 from forge_client.errors import ClientError
+from forge_client.plain.unpacking import unpacked
 from forge_client.settings import QueueConnection
 
 if TYPE_CHECKING:

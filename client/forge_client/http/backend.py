@@ -216,7 +216,7 @@ class HttpBackend(Service):
         return {name: value for name, value in given.items() if value}
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
-        from forge_client.downloads import unpacked
+        from forge_client.plain.unpacking import unpacked
 
         def once(url: str) -> bytes:
             stored = bytearray()

@@ -1,11 +1,16 @@
 """Sentences about how attempts and jobs ended."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, duration_text, exit_in_words
 from forge_schema.model.states import reason_in_words
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import Attempt, JobDetail, JobStatus
 
 # Caused by the machines; the job continues by itself.
 INTERRUPTIONS = {"worker_lost", "preempted", "drained", "gpu_fault", "run_ended"}

@@ -1,13 +1,17 @@
 """Follows a job from its current state to its end: its output and its status."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
-
-from forge_schema.model.job import JobDetail
+from typing import TYPE_CHECKING
 
 from forge_client.backend import Backend
 from forge_client.errors import ClientError, Outage
 from forge_client.results.log_reader import LogPart, LogPiece, LogReading
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import JobDetail
 
 QUICKEST_S = 0.1
 

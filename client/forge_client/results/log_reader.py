@@ -1,21 +1,23 @@
 """Reads a job's log piece by piece, in order, without gaps or duplicates."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TypedDict
+from __future__ import annotations
 
-from forge_schema.model.job import JobDetail
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
 from forge_schema.model.reading import BEGINNING, THE_END, Place
-from forge_schema.model.stored import LogChunk
 
 from forge_client.backend import Backend
-from forge_client.downloads import OF_ONE_FILE
 from forge_client.errors import ClientError
+from forge_client.plain.unpacking import OF_ONE_FILE
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import JobDetail
+    from forge_schema.model.stored import LogChunk
 
 
-@dataclass(frozen=True)
-class LogPiece:
+class LogPiece(NamedTuple):
     """Some output of an attempt; `missing` bytes before it are not available anywhere.
 
     `at` is when it was stored. If `mixed`, output of other ranks may follow.
@@ -37,8 +39,7 @@ class Chosen(TypedDict):
     since: datetime | None
 
 
-@dataclass(frozen=True)
-class LogPart:
+class LogPart(NamedTuple):
     """The part of a log to read, by attempt, rank, time stored and number of last lines."""
 
     attempt: int | None = None
@@ -52,8 +53,7 @@ class LogPart:
         return {"attempt": self.attempt, "rank": self.rank, "since": self.since}
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Where to start: after a place, where the output has `end` bytes, skipping `skip` more."""
 
     place: Place
@@ -108,7 +108,7 @@ class LogReading:
     """
 
     def __init__(self, backend: Backend, job: JobDetail, part: LogPart) -> None:
-        parts = [replace(part, rank=rank) for rank in _ranks(job, part)]
+        parts = [part._replace(rank=rank) for rank in _ranks(job, part)]
         self._mixed = len(parts) > 1
         self._readers = [_reader(backend, job.job_id, one) for one in parts]
 
@@ -121,7 +121,7 @@ class LogReading:
         """Read the output stored so far, as `LogReader.new` does, one rank after another."""
         for reader in self._readers:
             for piece in reader.new(final=final):
-                yield replace(piece, mixed=self._mixed)
+                yield piece._replace(mixed=self._mixed)
 
 
 def log_bytes(backend: Backend, chunk: LogChunk) -> bytes | ClientError:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import zstandard
 from forge_client import downloads
-from forge_client.downloads import put_together, unpacked, whole_folder, write_whole
+from forge_client.downloads import put_together, whole_folder, write_whole
 from forge_client.errors import ClientError
+from forge_client.plain.unpacking import unpacked
 from forge_functions.dashboard.log_pieces import LogPieces
 from forge_schema.model.bundles import folded_name
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk

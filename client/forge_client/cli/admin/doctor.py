@@ -7,8 +7,9 @@ import typer
 
 from forge_client.checks import Check, CheckStanding
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.output import Column, Format
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode

@@ -10,9 +10,9 @@ from forge_schema.model.job import Event
 from forge_client.backend import Backend
 from forge_client.cli.options.job_names import job_id
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import span
+from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import output
-from forge_client.cli.show.output import Column, Format, FormatOption, brief
+from forge_client.cli.show.output import Column, Format, brief
 
 PAGE = 1000
 COLUMNS: list[Column] = [

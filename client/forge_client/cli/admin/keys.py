@@ -12,10 +12,10 @@ from forge_schema.model.quantities import duration_text
 from forge_client.cli.options import completion
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import Expires, lasting
+from forge_client.cli.options.values import Expires, FormatOption, lasting
 from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, ago
+from forge_client.cli.show.output import Column, Format, ago
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="API keys, for admins.")
 

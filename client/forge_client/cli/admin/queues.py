@@ -10,9 +10,10 @@ from forge_schema.model.quantities import counted
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.output import Column, Format
 from forge_client.errors import ClientError
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit.")

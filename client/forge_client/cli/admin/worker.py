@@ -12,10 +12,16 @@ from forge_client.cli.admin.workers import drain, workers
 from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import Expires, WorkerLabelOption, labels, lasting
+from forge_client.cli.options.values import (
+    Expires,
+    FormatOption,
+    WorkerLabelOption,
+    labels,
+    lasting,
+)
 from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Format, FormatOption
+from forge_client.cli.show.output import Format
 from forge_client.connection import connect
 from forge_client.results.names import find_worker
 from forge_client.settings import Settings

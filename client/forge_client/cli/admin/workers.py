@@ -10,8 +10,9 @@ from forge_schema.model.worker import WorkerInfo, speed_text
 
 from forge_client.cli.options import completion
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.output import Column, Format
 from forge_client.results.names import find_worker
 
 

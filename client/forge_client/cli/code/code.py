@@ -11,8 +11,9 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration
-from forge_client.cli.show.output import Format, FormatOption
+from forge_client.cli.show.output import Format
 from forge_client.cli.show.standing import no_patch_text, revision_text
 from forge_client.cli.show.submitted import show_submitted
 from forge_client.code import differences, fetch, listed_packages, uncommitted

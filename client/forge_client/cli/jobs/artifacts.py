@@ -9,8 +9,9 @@ from forge_schema.model.reading import files_and_links
 
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, in_a_line
+from forge_client.cli.show.output import Column, Format, in_a_line
 from forge_client.downloads import download_all
 
 COLUMNS: list[Column] = [

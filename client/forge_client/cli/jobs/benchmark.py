@@ -13,10 +13,11 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import sweeps
 from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
+from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.submitted import ready, send
 from forge_client.connection import connect
 from forge_client.findings import all_points

@@ -1,6 +1,6 @@
 """`forge cancel`, `retry` and `preempt`: actions on jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -23,17 +23,13 @@ from forge_client.cli.options.selection import (
 )
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration
+from forge_client.cli.show.acting import cancel_one, each_of
 from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
 from forge_client.project.checkpoint_names import own_checkpoint
-from forge_client.results.endings import it_is, waiting_for
+from forge_client.results.endings import waiting_for
 from forge_client.results.names import whole_name
 
 UNFINISHED = [word for word in StateWord if not word.terminal]
-ANSWERS = {
-    "cancelled": "job {} is cancelled",
-    "running": "cancelling job {}: its worker stops it",
-}
 
 
 def cancel(
@@ -60,9 +56,9 @@ def cancel(
         if is_query(jobs or ()):
             _cancel_selected(backend, jobs or (), yes=yes)
         else:
-            _each(
+            each_of(
                 meant(backend, jobs or (), "cancel", UNFINISHED, yes=yes),
-                partial(_cancel, backend),
+                partial(cancel_one, backend),
             )
 
 
@@ -96,7 +92,7 @@ def retry(
         if is_query(jobs):
             _retry_selected(backend, jobs, yes=yes)
         else:
-            _each(
+            each_of(
                 meant(backend, jobs, "retry", [StateWord.FAILED], yes=yes),
                 partial(_retry, backend, from_checkpoint=from_checkpoint),
             )
@@ -143,17 +139,6 @@ def _retry_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> Non
     narration.say(f"{counted(counts['retried'], 'job')} queued again{had}")
 
 
-def _cancel(backend: Backend, job: int) -> None:
-    state = backend.cancel(job)
-    if state not in ANSWERS:
-        raise ClientError(
-            f"job {job} has already ended: {it_is(state)}",
-            hint=f"`forge show {job}` shows how it ended",
-            code="already_over",
-        )
-    narration.say(ANSWERS[state].format(job))
-
-
 def _retry(backend: Backend, job: int, *, from_checkpoint: str | None = None) -> None:
     chosen = own_checkpoint(job, from_checkpoint) if from_checkpoint else None
     backend.retry(job, checkpoint=chosen)
@@ -161,22 +146,6 @@ def _retry(backend: Backend, job: int, *, from_checkpoint: str | None = None) ->
     held = waiting_for(status) if status else ""
     place = f" from checkpoint {checkpoint_name(*chosen)}" if chosen else ""
     narration.say(f"job {job} is queued again{place}{f', and {held}' if held else ''}")
-
-
-def _each(ids: Sequence[int], act: Callable[[int], None]) -> None:
-    """Act on every job, even after one is refused, then report all refusals."""
-    refused: list[ClientError] = []
-    for job in ids:
-        try:
-            act(job)
-        except ClientError as error:
-            if error.exit_code not in {ExitCode.NOT_FOUND, ExitCode.CONFLICT}:
-                raise
-            refused.append(error)
-    if refused:
-        message = "; ".join(error.message for error in refused)
-        first = refused[0]
-        raise ClientError(message, hint=first.hint, code=first.code, exit_code=first.exit_code)
 
 
 def preempt(context: typer.Context, job: JobId) -> None:

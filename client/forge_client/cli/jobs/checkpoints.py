@@ -3,11 +3,12 @@
 import typer
 from forge_schema.model.quantities import duration_text, size_text
 
-from forge_client.cli.jobs.show import source
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.job_details import source
+from forge_client.cli.show.output import Column, Format
 
 NAME: list[Column] = [("CHECKPOINT", lambda c: c.name)]
 STEP: list[Column] = [("STEP", lambda c: "" if c.step is None else c.step)]

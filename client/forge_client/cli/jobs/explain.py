@@ -11,11 +11,12 @@ from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
 from forge_schema.model.states import Budget, reason_in_words
 
-from forge_client.cli.jobs.show import submitter
 from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.job_details import submitter
+from forge_client.cli.show.output import Column, Format
 from forge_client.results.endings import first_line
 
 SHOWN = 10

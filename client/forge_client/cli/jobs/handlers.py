@@ -11,8 +11,9 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import output
-from forge_client.cli.show.output import Format, FormatOption, inline
+from forge_client.cli.show.output import Format, inline
 from forge_client.cli.show.submitted import ready, show_submitted
 from forge_client.connection import connect
 from forge_client.errors import ClientError

@@ -3,19 +3,16 @@
 from typing import Annotated
 
 import typer
-from forge_schema.model.job import JobDetail
 
-from forge_client.backend import Backend
 from forge_client.cli.options.job_names import LAST, JobId
-from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, given
 from forge_client.cli.options.values import moment
-from forge_client.cli.show import narration, output
+from forge_client.cli.show import output
 from forge_client.cli.show.log_lines import Shaping, pattern
-from forge_client.cli.show.waiting import Teller, wait_for
-from forge_client.errors import ClientError
+from forge_client.cli.show.stored_log import begun, stored_log
+from forge_client.cli.show.waiting import wait_for
 from forge_client.exit_codes import ExitCode
-from forge_client.results.log_reader import LogPart, LogReading
+from forge_client.results.log_reader import LogPart
 
 ALL = "all"
 
@@ -73,34 +70,10 @@ def logs(
     with backend_of(context) as backend:
         begin = None if since is None else moment("--since", since, backend)
         part = LogPart(attempt, None if rank == ALL else int(rank), begin, tail)
-        known = backend.job(job)
-        require_rank(known, part.rank)
-        if not given(context, "job"):
-            narration.say(f"job {job} {known.name!r}, your newest", "dim")
         shaping = Shaping(wanted, times=timestamps, colour=output.coloured())
-        teller = Teller(backend, job, shaping, phases=follow, part=part)
+        named = given(context, "job")
+        known, teller = begun(backend, job, part, shaping, named=named, follow=follow)
         if follow:
             code = wait_for(backend, job, part, teller)
             raise typer.Exit(code if code == ExitCode.INTERRUPTED else ExitCode.OK)
-        _print(backend, known, part, teller)
-
-
-def _print(backend: Backend, job: JobDetail, part: LogPart, teller: Teller) -> None:
-    if part.attempt is not None and part.attempt > job.attempt:
-        raise ClientError(
-            f"job {job.job_id} has had no attempt {part.attempt}",
-            hint=f"`forge show {job.job_id}` lists its attempts",
-            code="attempt_unknown",
-        )
-    teller.known = job
-    reading = LogReading(backend, job, part)
-    for piece in reading.new(final=True):
-        teller.piece(piece)
-    teller.rest()
-    teller.end_line()
-    if reading.damaged:
-        raise reading.damaged
-    if job.terminal and part.attempt in {None, job.attempt}:
-        teller.status(job)
-    if not job.attempt and not job.terminal:
-        narration.say(f"job {job.job_id} is {job.state}: `-f` waits for its output", "dim")
+        stored_log(backend, known, part, teller)

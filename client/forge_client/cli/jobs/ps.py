@@ -6,37 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from forge_schema.model.job import ListedJob
 
-from forge_client.cli.options.completion import states
+from forge_client.cli.options.known import states
 from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
-from forge_client.cli.options.values import span
+from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, ago
-from forge_client.cli.show.standing import metrics_text, progress, ran, why, workers
+from forge_client.cli.show.job_list import DROP, NO_JOBS, columns
+from forge_client.cli.show.output import Format
 from forge_client.connection import connect
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-MOST_METRICS = 2
-COLUMNS: list[Column] = [
-    ("ID", lambda j: j.job_id),
-    ("NAME", lambda j: j.name),
-    ("STATE", lambda j: j.state),
-    ("PROGRESS", progress),
-    ("TIME", lambda j: ran(j.ran_s)),
-    ("LAST", lambda j: metrics_text(j.metrics, MOST_METRICS)),
-    ("ATTEMPT", lambda j: j.attempt or ""),
-    ("WORKER", workers),
-    ("WHY", lambda j: why(j) or "no worker can run it" * j.unservable),
-    ("QUEUE", lambda j: j.queue),
-    ("OWNER", lambda j: j.owner),
-    ("SUBMITTED", lambda j: ago(j.submitted_at)),
-]
-# A run of a range of machines may have more than the job needs.
-NODES: Column = ("NODES", lambda j: len(j.workers) or j.nodes)
-# What a narrow terminal does without, the least important first.
-DROP = ("OWNER", "QUEUE", "WORKER", "ATTEMPT", "SUBMITTED", "NODES", "LAST", "PROGRESS", "TIME")
 States = Annotated[
     list[str] | None,
     typer.Option(
@@ -87,22 +68,17 @@ def ps(
         else:
             rows = look()
             if rows or form is not Format.TABLE:
-                output.show(rows, _columns(rows), form, DROP)
+                output.show(rows, columns(rows), form, DROP)
             elif query or state or owner or before:
                 more = wider(backend, query or (), owner=owner, states=state, before=before)
                 narration.say(f"no job matches{more}")
             else:
-                narration.say("no jobs yet; `forge submit . -- python train.py` submits one")
-
-
-def _columns(rows: list[ListedJob]) -> list[Column]:
-    several = any(row.nodes > 1 for row in rows)
-    return [*COLUMNS[:3], NODES, *COLUMNS[3:]] if several else COLUMNS
+                narration.say(NO_JOBS)
 
 
 def _view(rows: list[ListedJob], height: int, trouble: str) -> "Table":
     from forge_client.cli.show import screen  # noqa: PLC0415 - as above
 
     # The title, and a line for the trouble.
-    shown = output.table(rows[: max(1, height - 2)], _columns(rows), output.width(), DROP)
+    shown = output.table(rows[: max(1, height - 2)], columns(rows), output.width(), DROP)
     return screen.grid(shown, gap=1, note=trouble)

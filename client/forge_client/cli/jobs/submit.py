@@ -11,10 +11,11 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import templates
 from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Format, FormatOption
+from forge_client.cli.show.output import Format
 from forge_client.cli.show.submitted import ready, show_submitted
-from forge_client.connection import connect
+from forge_client.connection import connect, connect_plainly
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 from forge_client.project.bundle import Listing
@@ -61,7 +62,9 @@ def submit(
             _check(settings, whole.specs[0])
         _show_plan(whole.shown()[0], whole.listing, form)
         return
-    with connect(settings) as backend:
+    # Following a job, or printing all about it, takes more.
+    plain = form is Format.TABLE and not wait
+    with (connect_plainly if plain else connect)(settings) as backend:
         (job_id,) = backend.submit(uploaded(backend, whole))
         show_submitted(backend, job_id, form, wait=wait)
 

@@ -12,8 +12,9 @@ from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import COMMAND
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption
+from forge_client.cli.show.output import Column, Format
 from forge_client.cli.show.submitted import ready, send
 from forge_client.cli.show.waiting import wait_and_show
 from forge_client.connection import connect

@@ -8,10 +8,10 @@ from forge_schema.model.overview import Overview
 
 from forge_client.backend import Backend
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import span
+from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import output, screen
 from forge_client.cli.show.live import watch
-from forge_client.cli.show.output import Format, FormatOption
+from forge_client.cli.show.output import Format
 from forge_client.cli.show.top_view import view
 
 # The number of lines of a tall terminal.

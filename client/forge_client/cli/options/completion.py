@@ -1,25 +1,19 @@
 """What a shell completes: names that the queue knows. Quick, and silent if it does not answer."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 import typer
-from forge_schema.job_filter import KEYS
 from forge_schema.model.quantities import counted
-from forge_schema.model.states import StateWord
 
+from forge_client.cli.options.known import NEWEST, PATIENCE_S, Known, known_jobs
 from forge_client.cli.options.session import backend_of
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend
 
-# Nobody waits longer for a completion.
-PATIENCE_S = 3.0
-NEWEST = 50
-Known: TypeAlias = Iterable[tuple[str, str]]
 Completion: TypeAlias = Callable[[typer.Context, str], list[tuple[str, str]]]
 
 
@@ -42,16 +36,6 @@ def _completing(known: Callable[["Backend"], Known]) -> Completion:
     return complete
 
 
-def _jobs(backend: "Backend") -> Known:
-    jobs = backend.jobs(count=NEWEST)
-    if jobs:
-        yield "@last", "your newest job"
-    yield from ((str(job.job_id), f"{job.name}, {job.state}") for job in jobs)
-    # A name that several jobs have names none of them.
-    counts = Counter(job.name for job in jobs)
-    yield from ((job.name, f"{job.job_id}, {job.state}") for job in jobs if counts[job.name] == 1)
-
-
 def _experiments(backend: "Backend") -> Known:
     found = (job.experiment for job in backend.jobs("experiment:*", count=NEWEST))
     return ((name, "") for name in dict.fromkeys(found) if name)
@@ -62,7 +46,7 @@ def _sweeps(backend: "Backend") -> Known:
     return ((one.name, counted(one.runs, "job")) for one in found.items[:NEWEST] if one.name)
 
 
-jobs = _completing(_jobs)
+jobs = _completing(known_jobs)
 sweeps = _completing(_sweeps)
 experiments = _completing(_experiments)
 keys = _completing(lambda backend: ((one.id, one.name) for one in backend.admin.api_keys()))
@@ -74,15 +58,3 @@ reports = _completing(lambda backend: ((name, "") for name in backend.reports())
 schedules = _completing(lambda backend: ((one.name, one.cron) for one in backend.schedules()))
 templates = _completing(lambda backend: ((one.name, "") for one in backend.templates()))
 workers = _completing(lambda backend: ((one.name, one.status) for one in backend.workers()))
-
-
-def terms(incomplete: str) -> list[str]:
-    """Complete the keys of a query, and the states."""
-    known = [f"{key}:" for key in KEYS] + [f"state:{word}" for word in StateWord]
-    shown = known if ":" in incomplete else known[: len(KEYS)]
-    return [one for one in shown if one.startswith(incomplete)]
-
-
-def states(incomplete: str) -> list[str]:
-    """Complete the states of jobs, which need no queue."""
-    return [word.value for word in StateWord if word.startswith(incomplete)]

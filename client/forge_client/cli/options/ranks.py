@@ -1,8 +1,13 @@
 """The ranks of a job: one for each of its machines."""
 
-from forge_schema.model.job import JobStatus
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from forge_client.errors import ClientError
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import JobStatus
 
 
 def require_rank(job: JobStatus, rank: int | None) -> None:

@@ -14,7 +14,7 @@ from forge_schema.model.quantities import counted
 from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
-from forge_client.cli.options import completion
+from forge_client.cli.options import completion, known
 from forge_client.cli.options.job_names import HELP
 from forge_client.cli.show import narration
 from forge_client.errors import ClientError
@@ -40,7 +40,7 @@ Query = Annotated[
     typer.Argument(
         metavar="QUERY",
         help="E.g. state:failed owner:me since:1d name:resnet*",
-        autocompletion=completion.terms,
+        autocompletion=known.terms,
     ),
 ]
 YesOption = Annotated[

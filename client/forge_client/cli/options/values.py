@@ -8,8 +8,12 @@ import typer
 from forge_schema.model.quantities import seconds
 
 from forge_client.backend import Backend
+from forge_client.cli.show.output import Format
 from forge_client.errors import ClientError
 
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
+]
 Expires = Annotated[
     str | None, typer.Option("--expires", help="Lifetime, e.g. 30d. Default: never expires.")
 ]

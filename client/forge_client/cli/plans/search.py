@@ -9,8 +9,9 @@ from forge_schema.model.spec import MOST_PARALLEL
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Format, FormatOption, inline
+from forge_client.cli.show.output import Format, inline
 from forge_client.cli.show.submitted import ready
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies

@@ -8,9 +8,10 @@ import typer
 from forge_client.cli.options import completion
 from forge_client.cli.options.job_command import JobCommand, command_of
 from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, ago, inline
+from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project import FILE

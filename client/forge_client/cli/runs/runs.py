@@ -25,9 +25,10 @@ from forge_schema.model.results import (
 from forge_client.backend import Backend
 from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.values import FormatOption
 from forge_client.cli.runs.export import export
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.output import Column, Format, FormatOption, ago, brief, inline
+from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.standing import ran
 from forge_client.connection import connect
 from forge_client.errors import ClientError, as_client_error

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from forge_schema.model.quantities import duration_text
-from pydantic import BaseModel
 
 from forge_client.cli.show import narration, terminal
 
@@ -45,11 +43,6 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
-
-
-FormatOption = Annotated[
-    Format, typer.Option("--output", "-o", envvar="FORGE_OUTPUT", help="How to print the data.")
-]
 
 
 def show(
@@ -153,10 +146,12 @@ def brief(value: object) -> str:
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
     """Convert a value to JSON types."""
+    # A pydantic model; importing its class would take longer than most commands.
+    if fields := getattr(type(value), "model_fields", None):
+        shown = {name for name, field in fields.items() if field.repr}
+        model: Any = value
+        return model.model_dump(mode="json", include=shown)
     match value:
-        case BaseModel():
-            shown = {name for name, field in type(value).model_fields.items() if field.repr}
-            return value.model_dump(mode="json", include=shown)
         case Mapping():
             return {str(key): plain(inner) for key, inner in value.items()}
         case list() | tuple():

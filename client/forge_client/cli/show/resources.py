@@ -1,10 +1,14 @@
 """What a job asks of its machines, in one line."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-from forge_schema.model.job import JobDetail
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from forge_schema.model.quantities import MIB, counted, counted_range, size_text
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import JobDetail
 
 
 def resources(job: JobDetail) -> str:

@@ -1,15 +1,19 @@
 """Where a job stands, in a word or two: its progress, its reason, its workers."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-from forge_schema.model.fields import NotFinite
-from forge_schema.model.job import JobStatus
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import reason_in_words
 
 from forge_client.cli.show.output import ago
 from forge_client.results.endings import waiting_for
+
+if TYPE_CHECKING:
+    from forge_schema.model.fields import NotFinite
+    from forge_schema.model.job import JobStatus
 
 
 def progress(job: JobStatus) -> str:
@@ -27,7 +31,7 @@ def why(job: JobStatus) -> str:
         return waiting_for(job)
     if job.run_at and job.state == "queued":
         return f"due {ago(job.run_at)}"
-    if job.reason is None or job.reason.value == job.state:
+    if job.reason in (None, str(job.state)):
         return ""
     if job.reason == "exit_code":
         return exit_in_words(job.exit_code)

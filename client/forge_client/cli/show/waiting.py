@@ -1,9 +1,11 @@
 """Shows a job's output on stdout as it arrives, and its status on stderr."""
 
+from __future__ import annotations
+
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
-from forge_schema.model.job import Attempt, JobDetail, JobStatus
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.backend import Backend
@@ -17,6 +19,9 @@ from forge_client.results.endings import attempt_ending, decisive, ending, what_
 from forge_client.results.follow import follow
 from forge_client.results.log_reader import LogPart, LogPiece
 
+if TYPE_CHECKING:
+    from forge_schema.model.job import Attempt, JobDetail, JobStatus
+
 SIGNAL_BASE = 128
 LARGEST_CODE = 255
 PHASES = {
@@ -29,7 +34,7 @@ PHASES = {
 
 
 def wait_for(
-    backend: Backend, job_id: int, part: LogPart | None = None, teller: "Teller | None" = None
+    backend: Backend, job_id: int, part: LogPart | None = None, teller: Teller | None = None
 ) -> int:
     """Follow a job to its end, and return the exit code for how it ended.
 

@@ -1,0 +1,127 @@
+"""The commands that are answered quickly: ps, show, logs and cancel, in their common forms."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from forge_schema.model.states import StateWord
+
+from forge_client.cli.quick.arguments import whole_number
+from forge_client.cli.quick.declined import Declined
+from forge_client.plain.backend import PlainBackend
+from forge_client.plain.place import found
+from forge_client.plain.wire import NotPlain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forge_client.backend import Backend
+
+Given = dict[str, Any]
+TABLE = "table"
+NEWEST = "@last"
+JOBS = 25
+MOST_JOBS = 1000
+# An id, or one of the newest: nobody has to confirm which job is meant.
+EXACT = re.compile(r"\s*(\d+|@\w+)\s*", re.ASCII)
+
+
+def backend() -> Any:  # noqa: ANN401 - a `Backend`, as far as the verbs go that are called
+    """Return a backend that asks the server that is plainly to be asked.
+
+    Raises:
+        Declined: it takes more to find it.
+    """
+    try:
+        return PlainBackend(found(), _whole)
+    except (NotPlain, OSError) as error:
+        raise Declined from error
+
+
+def _whole() -> Backend:
+    from forge_client import settings  # noqa: PLC0415 - what this does without
+    from forge_client.connection import connect  # noqa: PLC0415 - as above
+
+    return connect(settings.load({}, {}))
+
+
+def ps(given: Given) -> None:
+    """Answer `forge ps`."""
+    from forge_client.cli.show import job_list, narration, output  # noqa: PLC0415 - only for this
+
+    _only(given, "query", "mine", "owner", "state", "count", "before")
+    states, count = given.get("state"), whole_number(given.get("count"), 1, MOST_JOBS)
+    before = whole_number(given.get("before"), 1)
+    if not {*StateWord}.issuperset(states or ()):
+        raise Declined
+    with backend() as asked:
+        owner = asked.me().owner if "mine" in given else given.get("owner")
+        text = " ".join(given.get("query", ()))
+        rows = asked.jobs(text, owner=owner, states=states, before=before, count=count or JOBS)
+        if rows:
+            output.show(rows, job_list.columns(rows), output.Format.TABLE, job_list.DROP)
+        elif text or states or owner or before:
+            # It looks for what may have been meant.
+            raise Declined
+        else:
+            narration.say(job_list.NO_JOBS)
+
+
+def show(given: Given) -> None:
+    """Answer `forge show`."""
+    from forge_client.cli.show.job_details import details  # noqa: PLC0415 - only for this
+    from forge_client.findings import everything  # noqa: PLC0415 - as above
+
+    _only(given, "job")
+    with backend() as asked:
+        found = everything(asked, asked.job_id(given.get("job", NEWEST)))
+    details(**found)
+
+
+def logs(given: Given) -> None:
+    """Answer `forge logs`."""
+    from forge_client.cli.show.log_lines import Shaping, pattern  # noqa: PLC0415 - only for this
+    from forge_client.cli.show.output import coloured  # noqa: PLC0415 - as above
+    from forge_client.cli.show.stored_log import begun, stored_log  # noqa: PLC0415 - as above
+    from forge_client.results.log_reader import LogPart  # noqa: PLC0415 - as above
+
+    _only(given, "job", "attempt", "rank", "tail", "grep", "timestamps")
+    attempt, tail = whole_number(given.get("attempt"), 1), whole_number(given.get("tail"), 0)
+    rank = None if given.get("rank") == "all" else whole_number(given.get("rank"), 0)
+    wanted = pattern(given["grep"]) if "grep" in given else None
+    part = LogPart(attempt, rank, None, tail)
+    shaping = Shaping(wanted, times="timestamps" in given, colour=coloured())
+    with backend() as asked:
+        job = asked.job_id(given.get("job", NEWEST))
+        known, teller = begun(asked, job, part, shaping, named="job" in given)
+        stored_log(asked, known, part, teller)
+
+
+def cancel(given: Given) -> None:
+    """Answer `forge cancel`."""
+    from forge_client.cli.show.acting import cancel_one, each_of  # noqa: PLC0415 - only for this
+
+    _only(given, "jobs", "yes")
+    jobs = given.get("jobs", ())
+    if not jobs or not all(map(EXACT.fullmatch, jobs)):
+        raise Declined
+    with backend() as asked:
+        each_of([asked.job_id(job.strip()) for job in jobs], partial(cancel_one, asked))
+
+
+def _only(given: Given, *names: str) -> None:
+    """Decline other options than these, and other forms than a table."""
+    form = given.pop("form", None) or os.environ.get("FORGE_OUTPUT") or TABLE
+    if form != TABLE or not given.keys() <= {*names}:
+        raise Declined
+
+
+ANSWERS: dict[str, Callable[[Given], None]] = {
+    "ps": ps,
+    "show": show,
+    "logs": logs,
+    "cancel": cancel,
+}

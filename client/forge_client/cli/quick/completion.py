@@ -1,0 +1,145 @@
+"""What a shell completes, found in the table of commands or asked of the server."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from forge_client.cli.options.known import PATIENCE_S, known_jobs, states, terms
+from forge_client.cli.quick.declined import Declined
+from forge_client.cli.quick.table import Command, Parameter, commands
+from forge_client.plain.wire import NotPlain
+
+if TYPE_CHECKING:
+    from forge_client.backend import Backend
+
+Item: TypeAlias = tuple[str, str]
+"""A word, and what shells that show remarks say of it."""
+
+# What a shell would take for something else than a letter.
+SPECIAL = frozenset("'\"\\$`")
+ZSH = {'"': '""', "'": "''", "$": "\\$", "`": "\\`", ":": "\\\\:"}
+
+
+def complete(instruction: str) -> str:
+    """Return the answer to a shell's completion script, as typer would give it.
+
+    Raises:
+        Declined: it is another shell, or typer has to read the line.
+    """
+    match instruction:
+        case "complete_bash":
+            words = _words(os.environ.get("COMP_WORDS", ""))
+            at = int(os.environ.get("COMP_CWORD", "0"))
+            found = _found(words[1:at], words[at] if at < len(words) else "")
+            return "\n".join(word for word, _ in found) + "\n"
+        case "complete_zsh":
+            items = "\n".join(map(_of_zsh, _typed()))
+            return f"_arguments '*: :(({items}))'\n" if items else "_files\n"
+        case "complete_fish" if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "get-args":
+            return "\n".join(f"{word}\t{said}" if said else word for word, said in _typed()) + "\n"
+        case _:
+            raise Declined
+
+
+def _words(line: str) -> list[str]:
+    if SPECIAL & {*line}:
+        raise Declined
+    return line.split()
+
+
+def _typed() -> list[Item]:
+    line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    words = _words(line)[1:]
+    incomplete = words.pop() if words and not line.endswith(" ") else ""
+    return _found(words, incomplete)
+
+
+def _of_zsh(item: Item) -> str:
+    word, said = ("".join(ZSH.get(char, char) for char in text) for text in item)
+    return f'"{word}":"{said}"' if said else f'"{word}"'
+
+
+def _found(words: Sequence[str], incomplete: str) -> list[Item]:
+    """Return what may stand at the end of a line."""
+    command, given, waiting, arguments = _read(commands(), words)
+    if "=" in incomplete:
+        raise Declined
+    found: Iterable[Item]
+    if incomplete.startswith("-"):
+        found = _options(command["parameters"], given)
+    elif waiting is not None:
+        found = _values(waiting, incomplete)
+    elif "commands" in command:
+        found = [(name, one["help"]) for name, one in command["commands"].items()]
+    else:
+        open_ones = (one for one in command["parameters"] if "opts" not in one)
+        left = [one for n, one in enumerate(open_ones) if n >= arguments or one.get("many")]
+        found = _values(left[0], incomplete) if left else ()
+    return [item for item in found if item[0].startswith(incomplete)]
+
+
+def _read(
+    command: Command, words: Sequence[str]
+) -> tuple[Command, set[str], Parameter | None, int]:
+    """Return the command, its given parameters, an option without its value, and the arguments."""
+    given: set[str] = set()
+    waiting: Parameter | None = None
+    arguments = 0
+    for word in words:
+        options = {name: one for one in command["parameters"] for name in one.get("opts", ())}
+        if waiting is not None:
+            waiting = None
+        elif word.startswith("-"):
+            if word not in options:
+                raise Declined
+            given.add(options[word]["name"])
+            waiting = None if options[word].get("flag") else options[word]
+        elif "commands" not in command:
+            arguments += 1
+        elif word in command["commands"]:
+            command, given = command["commands"][word], set()
+        else:
+            raise Declined
+    return command, given, waiting, arguments
+
+
+def _options(parameters: Sequence[Parameter], given: set[str]) -> list[Item]:
+    return [
+        (name, one.get("help", ""))
+        for one in parameters
+        if one.get("many") or one["name"] not in given
+        for name in one.get("opts", ())
+    ]
+
+
+def _values(one: Parameter, incomplete: str) -> Iterable[Item]:
+    completes: str = one.get("completes", "")
+    if completes == "jobs":
+        return _asked(known_jobs)
+    if completes in OWN:
+        return [(word, "") for word in OWN[completes](incomplete)]
+    if completes:
+        raise Declined
+    return [(word, "") for word in one.get("choices", ())]
+
+
+OWN: Mapping[str, Callable[[str], list[str]]] = {"states": states, "terms": terms}
+
+
+def _asked(known: Callable[["Backend"], Iterable[Item]]) -> list[Item]:
+    from forge_client.plain.backend import PlainBackend  # noqa: PLC0415 - only for names
+    from forge_client.plain.place import found  # noqa: PLC0415 - as above
+
+    try:
+        place = found()
+    except (NotPlain, OSError) as error:
+        raise Declined from error
+    # Whatever goes wrong, a person who types must not see it, nor wait any longer.
+    with suppress(Exception), PlainBackend(place, _nobody, patience_s=PATIENCE_S) as backend:
+        return [*known(backend)]  # type: ignore[arg-type]  # it has the verbs that are called
+    return []
+
+
+def _nobody() -> NoReturn:
+    raise NotPlain("nobody else is asked")

@@ -1,0 +1,45 @@
+"""Answers a command line quickly, if it is one of those."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from forge_client.cli.quick.declined import Declined
+
+HELP = (["--help"], ["-h"])
+COMPLETE = "_FORGE_COMPLETE"
+COMMANDS = ("ps", "show", "logs", "cancel")
+
+
+def answered(words: Sequence[str]) -> bool:
+    """Answer a command line; False if the whole command has to.
+
+    Raises:
+        ClientError: what was asked for failed.
+    """
+    try:
+        _answer([*words])
+    except Declined:
+        return False
+    return True
+
+
+def _answer(words: list[str]) -> None:
+    # Each of these imports what only it needs.
+    if COMPLETE in os.environ:
+        from forge_client.cli.quick.completion import complete  # noqa: PLC0415
+
+        sys.stdout.write(complete(os.environ[COMPLETE]))
+    elif words in HELP:
+        from forge_client.cli.quick.help import write_help  # noqa: PLC0415
+
+        write_help()
+    elif words and words[0] in COMMANDS:
+        from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415
+        from forge_client.cli.quick.arguments import parsed  # noqa: PLC0415
+        from forge_client.cli.quick.table import commands  # noqa: PLC0415
+
+        name, *rest = words
+        ANSWERS[name](parsed(commands()["commands"][name]["parameters"], rest))
+    else:
+        raise Declined

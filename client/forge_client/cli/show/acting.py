@@ -1,0 +1,52 @@
+"""Acts on jobs one by one, and what is said of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forge_client.cli.show import narration
+from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
+from forge_client.results.endings import it_is
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from forge_client.backend import Backend
+
+ANSWERS = {
+    "cancelled": "job {} is cancelled",
+    "running": "cancelling job {}: its worker stops it",
+}
+
+
+def each_of(ids: Sequence[int], act: Callable[[int], None]) -> None:
+    """Act on every job, even after one is refused, then report all refusals."""
+    refused: list[ClientError] = []
+    for job in ids:
+        try:
+            act(job)
+        except ClientError as error:
+            if error.exit_code not in {ExitCode.NOT_FOUND, ExitCode.CONFLICT}:
+                raise
+            refused.append(error)
+    if refused:
+        message = "; ".join(error.message for error in refused)
+        first = refused[0]
+        raise ClientError(message, hint=first.hint, code=first.code, exit_code=first.exit_code)
+
+
+def cancel_one(backend: Backend, job: int) -> None:
+    """Cancel a job, and say what comes of it.
+
+    Raises:
+        ClientError: it has already ended, or there is none.
+    """
+    state = backend.cancel(job)
+    if state not in ANSWERS:
+        raise ClientError(
+            f"job {job} has already ended: {it_is(state)}",
+            hint=f"`forge show {job}` shows how it ended",
+            code="already_over",
+        )
+    narration.say(ANSWERS[state].format(job))

@@ -1,0 +1,130 @@
+"""Where Forge is, as far as that is plain: a server named by variables, or a running `forge up`."""
+
+import json
+import os
+import pwd
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from forge_client.plain.wire import NotPlain
+
+# Each of them asks for more than this.
+OTHERS = (
+    *("DATABASE_URL", "STORE_URL", "SIGNING_KEY_FILE", "TLS_CA", "INSECURE_SKIP_VERIFY"),
+    *("API_KEY_FILE",),
+)
+PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+KEY_PREFIX = "fgk_"
+# What `forge up` writes, and the project's file that may name a server.
+CONNECTION, PROJECT = "connection.json", "forge.toml"
+OWNER_HEADER = "X-Forge-Owner"
+
+
+class ServerPlace:
+    """A server and who asks it.
+
+    Args:
+        url: the server's, without a trailing slash.
+        headers: say who asks.
+        owner: whose jobs are one's own; None is the key's owner.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], owner: str | None) -> None:
+        self.url, self.headers, self.owner = url, headers, owner
+
+
+def found() -> ServerPlace:
+    """Return the server that the variables name, or else that of a `forge up`.
+
+    Raises:
+        NotPlain: it takes more to find it, or to reach it.
+    """
+    if any(os.environ.get(f"FORGE_{name}") for name in OTHERS):
+        raise NotPlain("a variable has more to say")
+    with suppress(FileNotFoundError), open(PROJECT, "rb") as project:
+        if b"connection" in project.read():
+            raise NotPlain("the project may name a server")
+    owner, url = os.environ.get("FORGE_OWNER"), os.environ.get("FORGE_URL")
+    if not url:
+        return of_up(os.environ.get("FORGE_DIR"), owner or login_name())
+    if owner:
+        raise NotPlain("the key's owner acts for another")
+    return named(url, os.environ.get("FORGE_API_KEY", ""))
+
+
+def login_name() -> str:
+    """Return the user's login name, or one made from the user id if the system knows none."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        if said := os.environ.get(name):
+            return said
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
+
+
+def named(url: str, key: str) -> ServerPlace:
+    """Return a server that is reached with nothing but an API key.
+
+    Raises:
+        NotPlain: the URL or the key is no such, or there is a proxy.
+    """
+    url, key = url.rstrip("/"), key.strip()
+    scheme, _, rest = url.partition("://")
+    host = rest.partition("/")[0]
+    odd = any(char in rest for char in "@?#") or not rest.isascii() or not rest.isprintable()
+    if scheme not in {"http", "https"} or not host or odd or " " in rest:
+        raise NotPlain("the URL")
+    if not (key.startswith(KEY_PREFIX) and key.isascii() and key.isprintable()):
+        raise NotPlain("the key")
+    if not host.startswith(LOOPBACK) and PROXIES & {name.lower() for name in os.environ}:
+        raise NotPlain("a proxy")
+    return ServerPlace(url, {"Authorization": f"Bearer {key}"}, None)
+
+
+def of_up(folder: str | None, owner: str) -> ServerPlace:
+    """Return the server of the `forge up` of a folder; without a folder, of the latest.
+
+    Raises:
+        NotPlain: there is none, or it has no token for its user, or which one has to be said.
+    """
+    told = _read(os.path.join(folder or _latest(), CONNECTION))
+    token, url = told.get("token"), told.get("url")
+    if not (token and url and owner.isascii() and owner.isprintable()):
+        raise NotPlain("this `forge up` has no such server")
+    return ServerPlace(url, {"Authorization": f"Bearer {token}", OWNER_HEADER: owner}, owner)
+
+
+def state_folder() -> str:
+    """Return where `forge_client.default_paths` has this user's state; platformdirs is slow.
+
+    Raises:
+        NotPlain: this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise NotPlain("the folders of this platform")
+    said = os.environ.get("XDG_STATE_HOME", "")
+    home = said if said.strip() else os.path.expanduser("~/.local/state")
+    return f"{home}/forge"
+
+
+def _latest() -> str:
+    """Return the folder of the latest `forge up`, if nothing has to be said about it."""
+    state = state_folder()
+    told = _read(f"{state}/up")
+    if "dir" not in told or "before" in told or len(os.listdir(f"{state}/ups")) > 1:
+        raise NotPlain("which `forge up` it is has to be said")
+    return str(told["dir"])
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+    except (OSError, ValueError) as error:
+        raise NotPlain(f"{path} cannot be read") from error
+    if not isinstance(told, dict):
+        raise NotPlain(f"{path} is something else")
+    return told

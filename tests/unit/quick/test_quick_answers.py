@@ -1,0 +1,93 @@
+"""What `forge` answers without typer, and that it says the same as the whole command."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from contextlib import redirect_stdout
+
+import pytest
+from forge_client.cli.app import app
+from forge_client.cli.quick.arguments import parsed
+from forge_client.cli.quick.declined import Declined
+from forge_client.cli.quick.quick import answered
+from forge_client.cli.quick.table import commands
+from support.client.command_table import PLACE, text
+from typer.testing import CliRunner
+
+# What none of them needs, each of which takes a tenth of their time or more.
+EXPENSIVE = {
+    *("asyncio", "dataclasses", "email", "http", "httpx", "inspect", "pathlib"),
+    *("platformdirs", "psycopg", "pydantic", "rich", "ssl", "subprocess", "typer", "urllib"),
+}
+SHOWN = ("job_list", "job_details", "stored_log", "log_lines", "acting")
+LOADED = f"""
+import sys, forge_client.main
+from forge_client.cli.quick import answers, arguments, completion, help, table
+from forge_client.cli.show import {", ".join(SHOWN)}
+import forge_client.findings
+print(*(name for name, module in sys.modules.items() if module))
+"""
+PS = commands()["commands"]["ps"]["parameters"]
+
+
+def test_the_table_of_commands_is_that_of_the_whole_command() -> None:
+    assert PLACE.read_text(encoding="utf-8") == text(), "run support.client.command_table"
+
+
+@pytest.mark.parametrize("columns", ["72", "80", "100", "133", "400"])
+def test_the_help_is_that_of_the_whole_command(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert answered(["--help"])
+    whole = CliRunner().invoke(app, ["--help"], prog_name="forge", env={"COLUMNS": columns})
+    assert said.getvalue() == whole.output
+
+
+def test_a_narrow_terminal_is_left_to_the_whole_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert not answered(["--help"])
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("", {}),
+        ("name:a* -n 3 owner:me", {"query": ["name:a*", "owner:me"], "count": "3"}),
+        ("--mine --state failed -s running", {"mine": True, "state": ["failed", "running"]}),
+        ("--output=json", {"form": "json"}),
+    ],
+)
+def test_the_words_of_a_command_are_read(words: str, given: dict[str, object]) -> None:
+    assert parsed(PS, words.split()) == given
+
+
+@pytest.mark.parametrize(
+    "words", ["-n3", "--none", "-n", "--help", "--", "-n=3", "--mine=yes", "-w3"]
+)
+def test_words_that_need_more_are_declined(words: str) -> None:
+    with pytest.raises(Declined):
+        parsed(PS, words.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["", "submit .", "ps -w", "ps -o json", "ps -n 0", "logs -f 1", "cancel name:a*"]
+)
+def test_what_is_not_plain_is_left_to_the_whole_command(words: str) -> None:
+    assert not answered(words.split())
+
+
+def test_what_is_typed_all_day_is_very_light_to_import() -> None:
+    """Each module takes a fifth of a millisecond or more."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    standard = [name for name in loaded if name.partition(".")[0] in sys.stdlib_module_names]
+    assert not EXPENSIVE & {name.partition(".")[0] for name in loaded}
+    assert len(loaded) - len(standard) <= 50
+    assert len(standard) <= 110
