@@ -4,6 +4,9 @@ It records in the database that it runs: without a server, workers over HTTP can
 leases, so sweepers must not consider them dead.
 """
 
+import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+
+# isort: split
 import signal
 import socket
 from ipaddress import ip_address

@@ -1,5 +1,8 @@
 """`forge-worker`: run the agent, or one of the commands about it."""
 
+import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+
+# isort: split
 import json
 import os
 import signal

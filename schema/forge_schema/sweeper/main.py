@@ -1,5 +1,8 @@
 """`forge-sweeper`: the sweeper as a process, with a health endpoint."""
 
+import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+
+# isort: split
 import signal
 import sys
 from http import HTTPStatus

@@ -1,0 +1,28 @@
+"""Keeps libraries from importing what Forge has no use for; a program imports it before them.
+
+httpx brings a command of its own, with click, rich and pygments, and structlog shows tracebacks by
+rich, with the local variables of each frame. Together they would take a fifth of a program's start.
+"""
+
+import sys
+from importlib import import_module
+
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
+
+
+def _without(hidden: str, module: str) -> None:
+    """Import a module for which another is not installed; it is for whoever imports it later."""
+    if module in sys.modules:
+        return
+    kept = sys.modules.get(hidden)
+    sys.modules[hidden] = None  # type: ignore[assignment]  # as above
+    try:
+        import_module(module)
+    finally:
+        if kept is None:
+            del sys.modules[hidden]
+        else:
+            sys.modules[hidden] = kept
+
+
+_without("rich", "structlog")
