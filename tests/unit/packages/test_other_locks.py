@@ -155,6 +155,16 @@ def test_a_lock_of_a_poetry_that_nobody_knows_yet_is_refused(tmp_path: Path) -> 
         sent(folder)
 
 
+def test_a_list_is_used_by_its_lock(tmp_path: Path) -> None:
+    assert "not used" not in sent(of(tmp_path, "pipenv-2026.10.3")).said[0]
+    listed = "[tool.poetry.dependencies]\npython = '^3.11'\nsix = '*'\n"
+    locked = "[[package]]\nname = 'six'\nversion = '1.17.0'\ngroups = ['main']\n"
+    folder = tmp_path / "poetry"
+    folder.mkdir()
+    whole = sent(write(folder, {"pyproject.toml": listed, "poetry.lock": locked}))
+    assert whole.said[0].startswith("poetry.lock (found in the folder), 1 package")
+
+
 def test_lists_that_are_there_too_are_named(tmp_path: Path) -> None:
     more = {"requirements.txt": "six==1.17.0\n", "Pipfile": "[packages]\n", "pixi.toml": ""}
     whole = sent(write(tmp_path, more))

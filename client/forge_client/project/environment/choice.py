@@ -221,7 +221,7 @@ def _found(files: Mapping[str, Path], name: str) -> Source:
 def _others(files: Mapping[str, Path], wanted: Wanted, present: Sequence[str]) -> str:
     """Name the lists that are there too, and are not used."""
     others = f" before {', '.join(present[1:])}" if present[1:] else ""
-    ignored = [one.name for one in unused.unused(files) if one.exact or one.stops]
+    ignored = [one.name for one in unused.unused(files) if one.exact or one.lock]
     if wanted.script and script.block(files[wanted.script]):
         ignored.append(f"the packages that {wanted.script} lists itself")
     return others + (f", not used: {names_text(ignored)}" if ignored else "")

@@ -59,12 +59,14 @@ OTHERS = {
 class Unused:
     """A list that is seen and not used: its name, and how to make one of it that is.
 
-    It `stops` a submit if nothing else lists the packages that the project needs.
+    It `stops` a submit if nothing else lists the packages that the project needs. Its tool makes
+    its `lock` of it, if any; of the others, the list that is used may have been made.
     """
 
     name: str
     advice: str
     stops: bool = True
+    lock: str = ""
 
     @property
     def exact(self) -> bool:
@@ -79,7 +81,7 @@ def unused(files: Mapping[str, Path]) -> list[Unused]:
         ClientError: its pyproject.toml is malformed.
     """
     named = (
-        Unused(name, advice)
+        Unused(name, advice, lock=LOCKS.get(name, ""))
         for name, advice in ALONE.items()
         if _lists(name, files.get(name)) and LOCKS.get(name) not in files
     )
@@ -128,23 +130,25 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Unused]:
         **table(path, "tool", "pixi", "dependencies"),
         **table(path, "tool", "pixi", "pypi-dependencies"),
     }
-    found: list[tuple[object, str, str]] = [
-        (poetry.keys() - {"python"}, "[tool.poetry.dependencies]", "`poetry lock`"),
-        (pixi.keys() - {"python"}, "[tool.pixi]", ADVICE["pixi.toml"]),
+    found: list[tuple[object, str, str, str]] = [
+        (poetry.keys() - {"python"}, "[tool.poetry.dependencies]", "`poetry lock`", "poetry.lock"),
+        (pixi.keys() - {"python"}, "[tool.pixi]", ADVICE["pixi.toml"], LOCKS["pixi.toml"]),
         (
             table(path, "tool", "flit", "metadata").get("requires"),
             "[tool.flit.metadata]",
             "`[project].dependencies`",
+            "",
         ),
         (
             "dependencies" in (table(path, "project").get("dynamic") or ()),
             "its build (`dynamic`)",
             "`uv pip compile pyproject.toml -o requirements.txt`",
+            "",
         ),
     ]
-    for there, what, advice in found:
-        if there:
-            yield Unused(f"{PROJECT}, {what}", advice)
+    for there, what, advice, lock in found:
+        if there and lock not in files:
+            yield Unused(f"{PROJECT}, {what}", advice, lock=lock)
     optional = table(path, "project", "optional-dependencies")
     for there, what in (
         (table(path, "dependency-groups"), "[dependency-groups]"),
