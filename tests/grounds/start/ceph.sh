@@ -20,6 +20,8 @@ osd_pool_default_pg_num = 4
 osd_pool_default_pgp_num = 4
 osd_pool_default_pg_autoscale_mode = off
 osd_objectstore = memstore
+# Debian's is relative, and would be looked for in this folder.
+osd_class_dir = $(echo /usr/lib/*/rados-classes)
 memstore_device_bytes = 6442450944
 osd_crush_chooseleaf_type = 0
 mon_allow_pool_size_one = true
