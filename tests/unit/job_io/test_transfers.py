@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from forge_schema.protocol.messages import OBJECTS
 from forge_schema.storage.manifest import CHUNK_BYTES
-from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
+from forge_worker.transfers.sending import HASHED_BYTES, FileSender, FileSource, StoredChunks
 from forge_worker.transfers.threads import REQUESTS, TRANSFERS, Transfers, batches
 
 if TYPE_CHECKING:
@@ -102,6 +102,41 @@ def test_small_files_of_one_batch_travel_at_once(tmp_path: Path) -> None:
     store, stored = cast("Objects", Meeting(count)), StoredChunks(tmp_path / "stored")
     FileSender(store, stored, str, lambda: None).send(sources)
     assert [source.left for source in sources] == [0] * count
+
+
+class Copying:
+    """A store that copies parts of files by itself."""
+
+    def __init__(self) -> None:
+        self.copied: list[int] = []
+
+    def expect(self, **_: object) -> None: ...
+
+    def put_part(self, key: str, file: object, offset: int, size: int) -> bool:  # noqa: ARG002
+        self.copied.append(size)
+        return True
+
+
+def test_a_file_is_not_held_in_memory_unless_it_is_small(tmp_path: Path) -> None:
+    size, largest = 1 << 20, 0
+    (tmp_path / "file").write_bytes(bytes(size))
+
+    def read(_offset: int, count: int) -> bytes:
+        nonlocal largest
+        largest = max(largest, count)
+        return bytes(count)
+
+    sources = [
+        FileSource(
+            "file", size + n, read, CHUNK_BYTES, open=partial((tmp_path / "file").open, "rb")
+        )
+        for n in range(3)
+    ]
+    store = Copying()
+    stored = StoredChunks(tmp_path / "stored")
+    FileSender(cast("Objects", store), stored, str, lambda: None).send(sources)
+    assert sorted(store.copied) == [size, size + 1, size + 2]
+    assert largest == HASHED_BYTES
 
 
 def test_batches_fit_in_memory_and_in_a_request() -> None:

@@ -90,8 +90,8 @@ class FileSource:
 
     `key` is the file's own: it names the object of a file in one piece. Otherwise, pieces are named
     by their content. `left` counts the pieces to store; `refused` is set if the store does not
-    accept an object of that size. With `open`, chunks are hashed first, and only those that are not
-    stored yet are read into memory, or copied by the store itself.
+    accept an object of that size. With `open`, all but small files are hashed first, and only what
+    is not stored yet is read into memory, one piece a thread, or copied by the store itself.
     """
 
     path: str
@@ -114,6 +114,10 @@ class FileSource:
     @property
     def chunked(self) -> bool:
         return self.size > self.piece_bytes
+
+    @property
+    def hashed_first(self) -> bool:
+        return self.open is not None and (self.chunked or self.size > SMALL_BYTES)
 
     @property
     def sha256(self) -> str:
@@ -254,7 +258,7 @@ class FileSender:
 
     def _read(self, source: FileSource) -> SourcePart:
         self._go_on()
-        if source.open is not None and source.chunked:
+        if source.hashed_first:
             offset, size, sha256 = source.hash_next()
             return SourcePart(source, offset, size, sha256, self._key(sha256), None)
         offset, data = source.next()
