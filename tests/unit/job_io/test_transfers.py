@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from threading import Barrier, Event
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pytest
 from forge_schema.protocol.messages import OBJECTS
@@ -126,12 +126,10 @@ def test_a_file_is_not_held_in_memory_unless_it_is_small(tmp_path: Path) -> None
         largest = max(largest, count)
         return bytes(count)
 
-    sources = [
-        FileSource(
-            "file", size + n, read, CHUNK_BYTES, open=partial((tmp_path / "file").open, "rb")
-        )
-        for n in range(3)
-    ]
+    def opened() -> BinaryIO:
+        return (tmp_path / "file").open("rb")
+
+    sources = [FileSource("file", size + n, read, CHUNK_BYTES, open=opened) for n in range(3)]
     store = Copying()
     stored = StoredChunks(tmp_path / "stored")
     FileSender(cast("Objects", store), stored, str, lambda: None).send(sources)
