@@ -87,7 +87,8 @@ def versions(output: str) -> str:
 def outcome(status: int, output: str, works_with: str = "") -> str:
     """Return what a part's output and exit code come to, as a cell of a table."""
     summed = [line for line in output.splitlines() if SUMMED.search(line)]
-    counts = ", ".join(COUNTS.findall(summed[-1])) if summed else ""
+    # A second run is of what failed in the first.
+    counts = "; then ".join(", ".join(COUNTS.findall(line)) for line in summed)
     if status == 0:
         return "works" + (f" with {works_with}" if works_with else "") + _beside(counts)
     failed = sorted(set(FAILED.findall(output)))
