@@ -25,6 +25,12 @@ def row(part: str, result: str = "works") -> Row:
         (0, "built\n", "works with a patch"),
         (0, "....\n12 passed, 3 skipped in 7.01s\n", "works with a patch (12 passed, 3 skipped)"),
         (2, "make: *** Error 1\n", "fails with exit code 2"),
+        # What failed was run again.
+        (
+            0,
+            "2 failed, 9 passed in 7.01s\n2 passed in 0.90s\n",
+            "works with a patch (2 failed, 9 passed; then 2 passed)",
+        ),
         (
             1,
             f"{FAILURES}5 failed, 7 passed, 1 error in 9.00s\n",
