@@ -1,45 +1,56 @@
 """Default paths on this machine."""
 
-from pathlib import Path
+from __future__ import annotations
 
-from platformdirs import user_cache_path, user_data_path, user_state_path
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from platformdirs import PlatformDirs
 
 
 def default_dir() -> Path:
     """Return the default folder of `forge up`."""
-    return user_data_path("forge")
+    return _folders().user_data_path
 
 
 def pointer() -> Path:
     """Return the file that names the folder of this user's latest `forge up`."""
-    return user_state_path("forge") / "up"
+    return _folders().user_state_path / "up"
 
 
 def ups() -> Path:
     """Return the folder in which each running `forge up` of this user has a file."""
-    return user_state_path("forge") / "ups"
+    return _folders().user_state_path / "ups"
 
 
 def logins() -> Path:
     """Return the folder of the keys of `forge login`, a file for each server."""
-    return user_state_path("forge") / "logins"
+    return _folders().user_state_path / "logins"
 
 
 def trusted() -> Path:
     """Return the folder with an empty file for each server that a project may name."""
-    return user_state_path("forge") / "trusted"
+    return _folders().user_state_path / "trusted"
 
 
 def studies() -> Path:
     """Return the file with the studies of this user's searches that go through a server."""
-    return user_state_path("forge") / "studies" / "studies.db"
+    return _folders().user_state_path / "studies" / "studies.db"
 
 
 def packed() -> Path:
     """Return the folder of what this user's projects were packed into, by what they contained."""
-    return user_cache_path("forge") / "packed"
+    return _folders().user_cache_path / "packed"
 
 
 def locks() -> Path:
     """Return the folder of the locks that were made for this user's projects."""
-    return user_cache_path("forge") / "locks"
+    return _folders().user_cache_path / "locks"
+
+
+def _folders() -> PlatformDirs:
+    # It takes a while to import, and most commands need no folder.
+    from platformdirs import PlatformDirs  # noqa: PLC0415
+
+    return PlatformDirs("forge", appauthor=False)

@@ -56,6 +56,9 @@ def _run() -> None:
         _debug(error)
         narration.complain(error)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # As in `forge ps | head`, if the output is not kept until the end.
+        sys.exit(ExitCode.FAILED)
     except OSError as error:
         _debug(error)
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from forge_client.cli.options.job_options import OPTIONS
+from forge_client.cli.options.job_fields import OPTIONS
 from forge_client.project import schema
 from forge_schema.model.spec import KEYS
 from tabular import cell, table

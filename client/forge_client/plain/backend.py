@@ -32,6 +32,7 @@ class PlainBackend:
         self, place: ServerPlace, whole: Callable[[], "Backend"], *, patience_s: float = ANSWER_S
     ) -> None:
         self._verbs = PlainVerbs(Wire(place.url, place.headers, patience_s), place.owner)
+        self.owner = place.owner
         self._make_whole = whole
         self._whole: Backend | None = None
 

@@ -72,6 +72,7 @@ def _parameter(one: Click) -> dict[str, Any]:
     found = {
         "name": one.name,
         "opts": _in_order([*one.opts, *one.secondary_opts]) if is_option else None,
+        "off": one.secondary_opts,
         "flag": is_option and one.is_flag,
         "many": one.nargs == -1 or one.multiple,
         "choices": [getattr(word, "value", word) for word in one.type_descriptor.choices or ()],

@@ -75,7 +75,12 @@ def test_words_that_need_more_are_declined(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "submit .", "ps -w", "ps -o json", "ps -n 0", "logs -f 1", "cancel name:a*"]
+    "words",
+    [
+        *("", "ps -w", "ps -o json", "ps -n 0", "logs -f 1", "cancel name:a*", "ps --none"),
+        *("submit . --", "submit . --wait -- true", "submit . --secret a -- true"),
+        *("submit . --gpus many -- true", "submit . --after 1 -- true", "submit -h"),
+    ],
 )
 def test_what_is_not_plain_is_left_to_the_whole_command(words: str) -> None:
     assert not answered(words.split())

@@ -10,15 +10,10 @@ from forge_schema.proxies import is_loopback
 
 from forge_client.cli.admin.workers import drain, workers
 from forge_client.cli.options.completion import workers as workers_named
+from forge_client.cli.options.job_fields import labels
 from forge_client.cli.options.public_key import read_public_key
 from forge_client.cli.options.session import backend_of, settings_of
-from forge_client.cli.options.values import (
-    Expires,
-    FormatOption,
-    WorkerLabelOption,
-    labels,
-    lasting,
-)
+from forge_client.cli.options.values import Expires, FormatOption, WorkerLabelOption, lasting
 from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format

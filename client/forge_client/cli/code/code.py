@@ -9,6 +9,7 @@ from forge_schema.model.quantities import counted
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
 from forge_client.cli.options.job_names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
@@ -79,7 +80,7 @@ def _told(second: JobDetail | Path) -> str:
 
 
 # Not by variables: what is not given stays as it was. Nothing is uploaded.
-@o.with_job_options(without={*o.PACKING, *o.INSTALLING, "image_tar"}, variables=False)
+@o.with_job_options(without={*PACKING, *INSTALLING, "image_tar"}, variables=False)
 def rerun(
     context: typer.Context,
     job: JobId,
@@ -97,9 +98,9 @@ def rerun(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Submit a job again: the same code, command and options, but for what is given."""
-    changes = {**o.changes(context.params), "command": command_of(context)}
+    changed = {**changes(context.params), "command": command_of(context)}
     if from_checkpoint:
-        changes["from_checkpoint"] = checkpoint(context, of_job(job, from_checkpoint))
+        changed["from_checkpoint"] = checkpoint(context, of_job(job, from_checkpoint))
     with backend_of(context) as backend:
-        (job_id,) = backend.submit([repeated(backend.request(job), changes)])
+        (job_id,) = backend.submit([repeated(backend.request(job), changed)])
         show_submitted(backend, job_id, form, wait=wait)

@@ -78,7 +78,7 @@ def benchmark(
     )
     settings = settings_of(context, project)
     with connect(settings) as backend:
-        ids = send(backend, ready(settings, project, requests, folder))
+        ids = send(backend, ready(settings.job_owner, project, requests, folder))
     many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
     named = many if len(ids) > 1 else f"job {ids[0]}"
     narration.say(f"{named}; `forge sweep show {made}` shows what became of it")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.job_fields import IMAGES, INSTALLING, changes
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
@@ -22,7 +23,7 @@ from forge_client.project.submit import uploaded
 
 
 # It runs in the worker's environment.
-@o.with_job_options(without={*o.IMAGES, *o.INSTALLING})
+@o.with_job_options(without={*IMAGES, *INSTALLING})
 def run_handler(
     context: typer.Context,
     handler: Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")],
@@ -46,7 +47,7 @@ def run_handler(
     request = Request().changed({
         "name": handler,
         "experiment": handler,
-        **o.changes(context.params),
+        **changes(context.params),
         "kind": "custom",
         "handler": handler,
         "arguments": arguments(arg or []),
@@ -56,7 +57,9 @@ def run_handler(
     })  # fmt: skip
     settings = settings_of(context)
     with connect(settings) as backend:
-        (job_id,) = backend.submit(uploaded(backend, ready(settings, project, [request], folder)))
+        (job_id,) = backend.submit(
+            uploaded(backend, ready(settings.job_owner, project, [request], folder))
+        )
         show_submitted(backend, job_id, form, wait=wait)
 
 

@@ -10,6 +10,7 @@ from forge_schema.model.quantities import counted, size_text
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.completion import templates
 from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.job_fields import changes
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -75,9 +76,9 @@ def described(
     """Return the job of a folder and of the options of `forge submit`, not yet sent."""
     project = o.project_of(context)
     base = Request() if config else project.request()
-    request = base.changed({**o.changes(context.params), "command": command_of(context)})
+    request = base.changed({**changes(context.params), "command": command_of(context)})
     settings = settings_of(context, project)
-    return settings, ready(settings, project, [request], folder, config=config)
+    return settings, ready(settings.job_owner, project, [request], folder, config=config)
 
 
 def _check(settings: Settings, spec: dict[str, Any]) -> None:

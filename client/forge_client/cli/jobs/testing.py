@@ -10,6 +10,7 @@ from forge_schema.model.results import JobTest
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_command import COMMAND
+from forge_client.cli.options.job_fields import changes
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
@@ -54,14 +55,14 @@ def run_tests(
     project = o.project_of(context)
     request = project.request().changed({
         "max_failures": 0 if project.max_failures is None else None,
-        **o.changes(context.params),
+        **changes(context.params),
         "junit": junit,
         "kind": "test",
         "command": [*shlex.split(program), *context.meta.get(COMMAND, [])],
     })  # fmt: skip
     settings = settings_of(context, project)
     with connect(settings) as backend:
-        (job_id,) = send(backend, ready(settings, project, [request], folder))
+        (job_id,) = send(backend, ready(settings.job_owner, project, [request], folder))
         code = wait_and_show(backend, job_id, form)
         rows = list(all_tests(backend.findings, job_id))
         if rows:

@@ -1,6 +1,5 @@
 """The job's own command and environment, for `forge submit` and similar commands."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,20 +41,6 @@ def command_of(context: typer.Context) -> Sequence[str] | None:
     if not words or not words[0].strip():
         raise _wrong("the command after -- is empty", "write it there: -- python train.py")
     return words
-
-
-def environment(texts: Sequence[str]) -> dict[str, str]:
-    """Return variables from NAME=VALUE, or from NAME with the value from this environment."""
-    found = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not name or not (sign or name in os.environ):
-            raise _wrong(
-                f"--env {text!r}: there is no such variable here",
-                "write NAME=VALUE, or export NAME first",
-            )
-        found[name] = value if sign else os.environ[name]
-    return found
 
 
 def _wrong(message: str, hint: str) -> ClientError:

@@ -1,41 +1,23 @@
 """The options of all commands that submit jobs, made from the fields of a job."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
-from inspect import Parameter, Signature, get_annotations, signature
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, TypeVar, cast
 
 import typer
-from forge_schema.model.quantities import names_text, size
-from forge_schema.model.spec import CODE, KEYS, PANELS, Option, option_of
+from forge_schema.model.quantities import names_text
+from forge_schema.model.spec import KEYS
 
 from forge_client.cli.options.completion import experiments, queues
-from forge_client.cli.options.job_command import command_of, environment
+from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in, secret_names
 from forge_client.cli.options.job_names import checkpoint, needed
-from forge_client.cli.options.values import labels
-from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
-from forge_client.project.request import TABLES, Request
+from forge_client.project.request import Request
 from forge_client.project.submission import called
 
 Submits = TypeVar("Submits", bound=Callable[..., None])
-
-
-def secret_names(texts: list[str] | None) -> list[str] | None:
-    """Return the names of secrets.
-
-    Raises:
-        ClientError: one has a value, which is kept off the queue.
-    """
-    for name, sign, _ in (text.partition("=") for text in texts or ()):
-        if sign:
-            raise ClientError(
-                f"--secret {name} takes only the name of the secret",
-                hint=f"write --secret {name}; the value is a file {name} on the workers, in the"
-                " folder that --secrets-dir of forge-worker names",
-                code="option_invalid",
-            )
-    return texts
 
 
 COMPLETIONS: Mapping[str, Any] = {"experiment": experiments, "queue": queues}
@@ -44,43 +26,10 @@ CALLBACKS: Mapping[str, Any] = {
     "from_checkpoint": checkpoint,
     **dict.fromkeys(("after", "after_ok", "after_any"), needed),
 }
-PARSERS: Mapping[str, Callable[[Sequence[str]], Any]] = {"labels": labels, "env": environment}
-NO_INSTALL = "no_install"
-# What a job that runs in an environment that is there already does not have.
-IMAGES = {"image", "image_tar", "dockerfile"}
-INSTALLING = {"requirements", "extras", "groups", NO_INSTALL}
-PACKING = {"include", "limit"}
-
-
-def _options() -> dict[str, Option]:
-    """Return the options by the keys of forge.toml, in the order of the help."""
-    keys = {name: KEYS[name].option for name in KEYS if name not in TABLES}
-    others = {n: option_of(field) for n, field in Project.model_fields.items() if n not in KEYS}
-    nothing = {NO_INSTALL: Option("Install nothing.", CODE)}
-    options = [(n, o) for n, o in {**keys, **others, **nothing}.items() if o and o.typed]
-    return dict(sorted(options, key=lambda option: PANELS.index(option[1].panel)))
-
-
-OPTIONS = _options()
-
-
-def _kind(name: str) -> Any:  # noqa: ANN401 - any type
-    """Return the type that an option's value has on the command line."""
-    if name == NO_INSTALL:
-        return bool
-    if name not in KEYS:
-        hint = Project.model_fields[name].annotation
-        return list[str] if "list" in str(hint) else str
-    key = KEYS[name]
-    if key.kind in {list, dict}:
-        return list[str]
-    # Some have a form of their own: a time, a range of machines, the name of a checkpoint.
-    own_form = key.unit or name in get_annotations(Request)
-    return key.kind if key.kind in {int, float, bool} and not own_form else str
 
 
 def _parameter(name: str, *, variables: bool) -> Parameter:
-    option, key, kind = OPTIONS[name], KEYS.get(name), _kind(name)
+    option, key, kind = OPTIONS[name], KEYS.get(name), kind_of(name)
     words = names_text(key.words, len(key.words), last="or") if key and key.words else ""
     info = typer.Option(
         *option.names.split() or [f"--{name.replace('_', '-')}"],
@@ -134,15 +83,8 @@ def project_of(context: typer.Context) -> Project:
     Raises:
         ClientError: it is malformed, or an option is.
     """
-    folder, limit = context.params["folder"], context.params["limit"]
-    project = Project.read(folder) if folder else Project()
-    try:
-        most = {} if limit is None else {"limit": size(limit)}
-    except ValueError as error:
-        raise ClientError(
-            f"--limit: {error}", hint="write 500MiB or 2GiB", code="option_invalid"
-        ) from error
-    return project.including(context.params["include"]).model_copy(update=most)
+    given = context.params
+    return project_in(given["folder"], limit=given["limit"], include=given["include"])
 
 
 def named_request(context: typer.Context, project: Project) -> Request:
@@ -150,13 +92,3 @@ def named_request(context: typer.Context, project: Project) -> Request:
     given = {**changes(context.params), "command": command_of(context)}
     request = project.request().changed(given)
     return request.changed({"name": request.name or called(context.params["folder"])})
-
-
-def changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a command's parameters that are options of a job as fields of a request."""
-    found = {
-        name: PARSERS[name](value) if name in PARSERS else value
-        for name in OPTIONS.keys() - PACKING - {NO_INSTALL}
-        if (value := given.get(name)) not in (None, (), [])
-    }
-    return found | ({"requirements": False} if given.get(NO_INSTALL) else {})

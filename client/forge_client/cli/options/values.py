@@ -1,6 +1,5 @@
 """Values on the command line: durations, points in time and labels."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -71,20 +70,3 @@ def moment(option: str, text: str, backend: Backend) -> datetime:
 
 def _invalid(message: str, hint: str = "write 12h or 30d") -> ClientError:
     return ClientError(message, hint=hint, code="option_invalid")
-
-
-def labels(texts: Sequence[str]) -> dict[str, str]:
-    """Parse labels from the command line.
-
-    Raises:
-        ClientError: one of them is not a label.
-    """
-    pairs = [text.partition("=") for text in texts]
-    for (name, sign, value), text in zip(pairs, texts, strict=True):
-        if not (name.strip() and sign and value.strip()):
-            raise ClientError(
-                f"--label {text!r} is not a label",
-                hint="write NAME=VALUE, as in --label zone=eu*",
-                code="option_invalid",
-            )
-    return {name.strip(): value.strip() for name, _, value in pairs}

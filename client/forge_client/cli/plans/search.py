@@ -124,7 +124,7 @@ def run(
                 narration.say(f"{parameter}: {numbers.note}")
         with _storage(settings, storage) as kept:
             base = base.model_copy(update={"idempotency_key": None})
-            (spec,) = uploaded(backend, ready(settings, project, [base], folder))
+            (spec,) = uploaded(backend, ready(settings.job_owner, project, [base], folder))
             plan = plan.model_copy(update={"spec": spec})
             _drive(backend, Search.begun(kept, plan), form)
 

@@ -30,7 +30,12 @@ def _option(
 ) -> None:
     name, equals, text = word.partition("=")
     one = options.get(name)
-    if one is None or name == "--help" or (equals and not name.startswith("--")):
+    if (
+        one is None
+        or name == "--help"
+        or name in one.get("off", ())
+        or (equals and not name.startswith("--"))
+    ):
         raise Declined
     if one.get("flag"):
         if equals:

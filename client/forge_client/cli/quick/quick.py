@@ -9,6 +9,7 @@ from forge_client.cli.quick.declined import Declined
 HELP = (["--help"], ["-h"])
 COMPLETE = "_FORGE_COMPLETE"
 COMMANDS = ("ps", "show", "logs", "cancel")
+SUBMIT = "submit"
 
 
 def answered(words: Sequence[str]) -> bool:
@@ -34,6 +35,10 @@ def _answer(words: list[str]) -> None:
         from forge_client.cli.quick.help import write_help  # noqa: PLC0415
 
         write_help()
+    elif words == ["--version"]:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        sys.stdout.write(f"forge {version('forge-queue')}\n")
     elif words and words[0] in COMMANDS:
         from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415
         from forge_client.cli.quick.arguments import parsed  # noqa: PLC0415
@@ -41,5 +46,24 @@ def _answer(words: list[str]) -> None:
 
         name, *rest = words
         ANSWERS[name](parsed(commands()["commands"][name]["parameters"], rest))
+    elif words[:1] == [SUBMIT]:
+        _submit(words[1:])
     else:
         raise Declined
+
+
+def _submit(words: list[str]) -> None:
+    # As above.
+    from forge_client.cli.quick.arguments import parsed  # noqa: PLC0415
+    from forge_client.cli.quick.table import commands  # noqa: PLC0415
+
+    command = None
+    if "--" in words:
+        at = words.index("--")
+        words, command = words[:at], words[at + 1 :]
+        if not command or not command[0].strip():
+            raise Declined
+    given = parsed(commands()["commands"][SUBMIT]["parameters"], words)
+    from forge_client.cli.quick.submitting import submit  # noqa: PLC0415
+
+    submit(given, command)

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 Parameter: TypeAlias = dict[str, Any]
 """Its `name`, and its `opts` unless it is an argument; what follows is there only if it is so.
 
-`flag`: it takes no value; `many`: it may be given several times, or takes several words; `choices`:
-its values; `completes`: a function in `completion.py`; `help`.
+`flag`: it takes no value; `off`: those of its `opts` that turn it off; `many`: it may be given
+several times, or takes several words; `choices`: its values; `completes`: a function in
+`completion.py`; `help`.
 """
 
 Command: TypeAlias = dict[str, Any]

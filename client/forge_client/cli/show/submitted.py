@@ -1,11 +1,11 @@
 """Submits a folder's jobs, and reports the upload, their resources and matching workers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-import typer
-from forge_schema.model.job import JobDetail
+from typing import TYPE_CHECKING
 
 from forge_client.backend import Backend
 from forge_client.cli.show import narration, output
@@ -16,7 +16,9 @@ from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
 from forge_client.project.submit import Narrator, PreparedSubmit, packed, prepared, uploaded
-from forge_client.settings import Settings
+
+if TYPE_CHECKING:
+    from forge_schema.model.job import JobDetail
 
 
 def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -> None:
@@ -29,6 +31,8 @@ def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -
     tell_job(status)
     tell_nobody(backend, job_id)
     if wait:
+        import typer  # noqa: PLC0415 - a submit that does not wait does without
+
         raise typer.Exit(wait_and_show(backend, job_id, form))
     output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
@@ -48,7 +52,7 @@ NARRATOR = Narrator(narration.say, warn=WARN, missing=WARN, bar=narration.transf
 
 
 def ready(
-    settings: Settings,
+    owner: str | None,
     project: Project,
     requests: Sequence[Request],
     folder: Path | None,
@@ -62,7 +66,7 @@ def ready(
     """
     narrator = NARRATOR
     parcel = packed(project, folder, requests, config=config, narrator=narrator) if folder else None
-    return prepared(requests, parcel, owner=settings.job_owner, narrator=narrator)
+    return prepared(requests, parcel, owner=owner, narrator=narrator)
 
 
 def send(backend: Backend, whole: PreparedSubmit) -> list[int]:

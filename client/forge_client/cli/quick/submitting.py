@@ -1,0 +1,59 @@
+"""`forge submit` without typer: nothing has to be looked up, followed or shown but its id."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in
+from forge_client.cli.quick.answers import backend
+from forge_client.cli.quick.declined import Declined
+from forge_client.cli.show.output import Format
+from forge_client.cli.show.submitted import ready, show_submitted
+from forge_client.errors import ClientError
+from forge_client.project.submit import uploaded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forge_client.project.forge_toml import Project
+    from forge_client.project.request import Request
+
+# Options of the command itself, and those whose values are checked while typer reads them.
+MORE = {"config", "wait", "dry_run", "form", "secrets", "from_checkpoint"}
+MORE |= {"after", "after_ok", "after_any"}
+
+
+def submit(given: dict[str, Any], command: Sequence[str] | None) -> None:
+    """Answer `forge submit`."""
+    folder = Path(given.pop("folder", "."))
+    with backend() as asked:
+        project, request = _described(given, folder, command)
+        whole = ready(asked.owner, project, [request], folder)
+        (job_id,) = asked.submit(uploaded(asked, whole))
+        show_submitted(asked, job_id, Format.TABLE, wait=False)
+
+
+def _described(
+    given: dict[str, Any], folder: Path, command: Sequence[str] | None
+) -> tuple[Project, Request]:
+    """Return the job that is described, before anything is said of it."""
+    if MORE & given.keys() or os.environ.get("FORGE_OUTPUT"):
+        raise Declined
+    if any(os.environ.get(option.variable) for option in OPTIONS.values() if option.variable):
+        raise Declined
+    try:
+        fields = changes({name: _value(name, said) for name, said in given.items()})
+        project = project_in(folder, limit=given.get("limit"), include=given.get("include"))
+        request = project.request().changed({**fields, "command": command})
+    except (ClientError, ValueError) as error:
+        raise Declined from error
+    if project.connection.model_dump(exclude_none=True):
+        raise Declined
+    return project, request
+
+
+def _value(name: str, said: Any) -> Any:  # noqa: ANN401 - as the option
+    kind = kind_of(name)
+    return kind(said) if kind in {int, float} else said
