@@ -22,6 +22,8 @@ BIN = os.environ.get("FORGE_TEST_TORCH_BIN", "")
 PATH = {"PATH": f"{BIN}:{os.environ['PATH']}"}
 STEPS = 8
 MANY = 1000
+# A cluster of Ray takes two minutes to start on a busy machine.
+PATIENCE = 600
 
 pytestmark = pytest.mark.skipif(not BIN, reason="FORGE_TEST_TORCH_BIN is not set")
 
@@ -129,12 +131,12 @@ def test_a_ray_cluster_spans_the_workers_and_ends_with_the_job(
             made.worker(f"m{rank}")
         one = Resources(cpus=1, memory_mb=2048, disk_mb=500)
         job = made.submit("python", "-c", TASKS, nodes=2, launcher="ray", resources=one)
-        made.succeeds(job)
+        made.succeeds(job, PATIENCE)
         assert "machines 2" in made.log(job).decode()
         assert made.reasons(job) == ["succeeded", "run_ended"]
         # Nothing of the first cluster is in the way of the next.
         again = made.submit("python", "-c", TASKS, nodes=2, launcher="ray", resources=one)
-        made.succeeds(again)
+        made.succeeds(again, PATIENCE)
 
 
 # An actor on the other machine keeps the state, and takes its time.
@@ -143,7 +145,8 @@ import os, signal, sys, threading, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 folder = os.environ["FORGE_CHECKPOINT_DIR"]
 if os.listdir(folder):
-    sys.exit("restored")
+    print("restored", *os.listdir(folder))
+    sys.exit()
 ray.init()
 own = ray.get_runtime_context().get_node_id()
 other = next(node["NodeID"] for node in ray.nodes() if node["NodeID"] != own)
@@ -176,7 +179,7 @@ def test_a_preempted_driver_still_fetches_the_state_of_its_actors(
         one = Resources(cpus=1, memory_mb=2048, disk_mb=500)
         asked: dict[str, Any] = {"launcher": "ray", "resources": one, "max_failures": 0}
         job = made.submit("python", "-c", STATE, nodes=2, **asked)
-        made.says(job, "ready")
+        made.says(job, "ready", PATIENCE)
         assert made.queue.preempt(job)
-        row = made.ended(job)
-        assert (row["reason"], "restored" in row["detail"]) == ("exit_code", True)
+        made.succeeds(job, PATIENCE)
+        assert "restored of-rank-1" in made.log(job).decode()
