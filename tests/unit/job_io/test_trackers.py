@@ -174,8 +174,10 @@ def test_attempts_that_die_leave_one_run_of_wandb(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 env={**environment(tmp_path), **given, "AT": at},
             ) as process:
-                eventually(when)
-                process.kill()
+                try:
+                    eventually(when)
+                finally:
+                    process.kill()
 
         dies("create", lambda: server.runs)
         dies("log", lambda: server.runs[NAME].history)
