@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import structlog
 from forge_schema.database.current import HEAD
-from forge_schema.database.pool import NotMigrated
+from forge_schema.database.pool import Database, NotMigrated
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
-from forge_schema.storage import StoreUrlInvalid
-
-if TYPE_CHECKING:
-    from forge_functions.services import Services
+from forge_schema.storage import Store, StoreUrlInvalid
 
 # Results are reused for so long, since /health needs no credentials.
 KEPT_S = 5.0
@@ -50,10 +48,18 @@ class Wrong(ForgeError):
 
 
 class Health:
-    """Checks the database, the store and the sweeper, at most once in five seconds."""
+    """Checks the database, the store and the sweeper, at most once in five seconds.
 
-    def __init__(self, shared: Services) -> None:
-        self._shared = shared
+    Args:
+        database: opens the database.
+        store: opens the store.
+        ttl: of a lease.
+    """
+
+    def __init__(
+        self, database: Callable[[], Database], store: Callable[[], Store], *, ttl: timedelta
+    ) -> None:
+        self._open_database, self._open_store, self._ttl = database, store, ttl
         self._lock = Lock()
         self._looked_at = -KEPT_S
         self._found: list[Finding] = []
@@ -72,12 +78,36 @@ class Health:
 
     def _look(self) -> list[Finding]:
         until = monotonic() + WITHIN_S
-        checks = {"database": database, "store": store, "sweeper": sweeper}
-        begun = {name: self._looking.submit(look, self._shared) for name, look in checks.items()}
+        checks = {"database": self._database, "store": self._store, "sweeper": self._sweeper}
+        begun = {name: self._looking.submit(look) for name, look in checks.items()}
         found = [_finding(name, look, until) for name, look in begun.items()]
         if found[0].standing is CheckResult.FAILING:
             found[-1] = Finding("sweeper", CheckResult.UNKNOWN, "unknown without the database")
         return found
+
+    def _database(self) -> None:
+        """Check that the database answers and has this version's tables, or later ones."""
+        try:
+            row = self._open_database().one("health")
+        except NotMigrated as error:
+            raise Wrong(f"it does not have Forge's tables: {UPGRADE}") from error
+        if row is None or row["version_num"] < HEAD:
+            raise Wrong(f"its tables are from an older version: {UPGRADE}")
+
+    def _store(self) -> None:
+        """Check that the store is available."""
+        try:
+            self._open_store().check()
+        except StoreUrlInvalid as error:
+            raise Wrong("its URL does not name a store") from error
+
+    def _sweeper(self) -> None:
+        """Check that nothing waits that a sweeper should have moved."""
+        row = self._open_database().one("lateness", ttl=self._ttl)
+        if row is not None and row["seconds"] > LATE_S:
+            raise Wrong(
+                f"something has been due for {duration_text(row['seconds'])}: is a sweeper running?"
+            )
 
 
 def _finding(name: str, look: Future[None], until: float) -> Finding:
@@ -89,30 +119,3 @@ def _finding(name: str, look: Future[None], until: float) -> Finding:
         detail = error.message if isinstance(error, Wrong) else "it is not available now"
         return Finding(name, CheckResult.FAILING, detail)
     return Finding(name, CheckResult.OK)
-
-
-def database(shared: Services) -> None:
-    """Check that the database answers and has this version's tables, or later ones."""
-    try:
-        row = shared.database.one("health")
-    except NotMigrated as error:
-        raise Wrong(f"it does not have Forge's tables: {UPGRADE}") from error
-    if row is None or row["version_num"] < HEAD:
-        raise Wrong(f"its tables are from an older version: {UPGRADE}")
-
-
-def store(shared: Services) -> None:
-    """Check that the store is available."""
-    try:
-        shared.store.check()
-    except StoreUrlInvalid as error:
-        raise Wrong("its URL does not name a store") from error
-
-
-def sweeper(shared: Services) -> None:
-    """Check that nothing waits that a sweeper should have moved."""
-    row = shared.database.one("lateness", ttl=shared.settings.ttl)
-    if row is not None and row["seconds"] > LATE_S:
-        raise Wrong(
-            f"something has been due for {duration_text(row['seconds'])}: is a sweeper running?"
-        )

@@ -13,16 +13,17 @@ from forge_schema.database.pool import Database
 from forge_schema.database.settings import STATEMENT_S
 from forge_schema.made_once import made_once
 from forge_schema.model.stored import in_chunks
+from forge_schema.queue.inputs import Uploads
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.submission import LaneIds
 from forge_schema.service.caller import Caller
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.signed import ServerSigner, Signer, open_signer, signs_content_hash
 
-from forge_functions.auth.failures import Failures
 from forge_functions.health import Health
 from forge_functions.middleware.admission import Rate
 from forge_functions.middleware.bulkheads import RequestPart, part
+from forge_functions.middleware.failures import Failures
 from forge_functions.settings import ServerSettings
 from forge_functions.streams.group_finishing import GroupFinishing
 from forge_functions.streams.hub import Hub
@@ -32,8 +33,8 @@ from forge_functions.streams.relay import Relay
 if TYPE_CHECKING:
     from forge_schema.service.service import Service
 
-    from forge_functions.auth.issued_tokens import Pods
-    from forge_functions.auth.oidc import Issuer
+    from forge_functions.issuers.issued_tokens import Pods
+    from forge_functions.issuers.oidc import Issuer
 
 # There are usually tens to hundreds; new shapes with every job must not fill the memory.
 MOST_LANES = 10_000
@@ -153,20 +154,20 @@ class Services:
     @made_once
     def health(self) -> Health:
         """The health checks."""
-        return Health(self)
+        return Health(lambda: self.database, lambda: self.store, ttl=self.settings.ttl)
 
     @made_once
     def issuer(self) -> Issuer:
         """The issuer whose tokens are accepted besides our own."""
         # Importing it takes a tenth of a second, and workers' paths do not need it.
-        from forge_functions.auth.oidc import Issuer  # noqa: PLC0415
+        from forge_functions.issuers.oidc import Issuer  # noqa: PLC0415
 
         return Issuer(self.settings)
 
     @made_once
     def pods(self) -> Pods:
         """The pods that may enrol as workers."""
-        from forge_functions.auth.issued_tokens import Pods  # noqa: PLC0415  as above
+        from forge_functions.issuers.issued_tokens import Pods  # noqa: PLC0415  as above
 
         return Pods(self.settings)
 
@@ -178,6 +179,10 @@ class Services:
     def finishing(self) -> GroupFinishing:
         """The line for ends that are reported without a claim."""
         return GroupFinishing(lambda ends: self.queue("server").finish(ends))
+
+    def note_upload(self, owner: str, sha256: str) -> None:
+        """Record whose an object is that was uploaded to this server's own store."""
+        Uploads(self.database).add(owner, sha256)
 
     def service(self, caller: Caller) -> Service:
         """Return the verbs of a user."""

@@ -18,8 +18,8 @@ from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 
 from forge_functions.auth import short_token, signature
-from forge_functions.auth.oidc import NoRole, Person
 from forge_functions.errors import Refused
+from forge_functions.issuers.oidc import NoRole, Person
 from forge_functions.services import Services
 
 # Whom the user of a `forge up` is: whoever can read its token may be anybody there.

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from forge_functions.auth.roles import AsSubmitter, AsViewer, JobInPath
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import RequestBody
-from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services, Shared
 
 router = Router(prefix="/api/v1", responses=problems(401, 403))

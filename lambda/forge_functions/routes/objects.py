@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
 from forge_schema.model.stored import in_chunks
-from forge_schema.queue.inputs import Uploads
 from forge_schema.storage import ObjectMissing
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.manifest import chunk_list
@@ -117,8 +116,7 @@ async def write(
     async with contextmanager_in_threadpool(arriving) as incoming:
         await Upload(permit, incoming).run(request)
         if permit.owner:
-            uploads = Uploads(shared.database)
-            await run_in_threadpool(uploads.add, permit.owner, permit.sha256)
+            await run_in_threadpool(shared.note_upload, permit.owner, permit.sha256)
         if not await run_in_threadpool(incoming.place):
             raise _exists()
     return Response()

@@ -15,7 +15,7 @@ from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellTicket, She
 from forge_functions.auth import shell_ticket
 from forge_functions.auth.roles import AsSubmitter, JobInPath
 from forge_functions.errors import problems
-from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services, Shared
 from forge_functions.streams import relay
 from forge_functions.streams.relay import Shell, Ticket, close

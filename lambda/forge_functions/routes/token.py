@@ -10,7 +10,7 @@ from forge_functions.auth import short_token
 from forge_functions.auth.authentication import unauthenticated
 from forge_functions.auth.roles import AsViewer
 from forge_functions.errors import Refused, problems
-from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Shared
 
 router = Router(prefix="/api/v1", tags=["token"], responses=problems(401, 403))

@@ -26,7 +26,7 @@ from forge_functions.errors import problems
 from forge_functions.items import Done, Items, next_page
 from forge_functions.joining import package
 from forge_functions.middleware.bodies import RequestBody
-from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services
 
 ROLES = {Role.VIEWER: AsViewer, Role.SUBMITTER: AsSubmitter, Role.ADMIN: AsAdmin}

@@ -1,1 +1,1 @@
-"""Answers that wait for work or for hints."""
+"""What wakes answers that wait: hints of work, and the two ends of a shell."""

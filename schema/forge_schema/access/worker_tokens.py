@@ -10,7 +10,8 @@ from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import WorkerKind
-from forge_schema.queue.registry import NoSuchWorker, Registry
+from forge_schema.model.worker import no_such_worker
+from forge_schema.queue.registry import Registry
 
 LARGEST_ID = 2**63 - 1
 
@@ -180,7 +181,7 @@ class WorkerTokens:
             actor=self._actor,
         )
         if row is None:
-            raise _unknown(worker_id)
+            raise no_such_worker(worker_id)
         return text
 
     def delete(self, worker_id: int) -> None:
@@ -192,7 +193,7 @@ class WorkerTokens:
         """
         row = self._database.one("delete_worker", id=worker_id, actor=self._actor)
         if row is None:
-            raise _unknown(worker_id)
+            raise no_such_worker(worker_id)
         if not row["deleted"]:
             raise NotOffline(
                 f"worker {worker_id} is {row['status']} and may hold jobs",
@@ -212,7 +213,3 @@ def _worker_id(token: ParsedToken) -> int | None:
     """Return the id that a token names; None if no worker can have it."""
     known = token.id.isdecimal() and int(token.id) <= LARGEST_ID
     return int(token.id) if known else None
-
-
-def _unknown(worker_id: int) -> NoSuchWorker:
-    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge worker list` lists them")

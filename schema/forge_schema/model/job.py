@@ -365,6 +365,12 @@ class JobUnknown(ForgeError):
     code = "job_unknown"
 
 
+class IdempotencyConflict(ForgeError):
+    """An idempotency key was used before, for another job."""
+
+    code = "idempotency_conflict"
+
+
 class StateUnknown(ForgeError):
     """A word is not a job state."""
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pydantic import FailFast, Field
 
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.fields import (
     NUMERIC,
     Amount,
@@ -182,3 +183,14 @@ def is_model(wanted: str, name: str) -> bool:
 def _matches(glob: str, name: str) -> bool:
     pattern = "".join(MAGIC.get(char) or re.escape(char) for char in glob.lower())
     return re.fullmatch(pattern, name.lower(), re.DOTALL) is not None
+
+
+class NoSuchWorker(ForgeError):
+    """There is no worker with this id or name."""
+
+    code = "worker_not_found"
+
+
+def no_such_worker(called: int | str) -> NoSuchWorker:
+    """Return the error for a worker that does not exist."""
+    return NoSuchWorker(f"there is no worker {called}", hint="`forge worker list` lists them")

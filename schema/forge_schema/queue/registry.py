@@ -11,13 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 from forge_schema.model.spec import ALL_PORTS, GANG_NETWORK, RUNS
 from forge_schema.model.states import Command, WorkerKind
-from forge_schema.model.worker import Machine
-
-
-class NoSuchWorker(ForgeError):
-    """There is no worker with this id or name."""
-
-    code = "worker_not_found"
+from forge_schema.model.worker import Machine, NoSuchWorker, no_such_worker
 
 
 class NameInUse(ForgeError):
@@ -91,9 +85,7 @@ class Registry:
             "command", again=True, worker_id=worker_id, command=value, actor=self._actor
         )
         if row is None:
-            raise NoSuchWorker(
-                f"there is no worker {worker_id}", hint="`forge worker list` lists them"
-            )
+            raise no_such_worker(worker_id)
 
     def workers(self) -> list[Row]:
         """Return all workers, with the seconds since each was last heard from and its leases."""
@@ -118,9 +110,7 @@ class Registry:
     def _one(self, called: str, *, worker_id: int | None, name: str | None) -> Row:
         row = self._database.one("workers", again=True, worker_id=worker_id, name=name)
         if row is None:
-            raise NoSuchWorker(
-                f"there is no worker {called}", hint="`forge worker list` lists them"
-            )
+            raise no_such_worker(called)
         return row
 
     def named(self, name: str) -> int:

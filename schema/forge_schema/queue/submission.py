@@ -10,8 +10,7 @@ from psycopg.types.json import Jsonb
 from pydantic_core import to_json
 
 from forge_schema.database.pool import Database
-from forge_schema.model.errors import ForgeError
-from forge_schema.model.job import job_unknown
+from forge_schema.model.job import IdempotencyConflict, job_unknown
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.alike import COLUMNS, OWN, Alike, is_plain
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
@@ -26,12 +25,6 @@ PAUSE_S = 0.05
 Job: TypeAlias = tuple[str, str, str]
 # Here, and not in the first of the requests, which may be many at once.
 JobSpec.model_rebuild()
-
-
-class IdempotencyConflict(ForgeError):
-    """An idempotency key was used before, for another job."""
-
-    code = "idempotency_conflict"
 
 
 class Submission:

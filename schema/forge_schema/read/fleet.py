@@ -7,7 +7,7 @@ from typing import Any
 
 from forge_schema.database.pool import Database, Row, run
 from forge_schema.model.states import WorkerStatus
-from forge_schema.queue.registry import NoSuchWorker
+from forge_schema.model.worker import no_such_worker
 
 PAGE = 50
 ATTEMPTS = 25
@@ -74,7 +74,7 @@ class Fleet:
         """
         row = self._database.one("worker_page", again=True, worker_id=worker_id)
         if row is None:
-            raise _unknown(worker_id)
+            raise no_such_worker(worker_id)
         return row
 
     def former(self, worker_id: int) -> Row:
@@ -85,7 +85,7 @@ class Fleet:
         """
         row = self._database.one("former_worker", again=True, worker_id=worker_id)
         if row is None:
-            raise _unknown(worker_id)
+            raise no_such_worker(worker_id)
         return row
 
     def jobs(self, worker_id: int) -> list[Row]:
@@ -117,10 +117,6 @@ class Fleet:
     def events(self, worker_id: int) -> list[Row]:
         """Return the worker's newest events."""
         return self._database.rows("worker_events", again=True, worker_id=worker_id, count=EVENTS)
-
-
-def _unknown(worker_id: int) -> NoSuchWorker:
-    return NoSuchWorker(f"there is no worker {worker_id}", hint="`forge worker list` lists them")
 
 
 def _place(row: Row) -> Place:

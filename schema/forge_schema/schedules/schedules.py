@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.ending.statement import storable
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.job import Firing, Schedule
+from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
 from forge_schema.model.spec import JobSpec
-from forge_schema.queue.submission import IdempotencyConflict, LaneIds, Submission
+from forge_schema.queue.submission import LaneIds, Submission
 from forge_schema.schedules.times import INSTANT, Cron
 
 SHOWN = 3

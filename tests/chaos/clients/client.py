@@ -19,11 +19,10 @@ from chaos.clients.job_mix import Plan, plan
 from chaos.clients.limits import MOST, Changing
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.job import JobUnknown
+from forge_schema.model.job import IdempotencyConflict, JobUnknown
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import State
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.submission import IdempotencyConflict
 from forge_schema.read.jobs import Jobs
 from psycopg_pool import PoolTimeout
 

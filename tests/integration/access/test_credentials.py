@@ -12,8 +12,7 @@ from forge_schema.access.api_keys import Keys, NoSuchKey
 from forge_schema.access.tokens import TokenKind
 from forge_schema.access.worker_tokens import NameTaken, NotOffline, WorkerTokens
 from forge_schema.model.states import Command, Role, WorkerKind, WorkerStatus
-from forge_schema.model.worker import Machine
-from forge_schema.queue.registry import NoSuchWorker
+from forge_schema.model.worker import Machine, NoSuchWorker
 from forge_schema.queue.templates import NoSuchTemplate, Templates
 from forge_schema.read.audit import Audit
 from support.queue.rig import Rig

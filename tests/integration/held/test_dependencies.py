@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.model.job import JobUnknown
+from forge_schema.model.job import IdempotencyConflict, JobUnknown
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State
-from forge_schema.queue.submission import IdempotencyConflict
 from pydantic import ValidationError
 from support.queue.rig import spec
 

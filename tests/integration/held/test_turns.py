@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from forge_schema.model.job import IdempotencyConflict
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.queue import NotRetryable
-from forge_schema.queue.submission import IdempotencyConflict
 from forge_schema.read.benchmarks import Benchmarks, SweepUncapped, SweepUnknown
 from pydantic import ValidationError
 from support.queue.rig import spec

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import structlog
-from forge_functions.middleware import guarded_route, requests
+from forge_functions.middleware import requests
+from forge_functions.routes import guarded_route
 from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.log import configure_log
 from forge_schema.model.quantities import size_text

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
-from forge_functions.streams import long_claim
+from forge_functions.routes.workers import long_claim
 from forge_functions.streams.matching import Matching
 from forge_schema.model.states import Command
 from support.http.api import opened, problem

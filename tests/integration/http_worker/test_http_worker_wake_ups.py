@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 from forge_functions.auth.worker import WorkerCaller
-from forge_functions.streams import long_claim
-from forge_functions.streams.long_claim import LongClaim
+from forge_functions.routes.workers import long_claim
+from forge_functions.routes.workers.long_claim import LongClaim
 from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind
 from forge_schema.database.pool import Database

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_client import Client, ClientError
 from forge_schema.model.attempt_records import CheckpointRecord
-from forge_schema.model.job import JobUnknown
+from forge_schema.model.job import IdempotencyConflict, JobUnknown
 from forge_schema.model.states import Reason, Role
 from forge_schema.queue.inputs import CheckpointUnknown
-from forge_schema.queue.submission import IdempotencyConflict
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching
 from support.http.server import served, server_settings

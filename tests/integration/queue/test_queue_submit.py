@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forge_schema.model.job import IdempotencyConflict
 from forge_schema.model.states import State
 from forge_schema.queue.queue import Queue
-from forge_schema.queue.submission import IdempotencyConflict
 from forge_schema.wake import Hint
 from support.at_once import at_once
 from support.queue.rig import spec

@@ -9,7 +9,7 @@ from forge_schema.access.worker_tokens import WorkerTokens
 from forge_schema.explain.explain import explain
 from forge_schema.job_filter import parse
 from forge_schema.model.states import Reason, WorkerKind
-from forge_schema.queue.registry import NoSuchWorker
+from forge_schema.model.worker import NoSuchWorker
 from forge_schema.read import job_pages
 from forge_schema.read.audit import Audit
 from forge_schema.read.fleet import Fleet

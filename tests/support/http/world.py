@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from forge_functions.auth import short_token
-from forge_functions.auth.failures import Failures
+from forge_functions.middleware.failures import Failures
 from forge_schema.access.sessions import Sessions
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Phase, Reason, Role

@@ -18,6 +18,7 @@ from forge_schema.model.attempt_records import (
     LogChunkRecord,
     MetricRecord,
 )
+from forge_schema.model.job import IdempotencyConflict
 from forge_schema.model.lease import End, Ended, Fence, Grant
 from forge_schema.model.states import (
     ATTEMPT_REASONS,
@@ -30,7 +31,6 @@ from forge_schema.model.states import (
 )
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import NotRetryable, WorkerUnknown
-from forge_schema.queue.submission import IdempotencyConflict
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.errors import ForgeError, JobInvalid
+from forge_schema.model.job import IdempotencyConflict
 from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import Target
-from forge_schema.queue.submission import IdempotencyConflict
 from forge_schema.read.jobs import JobStory, recent_bundles
 
 from forge_functions.dashboard.job_form import JobForm, faults_of

@@ -8,7 +8,7 @@ from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
 from forge_schema.model.reading import LARGEST
 from forge_schema.model.states import Phase, WorkerStatus
-from forge_schema.queue.registry import NoSuchWorker
+from forge_schema.model.worker import NoSuchWorker
 from forge_schema.read.fleet import Fleet
 
 from forge_functions.dashboard.page import after, page

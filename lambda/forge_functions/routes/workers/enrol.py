@@ -9,7 +9,7 @@ from forge_schema.protocol.answers import Enrolled
 
 from forge_functions.auth.authentication import bearer, unauthenticated
 from forge_functions.errors import problems
-from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Shared
 
 router = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401, 403))

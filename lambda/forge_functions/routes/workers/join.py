@@ -16,7 +16,7 @@ from pydantic import Field
 from forge_functions.errors import Refused, problems
 from forge_functions.joining import package
 from forge_functions.middleware.bodies import RequestBody
-from forge_functions.middleware.guarded_route import Router
+from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Shared
 
 NAME = "X-Join-Token"

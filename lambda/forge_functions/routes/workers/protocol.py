@@ -1,27 +1,51 @@
 """The lease protocol over HTTP: register, claim, renew, listen, disconnect."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
+from forge_schema.access import tokens
+from forge_schema.access.tokens import TokenKind, TokenMalformed
+from forge_schema.model.errors import ForgeError
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import Claimed, Hints, Nothing, Registered, Renewed, Stands
 from forge_schema.queue.registry import Registry
+from forge_schema.read.audit import Audit
 from forge_schema.storage.file_store import FileStore
 
-from forge_functions.auth.worker import WorkerCaller, worker
-from forge_functions.errors import problems
-from forge_functions.middleware.guarded_route import Router
-from forge_functions.registration import NotedRoute
-from forge_functions.services import Shared
-from forge_functions.streams import long_claim
-from forge_functions.streams.long_claim import LongClaim
+from forge_functions.auth.worker import HEADER, WorkerCaller, worker
+from forge_functions.errors import Refused, problems
+from forge_functions.routes.guarded_route import GuardedRoute, Handler, Router
+from forge_functions.routes.workers import long_claim
+from forge_functions.routes.workers.long_claim import LongClaim
+from forge_functions.services import Services, Shared
 
 AsWorker = Annotated[WorkerCaller, Depends(worker)]
 WaitS = Annotated[float, Query(ge=0, le=60, description="seconds; the server may wait for less")]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {long_claim.MEDIA_TYPE: {"schema": {"type": "string"}}}}
 }
+
+
+class NotedRoute(GuardedRoute):
+    """Records in the audit trail who was refused, from where and why, like those accepted."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def noting(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (Refused, RequestValidationError) as error:
+                why = error.code if isinstance(error, Refused) else "invalid"
+                await run_in_threadpool(_note, request, why)
+                raise
+
+        return noting
+
 
 router = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401))
 noted = APIRouter(route_class=NotedRoute)
@@ -91,6 +115,25 @@ async def stream(
         return StreamingResponse(told, media_type=long_claim.MEDIA_TYPE, headers=headers)
     heard = await long_claim.next_hints(shared.hub, caller.id, waits_s)
     return Hints(items=heard, wait_s=waits_s)
+
+
+def _note(request: Request, why: str) -> None:
+    shared: Services = request.app.state.services
+    address = request.client.host if request.client else ""
+    detail: dict[str, object] = {"said": _said(request), "from": address, "why": why}
+    with suppress(ForgeError):
+        # Limited per minute and address, so that a flood of refusals does not fill the trail.
+        shared.failures.check(f"register@{address}")
+        shared.failures.count(f"register@{address}")
+        Audit(shared.database).note("anonymous", "registration_refused", detail)
+
+
+def _said(request: Request) -> str:
+    """Return the unverified id in a token."""
+    try:
+        return tokens.parse(request.headers.get(HEADER, ""), TokenKind.WORKER).id
+    except TokenMalformed:
+        return ""
 
 
 router.include_router(noted)

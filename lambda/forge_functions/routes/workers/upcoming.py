@@ -8,8 +8,8 @@ from forge_schema.queue.claim import next_inputs, next_job
 from forge_functions.auth.worker import absent
 from forge_functions.errors import problems
 from forge_functions.middleware.bodies import IdInPath as JobId
-from forge_functions.middleware.guarded_route import Router
 from forge_functions.objects import is_input
+from forge_functions.routes.guarded_route import Router
 from forge_functions.routes.workers.protocol import AsWorker
 from forge_functions.services import Shared
 
