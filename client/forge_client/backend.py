@@ -1,21 +1,107 @@
-"""The two ways to reach a Forge installation: through a server, or its database and store."""
+"""What reaches a Forge installation: the service's verbs, and the transfers of files."""
 
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from forge_schema.service.service import Service
+
+from forge_client.checks import Check
 
 if TYPE_CHECKING:
-    from forge_client.direct.admin import DirectAdmin
-    from forge_client.direct.backend import DirectBackend
-    from forge_client.direct.findings import DirectFindings
-    from forge_client.http.admin import HttpAdmin
-    from forge_client.http.backend import HttpBackend
-    from forge_client.http.findings import HttpFindings
-
-# All methods raise only `ClientError`; a backend may be used from several threads. `slowest_s`
-# is the longest pause, in seconds, between two checks of a quiet job.
-Backend: TypeAlias = "DirectBackend | HttpBackend"
-Admin: TypeAlias = "DirectAdmin | HttpAdmin"
-Findings: TypeAlias = "DirectFindings | HttpFindings"
+    from forge_schema.model.bundles import Segment
+    from forge_schema.model.stored import Artifact, LogChunk
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the bytes moved since the last call."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A packed folder; sizes in bytes.
+
+    It is the file at `path`, whose SHA-256 is the `digest`. A large one is in `segments`: files in
+    the folder `path`, each named by its SHA-256; the `digest` is that of their list. One that was
+    packed before has no file.
+    """
+
+    digest: str
+    path: Path
+    size: int
+    unpacked_size: int
+    files: int
+    segments: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImageTar:
+    """A saved image at `path`: the file's SHA-256, and its size in bytes."""
+
+    digest: str
+    path: Path
+    size: int
+
+
+class Backend(Service, ABC):
+    """The service through a server, or on the database and the store.
+
+    All methods raise only `ClientError`; a backend may be used from several threads.
+    """
+
+    slowest_s: float
+    """The longest pause, in seconds, between two checks of a quiet job."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *exc: object) -> None: ...
+
+    @property
+    @abstractmethod
+    def environment(self) -> dict[str, str]:
+        """The variables with which another `forge` reaches the same installation."""
+
+    @abstractmethod
+    def health(self) -> list[Check]:
+        """Check everything that jobs need, without raising."""
+
+    @abstractmethod
+    def has_bundle(self, bundle: Bundle) -> bool:
+        """Tell whether a bundle with this content is stored."""
+
+    @abstractmethod
+    def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        """Store a packed folder."""
+
+    @abstractmethod
+    def missing_bytes(self, bundle: Bundle) -> int:
+        """Return the size of a bundle's segments that are not stored; 0 if it is stored."""
+
+    @abstractmethod
+    def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
+        """Store a packed folder, of which only missing segments are sent."""
+
+    @abstractmethod
+    def has_image(self, image: ImageTar) -> bool:
+        """Tell whether a saved image with this content is stored."""
+
+    @abstractmethod
+    def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
+        """Store a saved image."""
+
+    @abstractmethod
+    def log_bytes(self, chunk: LogChunk) -> bytes:
+        """Return a chunk's output, decompressed and verified."""
+
+    @abstractmethod
+    def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
+        """Write an object of a job's code to `path`, verified."""
+
+    @abstractmethod
+    def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
+        """Write an artifact to `path`, which appears complete and verified or not at all."""

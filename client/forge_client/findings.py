@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forge_client.backend import Backend, Findings
-
 if TYPE_CHECKING:
     from forge_schema.model.results import JobTest, MetricLine, SweepPoint
+    from forge_schema.service.findings import Findings
+
+    from forge_client.backend import Backend
 
 PAGE = 1000
 

@@ -31,7 +31,7 @@ from forge_functions.streams.matching import Matching
 from forge_functions.streams.relay import Relay
 
 if TYPE_CHECKING:
-    from forge_schema.service.service import Service
+    from forge_schema.service.local import LocalService
 
     from forge_functions.issuers.issued_tokens import Pods
     from forge_functions.issuers.oidc import Issuer
@@ -184,14 +184,16 @@ class Services:
         """Record whose an object is that was uploaded to this server's own store."""
         Uploads(self.database).add(owner, sha256)
 
-    def service(self, caller: Caller) -> Service:
+    def service(self, caller: Caller) -> LocalService:
         """Return the verbs of a user."""
         # It imports all that users read, and the workers' paths do without.
-        from forge_schema.service.service import Service  # noqa: PLC0415
+        from forge_schema.service.local import LocalService  # noqa: PLC0415
 
         if len(self._lane_ids) > MOST_LANES:
             self._lane_ids.clear()
-        return Service(caller, lambda: self.database, lambda: self.store, lane_ids=self._lane_ids)
+        return LocalService(
+            caller, lambda: self.database, lambda: self.store, lane_ids=self._lane_ids
+        )
 
     def close(self) -> None:
         self.stopping.set()

@@ -1,13 +1,17 @@
 """The verbs of admins, directly on the database."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
 
+from forge_schema.access.join_line import PACKAGE
 from forge_schema.model.admin import Invitation
 from forge_schema.service.admin import Admin
 
 from forge_client.direct.translation import raising_client_errors
-from forge_client.errors import ClientError
+from forge_client.errors import ClientError, as_client_error
+
+PATIENCE_S = 30.0
 
 
 @raising_client_errors
@@ -39,10 +43,26 @@ class DirectAdmin(Admin):
                 hint="name the server as the machine reaches it: --server https://…",
                 code="server_not_named",
             )
-        # What speaks HTTP takes a while to import.
-        from forge_client.direct.package import package_digest  # noqa: PLC0415
-
-        digest = digest or package_digest(url)
+        digest = digest or _package_digest(url)
         return super().invite_worker(
             name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
         )
+
+
+def _package_digest(url: str) -> str:
+    """Return the SHA-256 of the package that a server gives to machines that join."""
+    # What speaks HTTP takes a while to import.
+    import httpx  # noqa: PLC0415
+    from forge_schema.http_client import open_client, tls_context  # noqa: PLC0415
+
+    try:
+        tls, patience = tls_context(None), httpx.Timeout(PATIENCE_S)
+        with as_client_error(), open_client("forge", tls, patience) as client:
+            answer = client.get(f"{url.rstrip('/')}{PACKAGE}").raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ClientError(
+            f"{url} does not give out the package for machines: {error}",
+            hint="check --server; it names a forge-server, as in https://forge.example:8900",
+            code="server_unreachable",
+        ) from error
+    return hashlib.sha256(answer.content).hexdigest()

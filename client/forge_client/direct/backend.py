@@ -9,17 +9,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from forge_schema.database.pool import Database
 from forge_schema.made_once import made_once
 from forge_schema.model.states import Role
 from forge_schema.model.stored import Artifact, ArtifactChunk, LogChunk, in_chunks
 from forge_schema.service.caller import Caller
-from forge_schema.service.service import Service
+from forge_schema.service.local import LocalService
 from forge_schema.storage import Store, keys, open_store
 
-from forge_client.backend import Progress
+from forge_client.backend import Backend, Bundle, ImageTar, Progress
 from forge_client.direct.database_url import checked_url
 from forge_client.direct.translation import raising_client_errors, translated
 from forge_client.downloads import (
@@ -35,20 +35,18 @@ from forge_client.settings import QueueConnection
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment
+    from forge_schema.service.findings import Findings
 
     from forge_client.checks import Check
     from forge_client.direct.admin import DirectAdmin
-    from forge_client.direct.findings import DirectFindings
     from forge_client.direct.notifications import DirectNotifications
-    from forge_client.project.bundle import Bundle
-    from forge_client.project.image_tar import ImageTar
 
 # What it would print about an outage, commands say themselves.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 @raising_client_errors
-class DirectBackend(Service):
+class DirectBackend(LocalService, Backend):
     """The service in this process, plus the transfers that otherwise use a server's URLs.
 
     It connects on first use.
@@ -68,9 +66,6 @@ class DirectBackend(Service):
         self._opening = Lock()
         self._opened: Database | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         with self._opening:
             if self._opened is not None:
@@ -87,11 +82,11 @@ class DirectBackend(Service):
         return admin
 
     @made_once
-    def findings(self) -> DirectFindings:
+    def findings(self) -> Findings:
         """The results, tests and metrics of jobs."""
-        from forge_client.direct.findings import DirectFindings
+        from forge_schema.service.findings import Findings
 
-        return DirectFindings(self.caller, self._connected)
+        return raising_client_errors(Findings)(self.caller, self._connected)
 
     @made_once
     def notifications(self) -> DirectNotifications:
@@ -108,22 +103,18 @@ class DirectBackend(Service):
         self._connection.store()
 
     def has_bundle(self, bundle: Bundle) -> bool:
-        """Tell whether a bundle with this content is stored."""
-        return self.is_stored(keys.bundle(bundle.digest), bundle.digest, size=bundle.size)
+        return self.uploads.is_stored(keys.bundle(bundle.digest), bundle.digest, size=bundle.size)
 
     def upload_bundle(self, bundle: Bundle, progress: Progress | None = None) -> None:
-        """Store a packed folder."""
         self._upload(keys.bundle(bundle.digest), bundle, progress)
 
     def missing_bytes(self, bundle: Bundle) -> int:
-        """Return the size of a bundle's segments that are not stored; 0 if it is stored."""
         from forge_schema.model.bundles import SegmentList
 
-        missing = self.missing_segments(SegmentList(segments=list(bundle.segments)))
+        missing = self.uploads.missing_segments(SegmentList(segments=list(bundle.segments)))
         return sum(one.bytes for one in missing)
 
     def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
-        """Store a packed folder, of which only missing segments are sent."""
         from forge_schema.model.bundles import SegmentList
 
         def put(one: Segment) -> None:
@@ -133,15 +124,13 @@ class DirectBackend(Service):
                 progress(one.bytes)
 
         listed = SegmentList(segments=list(bundle.segments))
-        at_once(put, self.missing_segments(listed))
-        self.missing_segments(listed)
+        at_once(put, self.uploads.missing_segments(listed))
+        self.uploads.missing_segments(listed)
 
     def has_image(self, image: ImageTar) -> bool:
-        """Tell whether a saved image with this content is stored."""
-        return self.is_stored(keys.image(image.digest), image.digest, size=image.size)
+        return self.uploads.is_stored(keys.image(image.digest), image.digest, size=image.size)
 
     def upload_image(self, image: ImageTar, progress: Progress | None = None) -> None:
-        """Store a saved image."""
         self._upload(keys.image(image.digest), image, progress)
 
     def _upload(self, key: str, brought: Bundle | ImageTar, progress: Progress | None) -> None:
@@ -159,7 +148,6 @@ class DirectBackend(Service):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which another `forge` reaches the same database."""
         given = {
             "FORGE_DATABASE_URL": self._connection.database_url,
             "FORGE_STORE_URL": self._connection.store_url,
@@ -168,16 +156,13 @@ class DirectBackend(Service):
         return {name: value for name, value in given.items() if value}
 
     def log_bytes(self, chunk: LogChunk) -> bytes:
-        """Return a chunk's output, decompressed and verified."""
         return unpacked(chunk, self._store.get(chunk.key))
 
     def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
-        """Write an object of a job's code to `path`, verified."""
         with verified_code(path, digest) as partial:
             self._store.get_file(self.code_key(job_id, digest), partial)
 
     def download(self, artifact: Artifact, path: Path, progress: Progress | None = None) -> None:
-        """Write an artifact to `path`, which appears complete and verified or not at all."""
         with verified_file(path, artifact) as partial:
             if in_chunks(artifact.key):
                 self._put_together(artifact, partial, progress)
@@ -199,7 +184,6 @@ class DirectBackend(Service):
         put_together(path, artifact, page, fetch)
 
     def health(self) -> list[Check]:
-        """Check the database, the store and the workers, without raising."""
         from forge_client.direct.checks import checks
 
         return checks(self._connection, self.workers, self._connected)

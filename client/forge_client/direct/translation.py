@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import getmembers, isfunction
-from typing import TypeVar
+from types import new_class
+from typing import TypeVar, cast
 
 import psycopg
 from forge_schema.model.errors import JobInvalid
@@ -35,8 +36,8 @@ def translated() -> Iterator[None]:
 
 
 def raising_client_errors(kind: type[C]) -> type[C]:
-    """Make all public methods of a class, including inherited ones, raise only `ClientError`."""
-    for name, verb in getmembers(kind, isfunction):
-        if not name.startswith("_"):
-            setattr(kind, name, translated()(verb))
-    return kind
+    """Return a class whose public methods, inherited ones too, raise only `ClientError`."""
+    public = {name: method for name, method in getmembers(kind, isfunction) if name[0] != "_"}
+    methods = {name: translated()(method) for name, method in public.items()}
+    own = {"__doc__": kind.__doc__, "__module__": kind.__module__, **methods}
+    return cast("type[C]", new_class(kind.__name__, (kind,), {}, lambda body: body.update(own)))

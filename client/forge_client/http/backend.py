@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from forge_schema.made_once import made_once
@@ -22,9 +22,8 @@ from forge_schema.model.stored import (
     SignedUrl,
     in_chunks,
 )
-from forge_schema.service.service import Service
 
-from forge_client.backend import Progress
+from forge_client.backend import Backend, Bundle, ImageTar, Progress
 from forge_client.errors import as_client_error
 from forge_client.http.remote import ServerVerbs
 from forge_client.http.server import Server
@@ -32,15 +31,13 @@ from forge_client.http.transport import Transport, retried
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import BundleOffer, SegmentUpload
+    from forge_schema.service.admin import Admin
     from forge_schema.service.notifications import Notifying
     from forge_schema.shell import ShellTicket
 
     from forge_client.checks import Check
-    from forge_client.http.admin import HttpAdmin
     from forge_client.http.findings import HttpFindings
     from forge_client.http.objects import ObjectTransfers, Offer
-    from forge_client.project.bundle import Bundle
-    from forge_client.project.image_tar import ImageTar
 
 T = TypeVar("T")
 BUNDLES, IMAGES = "/api/v1/bundles", "/api/v1/images"
@@ -51,7 +48,7 @@ OVERHEAD = 1 << 16
 LARGEST = 5 << 30
 
 
-class HttpBackend(Service):
+class HttpBackend(Backend):
     """Asks a server; connects when it is first asked.
 
     Args:
@@ -71,9 +68,6 @@ class HttpBackend(Service):
         self._verbs = ServerVerbs(self._transport, owner)
         self.remote = self._verbs
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self._transport.close()
 
@@ -84,10 +78,10 @@ class HttpBackend(Service):
         return ObjectTransfers(self._transport.bare)
 
     @made_once
-    def admin(self) -> HttpAdmin:
-        from forge_client.http.admin import HttpAdmin
+    def admin(self) -> Admin:
+        from forge_schema.service.admin import Admin
 
-        return HttpAdmin(self._transport)
+        return Admin.of(ServerVerbs(self._transport, owner=None))
 
     @made_once
     def findings(self) -> HttpFindings:
@@ -204,7 +198,6 @@ class HttpBackend(Service):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which another `forge` reaches the same server."""
         server = self._transport.server
         given = {
             "FORGE_URL": server.url,
@@ -237,7 +230,6 @@ class HttpBackend(Service):
         return found
 
     def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
-        """Write an object of a job's code to `path`, verified."""
         from forge_client.downloads import verified_code
 
         address = f"{_job_path(job_id)}/code/{digest}"

@@ -6,9 +6,8 @@ import json
 import os
 import secrets
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -17,36 +16,17 @@ from forge_schema.model.bundles import Segment
 from forge_schema.model.quantities import size_text
 
 from forge_client import default_paths
+from forge_client.backend import Bundle, Progress
 from forge_client.project.listing import BundleEntry, BundleError, Listing, readable
 from forge_client.project.scan import scan
 
-__all__ = ["Bundle", "BundleError", "Listing", "pack", "pack_listing", "scan"]
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes read since the last call."""
+__all__ = ["BundleError", "Listing", "pack", "pack_listing", "scan"]
 
 LEVEL = 3
 LARGEST_FILE = 8**11 - 1  # the limit of a tar header without extensions
 BIGGEST_SHOWN = 5
 # Of what was packed before; a change of the format, or of the level, is another folder's.
 MOST_KEPT, KEPT_IN = 200, f"1-{LEVEL}"
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """A packed folder; sizes in bytes.
-
-    It is the file at `path`, whose SHA-256 is the `digest`. A large one is in `segments`: files in
-    the folder `path`, each named by its SHA-256; the `digest` is that of their list. One that was
-    packed before has no file.
-    """
-
-    digest: str
-    path: Path
-    size: int
-    unpacked_size: int
-    files: int
-    segments: tuple[Segment, ...] = ()
 
 
 def packed_before(listing: Listing) -> Bundle | None:

@@ -5,31 +5,22 @@ import re
 import tarfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
+from forge_client.backend import ImageTar, Progress
 from forge_client.errors import ClientError
 
 PIECE = 1 << 20
 DIGEST = re.compile("[0-9a-f]{64}")
 MANIFEST = "manifest.json"
 
-Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+Bar = Callable[[str, int], AbstractContextManager[Progress]]
 
 
 class ImageTarUnfit(ClientError):
     """The file is not a saved image."""
 
     code = "image_tar_unfit"
-
-
-@dataclass(frozen=True)
-class ImageTar:
-    """A saved image at `path`: the file's SHA-256, and its size in bytes."""
-
-    digest: str
-    path: Path
-    size: int
 
 
 def read(path: Path, bar: Bar) -> ImageTar:

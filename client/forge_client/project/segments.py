@@ -17,7 +17,8 @@ from forge_schema.model.bundles import (
     list_digest,
 )
 
-from forge_client.project.bundle import LEVEL, Bundle, Progress, add, refuse_too_large
+from forge_client.backend import Bundle, Progress
+from forge_client.project.bundle import LEVEL, add, refuse_too_large
 from forge_client.project.listing import BundleEntry, BundleError, Listing
 
 # On average. Where the limit cuts depends on what came before, so few segments should reach it.

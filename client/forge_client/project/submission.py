@@ -10,19 +10,12 @@ from typing import Any
 from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.job import Template, is_handle
 
-from forge_client.backend import Backend, Progress
+from forge_client.backend import Backend, Bundle, ImageTar, Progress
 from forge_client.errors import ClientError
-from forge_client.project.bundle import (
-    Bundle,
-    Listing,
-    pack,
-    pack_listing,
-    packed_before,
-    remember,
-)
+from forge_client.project.bundle import Listing, pack, pack_listing, packed_before, remember
 from forge_client.project.environment.packages import WithPackages, choose_packages
 from forge_client.project.git.changes import UNCOMMITTED, git_state
-from forge_client.project.image_tar import DIGEST, ImageTar
+from forge_client.project.image_tar import DIGEST
 from forge_client.project.image_tar import read as read_image
 from forge_client.project.request import IMAGE_WAYS, Request, no_command
 from forge_client.project.segments import pack_segments

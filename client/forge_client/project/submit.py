@@ -9,12 +9,11 @@ from typing import Any
 from forge_schema.model.job import Template
 from forge_schema.model.quantities import counted, names_text, size_text
 
-from forge_client.backend import Backend
+from forge_client.backend import Backend, ImageTar
 from forge_client.project.bundle import Listing, scan
 from forge_client.project.environment.notebook import is_notebook
 from forge_client.project.environment.packages import RUNNERS, WithPackages
 from forge_client.project.forge_toml import Project, naming_the_file
-from forge_client.project.image_tar import ImageTar
 from forge_client.project.notices import notices
 from forge_client.project.request import Request, no_command
 from forge_client.project.submission import (

@@ -7,18 +7,18 @@ from fastapi import Depends, Path
 from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
-from forge_schema.service.service import Service
+from forge_schema.service.local import LocalService
 
 from forge_functions.auth.authentication import caller
 from forge_functions.services import Services, services
 
 
-def service_for(role: Role) -> Callable[[Caller, Services], Service]:
+def service_for(role: Role) -> Callable[[Caller, Services], LocalService]:
     """Return the dependency that gives callers of this role or a higher one the service."""
 
     def permitted(
         who: Annotated[Caller, Depends(caller)], shared: Annotated[Services, Depends(services)]
-    ) -> Service:
+    ) -> LocalService:
         # Here too, so that a role that is too low is refused before a body that is wrong.
         who.require(role)
         return shared.service(who)
@@ -38,6 +38,6 @@ def job_in_path(
 
 
 JobInPath = Annotated[int, Depends(job_in_path)]
-AsViewer = Annotated[Service, Depends(service_for(Role.VIEWER))]
-AsSubmitter = Annotated[Service, Depends(service_for(Role.SUBMITTER))]
-AsAdmin = Annotated[Service, Depends(service_for(Role.ADMIN))]
+AsViewer = Annotated[LocalService, Depends(service_for(Role.VIEWER))]
+AsSubmitter = Annotated[LocalService, Depends(service_for(Role.SUBMITTER))]
+AsAdmin = Annotated[LocalService, Depends(service_for(Role.ADMIN))]

@@ -7,7 +7,7 @@ from fastapi import Request
 from forge_schema.model.bundles import BundleOffer, SegmentList, SegmentUpload, list_digest
 from forge_schema.model.fields import NUMERIC, Digest
 from forge_schema.model.stored import SignedUrl
-from forge_schema.service.service import Service
+from forge_schema.service.local import LocalService
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
@@ -61,7 +61,7 @@ def segments(
 
     To be repeated after each upload until it is stored. A job names the answer's `digest`.
     """
-    digest, missing = list_digest(bundle.dumped()), service.missing_segments(bundle)
+    digest, missing = list_digest(bundle.dumped()), service.uploads.missing_segments(bundle)
     signer, owner = shared.signer(str(request.base_url)), service.caller.owner
     uploads = [
         SegmentUpload(
@@ -97,9 +97,9 @@ def code(
 
 
 def _offer(
-    key: str, service: Service, shared: Services, request: Request, said: Announced
+    key: str, service: LocalService, shared: Services, request: Request, said: Announced
 ) -> AlreadyStored | UploadOffer:
-    if service.is_stored(key, said.digest, size=said.bytes):
+    if service.uploads.is_stored(key, said.digest, size=said.bytes):
         return AlreadyStored()
     signer = shared.signer(str(request.base_url))
     # An owner who has not uploaded it must prove to have the content by uploading it again. An

@@ -16,12 +16,11 @@ class Limits:
         self._database = database
         self._actor = actor
 
-    def pause(self, queue: str, *, paused: bool = True) -> None:
-        """Pause a queue, so that no later claim takes jobs from it, or resume it."""
-        self._set("pause", {"queue": queue, "paused": paused}, queue=queue)
-
     def set_queue(self, queue: str, settings: Mapping[str, bool | int | None]) -> None:
-        """Set some of a queue's settings, named as in `UNSET`; the others stay."""
+        """Set some of a queue's settings, named as in `UNSET`; the others stay.
+
+        Every later claim respects them. A limit of None means none.
+        """
         params = {**UNSET, **settings, "queue": queue, "given": list(settings)}
         self._set("set_queue", params, queue=queue)
 
@@ -32,14 +31,6 @@ class Limits:
     def owners(self) -> list[Row]:
         """Return every owner with their limits and weight, by name."""
         return self._database.rows("quotas", again=True)
-
-    def limit_queue(self, queue: str, *, max_jobs: int | None, max_gpus: int | None) -> None:
-        """Limit how many jobs and GPUs of a queue run at once; None means no limit.
-
-        Every later claim respects it.
-        """
-        params = {"name": queue, "max_jobs": max_jobs, "max_gpus": max_gpus}
-        self._set("set_queue_limits", params, queue=queue)
 
     def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
         """Replace an owner's settings; limits of approvals that were left out stay.

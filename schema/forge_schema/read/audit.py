@@ -54,10 +54,7 @@ ACTIONS: Mapping[str, str] = {
     "stop": "A worker was asked to stop.",
     "undrain": "A worker may take jobs again.",
     # Queues, owners, plans
-    "paused": "A queue or an owner was paused.",
-    "resumed": "A queue or an owner was resumed.",
-    "queue set": "The settings of a queue were changed.",
-    "queue limits set": "The limits of a queue were changed.",
+    "queue set": "A queue was paused or resumed, or its limits were changed.",
     "owner quota set": "The limits, the weight or the approvals of an owner were changed.",
     "template_kept": "A template was saved.",
     "template_removed": "A template was removed.",

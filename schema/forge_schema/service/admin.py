@@ -107,9 +107,8 @@ Labels = Annotated[
 ]
 QUEUE = "/admin/queues/{name:path}"
 QueueName = Annotated[Word, Sent("name")]
-_Settings = Mapping[str, bool | int | None]
 SomeOfQueue = Annotated[
-    _Settings,
+    Mapping[str, bool | int | None],
     Sent(
         kind=QueueChanges,
         where="whole",
@@ -117,8 +116,7 @@ SomeOfQueue = Annotated[
     ),
 ]
 AllOfQueue = Annotated[
-    _Settings,
-    Sent(kind=QueueSettings, where="whole", read=lambda settings: settings.model_dump()),
+    QueueSettings, Sent(where="whole", write=lambda settings, _owner: settings.model_dump())
 ]
 # What was left out stays.
 AllOfOwner = Annotated[
@@ -299,11 +297,11 @@ class Admin(Verbs):
 
     def pause(self, queue: str, *, paused: bool = True) -> None:
         """Stop starting jobs from a queue, or start them again."""
-        self._limits.pause(queue, paused=paused)
+        self.change_queue(queue, {"paused": paused})
 
     def limit_queue(self, queue: str, *, max_jobs: int | None, max_gpus: int | None) -> None:
         """Limit the jobs and GPUs of a queue that run at once; None is no limit."""
-        self._limits.limit_queue(queue, max_jobs=max_jobs, max_gpus=max_gpus)
+        self.change_queue(queue, {"max_jobs": max_jobs, "max_gpus": max_gpus})
 
     # 404: a name with a line break matches no path.
     @verb("PATCH", QUEUE, ADMIN, errors=(404,), tag="admin")
@@ -314,7 +312,7 @@ class Admin(Verbs):
     @verb("PUT", QUEUE, ADMIN, errors=(404,), tag="admin")
     def set_queue(self, queue: QueueName, settings: AllOfQueue) -> None:
         """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
-        self._limits.set_queue(queue, settings)
+        self._limits.set_queue(queue, settings.model_dump())
 
     @verb("GET", "/admin/quotas", ADMIN, tag="admin")
     def owner_limits(self) -> list[OwnerLimits]:

@@ -129,21 +129,8 @@ class Scheduling(Submitting):
         job = self._whole({**spec, "owner": owner}, ("spec",))
         check_needs(self._database, job, any_owner=False)
         Sources(self._database).check(job, any_owner=False)
-        self._share_uploads(job)
+        self._uploads.share(job)
         return job
-
-    def _share_uploads(self, job: JobSpec) -> None:
-        """Make sure that the owner has what the job names, whoever keeps the schedule."""
-        from forge_schema.queue.inputs import named, not_uploaded
-
-        uploads = self._uploads
-        if self.caller.admin:
-            for sha256 in named(job):
-                uploads.add(job.owner, sha256)
-        elif uploads.missing(job.owner, named(job)):
-            self._look_for_uploads([job])
-            if uploads.missing(job.owner, named(job)):
-                raise not_uploaded(job)
 
     def _schedules(self, owner: str | None) -> Schedules:
         from forge_schema.schedules.schedules import Schedules

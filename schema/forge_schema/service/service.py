@@ -25,7 +25,6 @@ from forge_schema.model.job import (
     JobDetail,
     JobNamed,
     JobStatus,
-    JobUnknown,
     ListedJob,
     Preempted,
     RetriedMany,
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
     from forge_schema.service.admin import Admin
     from forge_schema.service.findings import Findings
     from forge_schema.service.notifications import Notifying
-    from forge_schema.shell import ShellWanted
 
 JOB = "/queue/jobs/{job_id}"
 LOG_PAGES = Pages({"token": "token", "rank": "rank", "number": "number"}, CHUNKS)
@@ -193,25 +191,6 @@ class Service(Scheduling):
         self._change(job_id)
         return self._queue.preempt(job_id)
 
-    def shell(self, job_id: int, wanted: ShellWanted) -> tuple[int, str]:
-        """Record that the caller enters a running job; return its worker's id and name.
-
-        Raises:
-            NotRunning: the program of this rank does not run now.
-        """
-        from forge_schema.access.shells import Shells
-
-        self._change(job_id)
-        return Shells(self._database, actor=self.caller.actor).enter(job_id, wanted)
-
-    def may_enter(self, job_id: int) -> bool:
-        """Tell whether the caller may, still, enter a job."""
-        try:
-            self._change(job_id)
-        except (Forbidden, JobUnknown):
-            return False
-        return True
-
     @verb("POST", "/queue/cancel", SUBMITTER, answer=CancelledMany)
     def cancel_all(self, job_ids: JobIds) -> dict[str, int]:
         """Cancel up to a thousand jobs in one transaction, and count the outcomes. Idempotent."""
@@ -323,24 +302,6 @@ class Service(Scheduling):
         rows = self._jobs.artifacts(job_id, after=after, count=count)
         return [Artifact.model_validate(row) for row in rows]
 
-    def code_key(self, job_id: int, digest: str) -> str:
-        """Return the key of an object of a job's code: its bundle, a segment, or its diff.
-
-        Raises:
-            ObjectMissing: the digest is none of theirs.
-        """
-        from forge_schema.storage import ObjectMissing, keys
-        from forge_schema.storage.manifest import is_code
-
-        row = self._visible(job_id)
-        whole = {row["bundle_digest"], (row["spec"].get("git") or {}).get("diff")}
-        if digest in whole:
-            return keys.bundle(digest)
-        key = keys.segment(digest)
-        if row["bundle_digest"] and is_code(row["bundle_digest"], key, self._open_store()):
-            return key
-        raise ObjectMissing(f"job {job_id} has no code {digest}")
-
     @verb("GET", f"{JOB}/request", errors=(404,))
     def request(self, job_id: JobId) -> dict[str, Any]:
         """Return the fields that submit the job again, without its sweep and its dependencies."""
@@ -397,20 +358,16 @@ class Service(Scheduling):
 
         return [WorkerInfo.model_validate(row) for row in self._registry.workers()]
 
-    def worker(self, worker_id: int) -> WorkerInfo:
-        """Return one worker."""
-        from forge_schema.model.worker import WorkerInfo
-
-        return WorkerInfo.model_validate(self._registry.worker(worker_id))
-
     @verb("GET", "/workers/{worker_id:worker}", errors=(404,), tag="fleet")
     def worker_of(self, handle: Annotated[Word, Sent("worker_id")]) -> WorkerInfo:
         """Return one worker, by its id or its name."""
         from forge_schema.model.worker import WorkerInfo
 
         if handle.isascii() and handle.isdecimal() and int(handle) <= LARGEST:
-            return self.worker(int(handle))
-        return WorkerInfo.model_validate(self._registry.worker_called(handle))
+            row = self._registry.worker(int(handle))
+        else:
+            row = self._registry.worker_called(handle)
+        return WorkerInfo.model_validate(row)
 
     @verb("POST", "/admin/workers/{worker_id}/drain", ADMIN, errors=(404,), tag="admin")
     def drain(self, worker_id: IdInQuery, *, undo: Flag = False) -> None:

@@ -5,8 +5,7 @@ Commands that submit nothing import neither the model of a job nor what stores o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,16 +19,12 @@ from forge_schema.service.parameters import Owner
 from forge_schema.service.verb import SUBMITTER, Sent, verb
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-    from datetime import datetime
-
     from forge_schema.database.pool import Database
-    from forge_schema.model.bundles import Segment, SegmentList
     from forge_schema.model.spec import JobSpec
-    from forge_schema.queue.inputs import Uploads
     from forge_schema.queue.submission import LaneIds
     from forge_schema.queue.templates import Templates
     from forge_schema.service.job_requests import JobConfig
+    from forge_schema.service.uploads import StoredUploads
     from forge_schema.storage import Store
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -44,10 +39,6 @@ NewJobs = Annotated[
     ),
 ]
 TEMPLATE = "/queue/templates/{name:path}"
-# Each is a request to the store, and a batch rarely names more than two objects.
-MOST_LOOKS = 100
-# How many of a bundle's segments are looked for at once.
-LOOKS_AT_ONCE = 8
 # Completes any config to a job, so that the rest can be checked.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
@@ -89,7 +80,7 @@ class Submitting(Verbs):
         from forge_schema.queue.inputs import Sources, check_needs
 
         self.caller.require(Role.SUBMITTER)
-        jobs = self.whole(specs)
+        jobs = self._jobs_of(specs)
         sources = Sources(self._database)
         for job in jobs:
             check_needs(self._database, job, any_owner=self.caller.admin)
@@ -110,118 +101,21 @@ class Submitting(Verbs):
         from forge_schema.queue.submission import Submission
 
         self.caller.require(Role.SUBMITTER)
-        jobs = self.whole(specs)
+        jobs = self._jobs_of(specs)
         if not jobs:
             return []
         submission = Submission(self._database, self.caller.actor, self._lane_ids)
         try:
             return submission.submit(jobs, any_owner=self.caller.admin)
         except NotUploaded:
-            self._look_for_uploads(jobs)
+            self._uploads.look_for(jobs)
             return submission.submit(jobs, any_owner=self.caller.admin)
 
-    def is_stored(self, key: str, digest: str, *, size: int) -> bool:
-        """Tell whether a bundle or an image of this size is stored, and the caller may run it.
-
-        One that a worker found damaged is not, until it is uploaded again. No report deletes
-        anything: a wrong one costs an upload of the same bytes.
-        """
-        self.caller.require(Role.SUBMITTER)
-        if self._open_store().size(key) != size or not self._is_newer(key, self._damaged(digest)):
-            return False
-        return self.caller.admin or self._has_uploaded(self.caller.owner, key, digest)
-
-    def _damaged(self, digest: str) -> datetime | None:
-        """Return when a worker last found an object, or a segment of it, damaged."""
-        row = self._database.one("damaged_at", again=True, sha256=digest)
-        found: datetime | None = row["at"] if row else None
-        return found
-
-    def _is_newer(self, key: str, damaged: datetime | None) -> bool:
-        """Tell whether an object was written after it was found damaged."""
-        if damaged is None:
-            return True
-        written = self._open_store().modified(key)
-        return written is not None and written > damaged
-
-    def missing_segments(self, bundle: SegmentList) -> list[Segment]:
-        """Return the segments that the caller must upload before the bundle can be stored.
-
-        If there are none, the bundle is stored by the end of the call.
-        """
-        from concurrent.futures import ThreadPoolExecutor
-
-        from forge_schema.model.bundles import list_digest
-        from forge_schema.storage import keys
-
-        self.caller.require(Role.SUBMITTER)
-        segments = {one.sha256: one for one in bundle.segments}
-        listed = bundle.dumped()
-        digest = list_digest(listed)
-        damaged = self._damaged(digest)
-        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="segments") as threads:
-            usable = self._usable(segments.values(), damaged, threads)
-        if missing := [one for one in segments.values() if one.sha256 not in usable]:
-            return missing
-        if not self.is_stored(keys.bundle(digest), digest, size=len(listed)):
-            self._open_store().put(keys.bundle(digest), listed)
-            self._uploads.add(self.caller.owner, digest)
-        return []
-
-    def _usable(
-        self, segments: Collection[Segment], damaged: datetime | None, threads: ThreadPoolExecutor
-    ) -> set[str]:
-        """Return which segments are stored and the caller's, by their SHA-256.
-
-        If a worker found one damaged, nobody knows which: all that are older are sent again.
-        """
-        from forge_schema.storage import keys
-
-        store = self._open_store()
-
-        def is_whole(one: Segment) -> bool:
-            key = keys.segment(one.sha256)
-            return store.size(key) == one.bytes and self._is_newer(key, damaged)
-
-        whole = threads.map(is_whole, segments)
-        there = {one.sha256 for one, sound in zip(segments, whole, strict=True) if sound}
-        if self.caller.admin:
-            return there
-        uploads = self._uploads
-        unknown = sorted(uploads.missing(self.caller.owner, there))
-        uploaders = threads.map(lambda sha256: store.uploader(keys.segment(sha256)), unknown)
-        for sha256, uploader in zip(unknown, uploaders, strict=True):
-            if uploader is not None:
-                uploads.add(uploader, sha256)
-            if uploader != self.caller.owner:
-                there.remove(sha256)
-        return there
-
-    def _look_for_uploads(self, jobs: Sequence[JobSpec]) -> None:
-        from forge_schema.storage import keys
-
-        bundles = {(job.owner, job.bundle_digest, keys.bundle) for job in jobs}
-        diffs = {(job.owner, job.git.diff, keys.bundle) for job in jobs if job.git}
-        images = {(job.owner, job.image_tar, keys.image) for job in jobs}
-        for owner, sha256, key in islice(bundles | diffs | images, MOST_LOOKS):
-            if sha256:
-                self._has_uploaded(owner, key(sha256), sha256)
-
-    def _has_uploaded(self, owner: str, key: str, sha256: str) -> bool:
-        uploads = self._uploads
-        if not uploads.missing(owner, [sha256]):
-            return True
-        # Uploads to S3 do not pass through the server: the object itself names the uploader.
-        uploader = self._open_store().uploader(key)
-        if uploader is not None:
-            uploads.add(uploader, sha256)
-        return uploader == owner
-
     @property
-    def _uploads(self) -> Uploads:
-        from forge_schema.queue.inputs import Uploads
+    def _uploads(self) -> StoredUploads:
+        from forge_schema.service.uploads import StoredUploads
 
-        return Uploads(self._database)
+        return StoredUploads(self.caller, self._database, self._open_store)
 
     @verb("GET", "/queue/templates", tag="templates")
     def templates(self, *, owner: Owner = None) -> list[Template]:
@@ -250,14 +144,8 @@ class Submitting(Verbs):
         self.caller.require(Role.SUBMITTER)
         self._templates(owner).remove(name)
 
-    def whole(self, requests: Sequence[Fields]) -> list[JobSpec]:
-        """Return requests as jobs, each with the fields of its `config_name` below its own.
-
-        Raises:
-            Forbidden: a job is another owner's.
-            NoSuchTemplate: the owner has no such job config.
-            JobInvalid: a request is not a job.
-        """
+    def _jobs_of(self, requests: Sequence[Fields]) -> list[JobSpec]:
+        """Return requests as jobs, each with the fields of its `config_name` below its own."""
         return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
 
     def _whole(self, said: Fields, place: tuple[str | int, ...]) -> JobSpec:

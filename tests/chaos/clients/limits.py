@@ -33,5 +33,5 @@ class Changing:
         return self.set(self._dice.randint(0, MOST))
 
     def set(self, max_jobs: int) -> int:
-        self._limits.limit_queue(LIMITED_QUEUE, max_jobs=max_jobs, max_gpus=None)
+        self._limits.set_queue(LIMITED_QUEUE, {"max_jobs": max_jobs})
         return max_jobs

@@ -249,6 +249,6 @@ def test_demand_is_one_number_for_each_shape(rig: Rig) -> None:
     rig.worker().claim_one()
     rows = rig.rows("SELECT cpus, waiting, running, demand FROM queue_demand ORDER BY cpus")
     assert [tuple(row.values()) for row in rows] == [(1, 3, 1, 4), (2, 1, 0, 1)]
-    rig.admin.pause("a")
+    rig.admin.set_queue("a", {"paused": True})
     rows = rig.rows("SELECT waiting, running, demand FROM queue_demand ORDER BY cpus")
     assert [tuple(row.values()) for row in rows] == [(1, 1, 2), (0, 0, 0)]

@@ -14,7 +14,7 @@ from forge_schema.queue.queue import NotRetryable
 from forge_schema.read.benchmarks import SweepUnknown
 from forge_schema.schedules.schedules import NoSuchSchedule
 from forge_schema.service.caller import Caller, Forbidden
-from forge_schema.service.service import Service
+from forge_schema.service.local import LocalService
 from forge_schema.storage import keys, open_store
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from forge_schema.storage import Store
     from support.queue.rig import Rig
 
-    Act = Callable[[Service, int], object]
+    Act = Callable[[LocalService, int], object]
 
 DIGEST = "0" * 64
 SPEC = {"name": "x", "command": ["ls"]}
 CHANGES: dict[str, Act] = {
     "submit": lambda s, _: s.submit([SPEC]),
     "check": lambda s, _: s.check([SPEC]),
-    "is_stored": lambda s, _: s.is_stored(keys.bundle(DIGEST), DIGEST, size=1),
-    "missing_segments": lambda s, _: s.missing_segments(
+    "is_stored": lambda s, _: s.uploads.is_stored(keys.bundle(DIGEST), DIGEST, size=1),
+    "missing_segments": lambda s, _: s.uploads.missing_segments(
         SegmentList(segments=[Segment(sha256=DIGEST, bytes=1)])
     ),
     "cancel": lambda s, job: s.cancel(job),
@@ -90,9 +90,9 @@ class Services:
         self._rig = rig
         self._store = store
 
-    def of(self, owner: str, role: Role) -> Service:
+    def of(self, owner: str, role: Role) -> LocalService:
         caller = Caller(owner, role, f"user:{owner}")
-        return Service(caller, lambda: self._rig.database, lambda: self._store)
+        return LocalService(caller, lambda: self._rig.database, lambda: self._store)
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,7 @@ def test_nothing_is_kept_for_a_job_that_may_not_or_cannot_run(rig: Rig) -> None:
     assert claim(worker, 3, count=1) == [next(small)]
     rig.admin.limit_owner("ann", OwnerSettings(weight=1))
     assert claim(worker, 3, count=1) == []
-    rig.admin.pause("large")
+    rig.admin.set_queue("large", {"paused": True})
     assert claim(worker, 3, count=1) == [next(small)]
 
 

@@ -13,6 +13,7 @@ from forge_schema.database.pool import run
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.lease import End
 from forge_schema.model.states import Reason
+from forge_schema.queue.limits import UNSET
 from forge_schema.sweeper.tick import Tick
 from forge_schema.wake import Hint
 from support.at_once import at_once
@@ -27,7 +28,7 @@ GPUS = [{"name": "NVIDIA A100-SXM4-80GB", "uuid": f"GPU-{n}", "vram_mb": 81920} 
 def limit(rig: Rig, what: str, *, max_jobs: int | None = None, max_gpus: int | None = None) -> None:
     """Set the limits of the queue `default` or of the owner `ann`."""
     if what == "queue":
-        rig.admin.limit_queue("default", max_jobs=max_jobs, max_gpus=max_gpus)
+        rig.admin.set_queue("default", {"max_jobs": max_jobs, "max_gpus": max_gpus})
     else:
         rig.admin.limit_owner("ann", OwnerSettings(max_jobs=max_jobs, max_gpus=max_gpus))
 
@@ -278,10 +279,11 @@ def test_limits_set_at_the_same_time_are_both_known_to_the_lanes(rig: Rig) -> No
     limit(rig, "owner", max_jobs=5)
     rig.submit()
     lanes = {"queue": "default", "owner": None}
-    of_queue = {"name": "default", "max_jobs": 0, "max_gpus": None, "actor": "user:root"}
+    changed = {"max_jobs": 0, "max_gpus": None}
+    of_queue = {**UNSET, **changed, "queue": "default", "given": [*changed], "actor": "user:root"}
     with ThreadPoolExecutor(1) as pool:
         with rig.database.transaction() as connection:
-            run(connection, "set_queue_limits", of_queue)
+            run(connection, "set_queue", of_queue)
             run(connection, "lock_lanes", lanes)
             run(connection, "lanes_follow", lanes)
             unlimited = pool.submit(limit, rig, "owner")
@@ -301,14 +303,15 @@ def test_a_lane_made_below_a_limit_is_limited(rig: Rig) -> None:
 
 
 def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
-    rig.admin.limit_queue("default", max_jobs=1, max_gpus=2)
+    rig.admin.set_queue("default", {"max_jobs": 1, "max_gpus": 2})
     rig.admin.limit_owner("ann", OwnerSettings(max_gpus=4, weight=3, approve_cost=9))
-    rig.admin.pause("default")
-    rig.admin.pause("default", paused=False)
+    rig.admin.set_queue("default", {"paused": True})
+    rig.admin.set_queue("default", {"paused": False})
     told = rig.rows("SELECT actor, action, detail FROM event ORDER BY id")
+    limited = {"name": "default", "max_jobs": 1, "max_gpus": 2}
     assert {row["actor"] for row in told} == {"user:root"}
     assert [(row["action"], row["detail"]) for row in told] == [
-        ("queue limits set", {"name": "default", "max_jobs": 1, "max_gpus": 2}),
+        ("queue set", {**limited, "paused": False}),
         (
             "owner quota set",
             {
@@ -320,6 +323,6 @@ def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
                 "approve_cost": 9,
             },
         ),
-        ("paused", {"queue": "default"}),
-        ("resumed", {"queue": "default"}),
+        ("queue set", {**limited, "paused": True}),
+        ("queue set", {**limited, "paused": False}),
     ]

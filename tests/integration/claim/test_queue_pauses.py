@@ -16,10 +16,10 @@ def test_a_paused_queue_grants_nothing_until_it_is_resumed(rig: Rig) -> None:
     job_id = rig.submit()
     other = rig.submit(queue="other")
     worker = rig.worker()
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     assert [grant.fence.job_id for grant in worker.claim(count=9)] == [other]
     assert (worker.claim(), rig.state(job_id)) == ([], State.READY)
-    rig.admin.pause("default", paused=False)
+    rig.admin.set_queue("default", {"paused": False})
     assert worker.claim_one().fence.job_id == job_id
 
 
@@ -29,7 +29,7 @@ def test_a_pause_holds_for_lanes_made_afterwards_and_for_running_jobs_changes_no
     rig.submit()
     worker = rig.worker()
     grant = worker.claim_one()
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     rig.submit(cpus=2, owner="bob")
     assert worker.claim() == []
     assert worker.renew(grant).standings == {grant.fence: "ok"}
@@ -41,7 +41,7 @@ def test_a_pause_is_felt_by_a_worker_that_remembers_its_lanes(rig: Rig) -> None:
     worker = rig.worker()
     worker.lanes._refresh_s = 3600
     worker.claim_one()
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     assert worker.claim() == []
 
 
@@ -50,7 +50,7 @@ def test_a_lane_that_is_being_made_does_not_escape_a_pause(rig: Rig) -> None:
     with ThreadPoolExecutor(1) as pool:
         with rig.uncommitted() as queue:
             queue.submit([spec(cpus=2)])
-            paused = pool.submit(rig.admin.pause, "default")
+            paused = pool.submit(rig.admin.set_queue, "default", {"paused": True})
             rig.wait_until_blocked()
         paused.result(timeout=120)
     assert rig.worker().claim(count=9) == []

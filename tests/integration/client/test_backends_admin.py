@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forge_client.backend import Admin, Backend
+    from forge_client.backend import Backend
+    from forge_schema.service.admin import Admin
     from support.queue.rig import Rig
 
 SPEC = {"name": "x", "owner": "ann", "command": ["ls"]}

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from forge_client.backend import Backend, Progress
-    from forge_client.project.bundle import Bundle
+    from forge_client.backend import Backend, Bundle, Progress
     from support.queue.rig import Rig
 
 SEGMENT = 32 << 10

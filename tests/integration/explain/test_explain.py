@@ -103,11 +103,11 @@ def _changed(scene: Scene, job_id: int, remedy: Remedy) -> int:
 def _typed(scene: Scene, words: list[str]) -> None:
     match words[1:]:
         case ["queue", "resume", queue]:
-            scene.admin.pause(queue, paused=False)
+            scene.admin.set_queue(queue, {"paused": False})
         case ["queue", "limit", "--owner", owner, what, number]:
             scene.admin.limit_owner(owner, OwnerSettings(**_limits(what, number)))
         case ["queue", "limit", queue, what, number]:
-            scene.admin.limit_queue(queue, **_limits(what, number))
+            scene.admin.set_queue(queue, _limits(what, number))
         case ["worker", "drain", name, "--undo"]:
             scene.registry.command(scene.machines[name][0], None)
         case _:
@@ -121,7 +121,7 @@ def _limits(what: str, number: str) -> dict[str, Any]:
 def test_a_limit_is_told_with_its_numbers(scene: Scene) -> None:
     scene.worker(gpus=[A100] * 4)
     scene.hold(gpus=2)
-    scene.admin.limit_queue("default", max_jobs=None, max_gpus=3)
+    scene.admin.set_queue("default", {"max_jobs": None, "max_gpus": 3})
     (limit,) = scene.explain(scene.submit(gpus=2)).limits
     assert (limit.code, limit.used, limit.wanted, limit.limit) == ("queue_gpus", 2, 2, 3)
     said = "the queue default may have 3 GPUs at once: 2 in use, and the job needs 2"

@@ -24,7 +24,7 @@ def test_the_sdk_and_the_command_say_what_the_queue_says(
 ) -> None:
     rig.worker("t4-1", accelerator="cuda", gpus=[T4])
     rig.worker("cpu-1")
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     job_id = rig.submit(gpus=1, vram_mb=24_576)
     with reaching(way, rig, (tmp_path / "store").as_uri()) as client:
         said = client.job(job_id).explain(workers=1)

@@ -229,7 +229,7 @@ def test_only_the_first_of_many_lanes_are_looked_at(rig: Rig, passes: bool) -> N
 
 def test_under_a_limit_the_job_that_fits_into_it_may_be_a_later_one(rig: Rig) -> None:
     one, _, _ = kept(rig)
-    rig.admin.limit_queue("default", max_jobs=2, max_gpus=None)
+    rig.admin.set_queue("default", {"max_jobs": 2, "max_gpus": None})
     rig.submit()
     short = rig.submit(timeout_s=SHORT_S)
     assert took(one) == [short]

@@ -198,10 +198,10 @@ def test_a_cancelled_gang_and_a_paused_queue_let_the_workers_go(rig: Rig) -> Non
     rig.submit_many(2)
     busy(rig, 2)
     gang = late(rig)
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     pass_time(rig, 2)
     assert drafted(rig) == {}
-    rig.admin.pause("default", paused=False)
+    rig.admin.set_queue("default", {"paused": False})
     pass_time(rig, 2)
     assert len(drafted(rig)) == 2
     rig.queue.cancel(gang)

@@ -53,7 +53,7 @@ def test_a_range_takes_the_value_of_its_label_that_most_workers_have(rig: Rig) -
 
 def test_a_range_takes_as_many_gpus_as_a_limit_leaves_and_gives_all_back(rig: Rig) -> None:
     workers = [gang_worker(rig, f"w{n}", **GPU) for n in range(5)]
-    rig.admin.limit_queue("default", max_jobs=2, max_gpus=3)
+    rig.admin.set_queue("default", {"max_jobs": 2, "max_gpus": 3})
     rig.submit(gpus=1, priority=9)
     for worker in workers:
         worker.look(**H100)
@@ -62,7 +62,7 @@ def test_a_range_takes_as_many_gpus_as_a_limit_leaves_and_gives_all_back(rig: Ri
     assert len(members(rig, job)) == 2
     assert slots(rig, job) == {"queue_gpus": 2, "queue_jobs": 1}
     # A new limit counts what runs.
-    rig.admin.limit_queue("default", max_jobs=2, max_gpus=5)
+    rig.admin.set_queue("default", {"max_jobs": 2, "max_gpus": 5})
     assert slots(rig, job) == {"queue_gpus": 2, "queue_jobs": 1}
     assert rig.database.rows("uneven_limits") == []
     assert rig.rows("SELECT forge_held_by_owner() AS held")[0]["held"] == {"ann": 3}

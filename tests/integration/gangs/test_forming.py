@@ -192,12 +192,12 @@ def test_a_paused_queue_and_a_limit_hold_a_gang_back(rig: Rig) -> None:
     workers = [gang_worker(rig, f"w{n}", **gpu) for n in range(3)]
     for worker in workers:
         worker.look(**H100)
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     job = rig.submit(nodes=3, gpus=1)
-    rig.admin.limit_queue("default", max_jobs=None, max_gpus=2)
-    rig.admin.pause("default", paused=False)
+    rig.admin.set_queue("default", {"max_jobs": None, "max_gpus": 2})
+    rig.admin.set_queue("default", {"paused": False})
     assert rig.places(job) == ["ready"]
-    rig.admin.limit_queue("default", max_jobs=1, max_gpus=3)
+    rig.admin.set_queue("default", {"max_jobs": 1, "max_gpus": 3})
     rig.database.rows("form")
     assert len(members(rig, job)) == 3
     taken = rig.rows("SELECT kind, count(*) FROM slot WHERE job_id = %s GROUP BY kind", job)

@@ -134,7 +134,7 @@ def test_a_limit_of_gpus_counts_those_of_all_machines(
     gpus = [Gpu(f"GPU-{n}", "H100", 80_000) for n in range(2)]
     for n in range(2):
         gang_worker(rig, f"w{n}", gpus=gpus, accelerator="cuda")
-    rig.admin.limit_queue("default", max_jobs=None, max_gpus=limit)
+    rig.admin.set_queue("default", {"max_jobs": None, "max_gpus": limit})
     found = said(rig, rig.submit(nodes=2, gpus=2))
     assert [one.code for one in found.limits] == ([code] if code else [])
     assert (found.outlook is Outlook.HELD) == (code is not None)
@@ -167,7 +167,7 @@ def test_an_autoscaler_is_told_of_the_machines_that_ranges_would_use(rig: Rig) -
         rig.submit(nodes=2, max_nodes=most)
     found = rig.row("SELECT waiting, running, demand, max_demand FROM queue_demand")
     assert tuple(found.values()) == (2, 3, 3 + 2 + 2, 8 + 4 + 2)
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     found = rig.row("SELECT waiting, running, demand, max_demand FROM queue_demand")
     assert tuple(found.values()) == (0, 3, 3, 8)
 

@@ -126,7 +126,7 @@ HINDRANCES: dict[str, Callable[[Rig, int], object]] = {
     ),
     "it is preempted": lambda rig, job: rig.queue.preempt(job),
     "just idle": lambda rig, _job: rig.rows("UPDATE idle SET since = since + %s", GROWS_AFTER),
-    "the queue is paused": lambda rig, _job: rig.admin.pause("default"),
+    "the queue is paused": lambda rig, _job: rig.admin.set_queue("default", {"paused": True}),
     "a member has ended": lambda rig, job: rig.queue.finish(
         [End(fences(rig, job)[1], Reason.SUCCEEDED)]
     ),
@@ -146,14 +146,14 @@ def test_a_run_does_not_grow(rig: Rig, hindrance: str) -> None:
 
 def test_a_run_grows_no_further_than_a_limit_on_gpus(rig: Rig) -> None:
     workers = [gang_worker(rig, f"w{n}", **GPU) for n in range(4)]
-    rig.admin.limit_queue("default", max_jobs=None, max_gpus=2)
+    rig.admin.set_queue("default", {"max_jobs": None, "max_gpus": 2})
     for worker in workers:
         worker.look(**H100)
     job = rig.submit(nodes=2, max_nodes=4, gpus=1)
     assert len(members(rig, job)) == 2
     begin(rig, job)
     assert pass_time(rig, GROWS_AFTER.total_seconds()) == 0
-    rig.admin.limit_queue("default", max_jobs=None, max_gpus=3)
+    rig.admin.set_queue("default", {"max_jobs": None, "max_gpus": 3})
     assert pass_time(rig, 0) == 1
     assert len(drafted(rig)) == 3
 

@@ -201,7 +201,7 @@ def test_each_shape_of_job_wants_pods_of_one_pool(rig: Rig, workers: Documents) 
     rig.finish(grant)
     assert wanted()["forge-worker-cpu"] == 2
     rig.submit(queue="nightly")
-    rig.admin.pause("nightly")
+    rig.admin.set_queue("nightly", {"paused": True})
     assert wanted()["forge-worker-cpu"] == 2, "a paused queue wants no pod"
 
 

@@ -80,7 +80,7 @@ def test_a_submit_whose_look_back_is_lost_answers_the_same_job(rig: Rig) -> None
 
 @pytest.mark.parametrize("limited", [False, True])
 def test_a_claim_is_given_up_and_its_lease_runs_out(rig: Rig, *, limited: bool) -> None:
-    rig.admin.limit_queue("default", max_jobs=5 if limited else None, max_gpus=None)
+    rig.admin.set_queue("default", {"max_jobs": 5 if limited else None, "max_gpus": None})
     job_id = rig.submit()
     worker = rig.worker()
     rig.database.lose("finish_and_claim")

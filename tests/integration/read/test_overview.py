@@ -85,7 +85,7 @@ def test_a_long_time_is_not_seen_and_a_silent_sweeper_is(rig: Rig) -> None:
     rig.finish(rig.worker().claim_one(), Reason.PREEMPTED)
     rig.finish(rig.worker().claim_one())
     held = rig.submit()
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     rig.rows("UPDATE sweeper SET gap = '1 minute'")
     rig.clock.advance(3601)
     seen = OverviewReader(rig.database).now()

@@ -243,29 +243,29 @@ def test_a_job_that_becomes_ready_wakes_one_worker(process: Process, how: str) -
 
 def test_resuming_a_queue_wakes_as_many_as_jobs_wait(process: Process) -> None:
     rig = process.rig
-    rig.admin.pause("default")
+    rig.admin.set_queue("default", {"paused": True})
     for n in range(5):
         process.asleep(f"w{n}")
     with rig.listening() as heard:
         rig.submit_many(3)
         assert woken(heard) == []
-        rig.admin.pause("default", paused=False)
+        rig.admin.set_queue("default", {"paused": False})
         assert len(woken(heard)) == 3
 
 
 def test_a_higher_limit_wakes_workers(process: Process) -> None:
     rig = process.rig
-    rig.admin.limit_queue("default", max_jobs=0, max_gpus=None)
+    rig.admin.set_queue("default", {"max_jobs": 0, "max_gpus": None})
     rig.submit()
     worker = process.asleep("w")
     with rig.listening() as heard:
-        rig.admin.limit_queue("default", max_jobs=1, max_gpus=None)
+        rig.admin.set_queue("default", {"max_jobs": 1, "max_gpus": None})
         assert woken(heard) == [worker.id]
 
 
 def test_a_slot_given_back_wakes_a_worker_for_another_lane(process: Process) -> None:
     rig = process.rig
-    rig.admin.limit_queue("default", max_jobs=1, max_gpus=None)
+    rig.admin.set_queue("default", {"max_jobs": 1, "max_gpus": None})
     rig.submit()
     (grant,) = rig.worker("taker").claim()
     rig.submit(labels={"zone": "moon"})
@@ -297,7 +297,7 @@ def test_a_job_whose_wake_up_was_lost_wakes_another_worker(process: Process) -> 
 
 def test_no_more_are_woken_again_than_a_limit_lets_run(process: Process) -> None:
     rig = process.rig
-    rig.admin.limit_queue("default", max_jobs=2, max_gpus=None)
+    rig.admin.set_queue("default", {"max_jobs": 2, "max_gpus": None})
     rig.submit_many(5)
     rig.worker("taker").claim_one()
     for n in range(3):
@@ -317,7 +317,7 @@ def test_where_nobody_can_be_woken_nothing_is_written_or_locked(process: Process
     if why != "empty":
         rig.submit(**(H100 if why == "nobody can run it" else {}))
     if why == "paused":
-        rig.admin.pause("default")
+        rig.admin.set_queue("default", {"paused": True})
         process.asleep("v")
     rig.clock.advance(60)
     with rig.listening() as heard, rig.database.transaction() as connection:

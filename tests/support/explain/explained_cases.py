@@ -64,7 +64,7 @@ def lacking(name: str, job: dict[str, Any], says: str, **comes: Any) -> Case:  #
 
 def paused(scene: Scene) -> int:
     scene.worker()
-    scene.admin.pause("night shift")
+    scene.admin.set_queue("night shift", {"paused": True})
     return scene.submit(queue="night shift")
 
 
@@ -88,7 +88,7 @@ def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # 
         scene.hold(gpus=gpus)
         both: dict[str, Any] = {"max_jobs": None, "max_gpus": None, **limits}
         if whose == "queue":
-            scene.admin.limit_queue("default", **both)
+            scene.admin.set_queue("default", both)
         else:
             scene.admin.limit_owner("ann", OwnerSettings(**both))
         return scene.submit(gpus=gpus)
@@ -256,7 +256,7 @@ def end_the_others(scene: Scene) -> None:
 
 def paused_and_unfit(scene: Scene) -> int:
     scene.worker(memory_mb=512)
-    scene.admin.pause("default")
+    scene.admin.set_queue("default", {"paused": True})
     return scene.submit(memory_mb=1024)
 
 

@@ -150,11 +150,11 @@ class ExplainedWorld:
             self._fill(member)
         self.jobs = self.queue.submit([_spec(job) for job in drawn["jobs"]])
         for name, limits in drawn["queues"].items():
-            admin.limit_queue(name, **limits)
+            admin.set_queue(name, limits)
         for owner, limits in drawn["owners"].items():
             admin.limit_owner(owner, OwnerSettings(**limits, weight=drawn["weight"]))
         if drawn["paused"]:
-            admin.pause(drawn["paused"])
+            admin.set_queue(drawn["paused"], {"paused": True})
         for member in self.members:
             self._settle(member)
             if draft := member.described["draft"]:

@@ -194,7 +194,7 @@ def _present(fleet: Fleet) -> None:
     rig.rows(SECOND_RANK.format(into="lease", table="lease"), worker.id)
     rig.submit(name="left", owner="ann")
     rig.submit(name="paused", queue="shut")
-    rig.admin.pause("shut")
+    rig.admin.set_queue("shut", {"paused": True})
     rig.submit(name="over", queue="full")
     rig.admin.set_queue("full", {"max_jobs": 0})
     rig.clock.advance(timedelta(hours=1).total_seconds())

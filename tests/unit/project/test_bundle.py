@@ -30,7 +30,7 @@ from support import trees
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forge_client.project.bundle import Bundle
+    from forge_client.backend import Bundle
 
 LIMIT = 1 << 30
 

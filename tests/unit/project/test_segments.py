@@ -24,7 +24,7 @@ from support import trees
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forge_client.project.bundle import Bundle
+    from forge_client.backend import Bundle
 
 LIMIT = 1 << 30
 MOST = 64 << 10

@@ -129,11 +129,10 @@ def test_a_verb_is_named_in_five_files() -> None:
     }
 
 
-def test_a_verb_is_declared_or_only_for_the_process_that_has_the_database() -> None:
-    """What a server does not offer by a verb is done by hand, or not at all, through it."""
+def test_every_method_of_the_service_is_a_verb_or_made_of_one() -> None:
+    """What only a process beside the database can do is in `LocalService`."""
     rooms = {
-        Service: {"is_stored", "missing_segments", "whole", "code_key", "shell", "may_enter"}
-        | {"worker", "log_chunks", "log_chunks_before", "of", "admin", "findings", "notifications"},
+        Service: {"log_chunks", "log_chunks_before", "of", "admin", "findings", "notifications"},
         Findings: {"of"},
         Admin: {"of", "pause", "limit_queue"},
         Notifying: {"of"},

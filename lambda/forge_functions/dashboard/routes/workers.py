@@ -127,7 +127,7 @@ def rotate(
 ) -> Response:
     """Replace a worker's token and show it once. The old one is invalid at once."""
     service = shared.service(who)
-    name = service.worker(worker_id).name
+    name = service.worker_of(str(worker_id)).name
     text = service.admin.rotate_worker(worker_id, lasts=expiry.lasts)
     return token_page(request, who, shared, worker_id, name, text)
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from forge_client.backend import Backend, Findings
+    from forge_client.backend import Backend
     from forge_schema.model.lease import Grant
+    from forge_schema.service.findings import Findings
     from optuna.storages import BaseStorage
     from support.queue.rig import Rig
 
