@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from inspect import Parameter as Argument
@@ -121,9 +120,7 @@ def _arguments(verb: Verb) -> Iterator[Argument]:
         yield _argument("which", Annotated[_model(verb, in_query), Query()])
     if in_body:
         model = _model(verb, in_body)
-        # What the path names may be acted on without a word more; all of something may not.
-        needed = "{" not in verb.path or any(parameter.required for parameter in in_body)
-        yield _argument("message", model) if needed else _argument("message", model | None, None)
+        yield _argument("message", model | None, None) if verb.bare else _argument("message", model)
 
 
 def _argument(name: str, kind: Any, default: Any = Argument.empty) -> Argument:  # noqa: ANN401 - any type and value
@@ -138,9 +135,7 @@ def _model(verb: Verb, fields: Iterable[Parameter]) -> type[RequestBody]:
         )
         for parameter in fields
     }
-    # `retry` is a verb of jobs and one of deliveries.
-    words = f"{verb.path.rpartition('/')[2] if verb.name == 'retry' else verb.name}_request"
-    title = "".join(word.title() for word in re.split("[_-]", words))
+    title = "".join(word.title() for word in f"{verb.title}_request".split("_"))
     made: type[RequestBody] = create_model(
         title, __base__=RequestBody, __doc__=verb.about.partition("\n\n")[0], **named
     )  # type: ignore[call-overload]

@@ -229,9 +229,12 @@ def _shown(value: object) -> object:
     return in_words(value) if isinstance(value, str) else value
 
 
-ShownState = Annotated[Open[StateWord], BeforeValidator(_shown)]
-"""The state of a job as it is shown; the queue's own states are read as well."""
-ShownCounts = Annotated[dict[Open[StateWord], int], BeforeValidator(_shown)]
+_AS_SHOWN = BeforeValidator(_shown)
+KnownState = Annotated[StateWord, _AS_SHOWN]
+"""The state of a job as it is asked for; the queue's own states are read as well."""
+ShownState = Annotated[Open[StateWord], _AS_SHOWN]
+"""The state of a job as it is shown, and whatever a newer server may say."""
+ShownCounts = Annotated[dict[Open[StateWord], int], _AS_SHOWN]
 """How many jobs are in each state."""
 
 

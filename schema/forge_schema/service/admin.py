@@ -241,7 +241,7 @@ class Admin(Verbs):
         lasts_s = int(lasts.total_seconds())
         return Invitation(id=worker_id, line=line, url=url, lasts_s=lasts_s)
 
-    @verb("POST", f"{WORKER}/token", ADMIN, answer=NewToken, errors=(404,), tag="admin")
+    @verb("POST", f"{WORKER}/token", ADMIN, answer=NewToken, errors=(404,), tag="admin", bare=True)
     def rotate_worker(
         self, worker_id: IdInQuery, *, lasts: Lasts = None, public_key: PublicKey = None
     ) -> str:

@@ -130,7 +130,10 @@ class Notifying(Verbs):
         """Return a delivery: its state, its tries and the last error."""
         return self._seen(None).delivery(_delivery_id(delivery_id))
 
-    @verb("POST", "/queue/retry-deliveries", SUBMITTER, answer=Retried, tag="notifications")
+    @verb(
+        "POST", "/queue/retry-deliveries", SUBMITTER, answer=Retried, tag="notifications",
+        title="retry_deliveries",
+    )  # fmt: skip
     def retry(
         self,
         *,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from forge_schema.job_filter import parse
-from forge_schema.model.fields import NUMERIC, Flag, Id, Text, Word
+from forge_schema.model.fields import NUMERIC, Flag, Id, KnownState, Text, Word
 from forge_schema.model.job import MOST_SHOWN, job_states, possible_job
 from forge_schema.model.reading import INTEGER, LARGEST, SMALLINT
-from forge_schema.model.states import StateWord, in_words
 from forge_schema.model.stored import PAGE
 from forge_schema.service.verb import Sent
 
@@ -50,9 +49,7 @@ Owner = Annotated[
 Query = Annotated[
     Text, Field(description="a filter, as on the page of jobs"), Sent("q", write=_seen)
 ]
-# Those of 0.2 are taken as the words for them; what is no state is refused.
-_State = Annotated[StateWord, BeforeValidator(in_words)]
-States = Annotated[Sequence[str] | None, Sent("state", kind=list[_State] | None, write=_states)]
+States = Annotated[Sequence[str] | None, Sent("state", kind=list[KnownState] | None, write=_states)]
 # Comma-separated.
 Columns = Annotated[
     Sequence[str],

@@ -164,7 +164,7 @@ class Service(Scheduling):
         rows = self._jobs.statuses(wanted, owner=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
-    @verb("POST", f"{JOB}/cancel", SUBMITTER, answer=Cancelled, errors=(404,))
+    @verb("POST", f"{JOB}/cancel", SUBMITTER, answer=Cancelled, errors=(404,), bare=True)
     def cancel(self, job_id: JobId, *, reason: Note | None = None) -> StateWord:
         """Cancel a job. One that has ended stays as it is. Idempotent.
 
@@ -176,7 +176,7 @@ class Service(Scheduling):
 
     # Repeated, a retry or a preemption would hit the attempt that the first one started.
 
-    @verb("POST", f"{JOB}/retry", SUBMITTER, again=False, errors=(404, 409))
+    @verb("POST", f"{JOB}/retry", SUBMITTER, again=False, errors=(404, 409), bare=True)
     def retry(self, job_id: JobId, *, checkpoint: AttemptCheckpoint | None = None) -> None:
         """Give a failed job fresh budgets and queue it again.
 
@@ -369,7 +369,7 @@ class Service(Scheduling):
             row = self._registry.worker_called(handle)
         return WorkerInfo.model_validate(row)
 
-    @verb("POST", "/admin/workers/{worker_id}/drain", ADMIN, errors=(404,), tag="admin")
+    @verb("POST", "/admin/workers/{worker_id}/drain", ADMIN, errors=(404,), tag="admin", bare=True)
     def drain(self, worker_id: IdInQuery, *, undo: Flag = False) -> None:
         """Ask a worker to finish its jobs and take no more. An ephemeral one then exits.
 

@@ -108,6 +108,8 @@ class Verb:
     tag: str
     names_fields: bool
     signed: bool
+    bare: bool
+    title: str
 
     @property
     def name(self) -> str:
@@ -182,6 +184,8 @@ def verb(
     tag: str = "jobs",
     names_fields: bool = False,
     signed: bool = False,
+    bare: bool = False,
+    title: str = "",
 ) -> Callable[[F], F]:
     """Declare a method as a verb. Of an object with a `remote`, it is done by a server.
 
@@ -198,13 +202,14 @@ def verb(
         tag: the group of paths in the API's description.
         names_fields: whether a refusal names fields that people wrote, such as those of a job.
         signed: whether a server adds a temporary URL to each of the stored objects in the answer.
+        bare: whether a request may come without the body, of which nothing is required.
+        title: what the body is called in the API's description, if not as the method.
     """
 
     def declared(function: F) -> F:
         whole = Verb(
             function, method, API + path, role, again, answer, errors, status, pages, tag,
-            names_fields,
-            signed,
+            names_fields, signed, bare, title or function.__name__,
         )  # fmt: skip
 
         @wraps(function)
