@@ -119,19 +119,19 @@ def is_silence(error: Exception) -> bool:
 class EngineRun:
     """A run of the engine; `process` is "" if it is not visible.
 
-    `keeps` means that containers run on without it.
+    `keeps` means that containers run on without it, and `watches` that each has a process that sees
+    its end, whatever becomes of the engine.
     """
 
     process: str = ""
     keeps: bool = False
+    watches: bool = False
 
     def vouches(self, since: EngineRun, code: int) -> bool:
         """Return whether a container from run `since` ended by itself, and with this code."""
-        if self.process == "" or since.process == "":
-            return self.keeps and since.keeps
-        if self.process == since.process:
+        if self.process and self.process == since.process:
             return True
-        return self.keeps and since.keeps and code != UNSEEN
+        return self.keeps and since.keeps and (self.watches or code != UNSEEN)
 
     def lasts(self) -> bool:
         """Return whether the engine's process is certainly still the same; asks only the kernel."""
@@ -161,7 +161,8 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
     if known is not None and process and process == known.process:
         return known
     info = engine.client.info()
-    return EngineRun(process, bool(info.get("LiveRestoreEnabled")) or kind_of(info).outlived)
+    watches = kind_of(info).outlived
+    return EngineRun(process, bool(info.get("LiveRestoreEnabled")) or watches, watches)
 
 
 def _process() -> str:
