@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from forge_schema.service.service import Service
 
-from forge_client.checks import Check
-
 if TYPE_CHECKING:
     from forge_schema.model.bundles import Segment
     from forge_schema.model.stored import Artifact, LogChunk
+
+    from forge_client.checks import Check
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the bytes moved since the last call."""

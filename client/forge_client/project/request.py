@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -12,6 +13,7 @@ from forge_schema.model.errors import plainly, shorter
 from forge_schema.model.quantities import MIB, PART, capacity, seconds, size
 from forge_schema.model.spec import CODE, KEYS, Key, Option
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,6 +22,7 @@ from pydantic import (
     ValidationError,
     create_model,
 )
+from pydantic_core import PydanticCustomError
 
 from forge_client.errors import ClientError
 from forge_client.project.checkpoint_names import parsed
@@ -146,14 +149,24 @@ Size = Annotated[int, BeforeValidator(size, json_schema_input_type=_SizeText)]
 
 _Path = Annotated[str, Field(min_length=1)]
 IMAGE_WAYS = {"image", "image_tar", "dockerfile"}
+NUMBERS = {int, float}
 
 
 def _as_written(key: Key) -> Any:  # noqa: ANN401 - any type
-    """Return the type of a key's value as people write it; the queue checks its bounds."""
-    if key.unit:
-        return Duration if key.unit == "_s" else Capacity
-    written: dict[type, Any] = {list: list[str], dict: dict[str, Any]}
-    return written.get(key.kind, key.kind)
+    """Return the type of a key's value as people write it, a number within the queue's bounds."""
+    forms: dict[Any, Any] = {"_s": Duration, "_mb": Capacity, list: list[str], dict: dict[str, Any]}
+    form = forms.get(key.unit or key.kind, key.kind)
+    return Annotated[form, AfterValidator(partial(_within, key))] if key.kind in NUMBERS else form
+
+
+def _within(key: Key, value: float) -> float:
+    """Refuse what the queue would refuse, in the same words."""
+    try:
+        create_model("_Within", value=(key.hint, ...))(value=_in_unit(key, value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PydanticCustomError("bounds", "{message}", {"message": first["msg"]}) from None
+    return value
 
 
 def _made(name: str, table: str, tables: Mapping[str, type[BaseModel]]) -> Any:  # noqa: ANN401 - mypy cannot read what is made

@@ -122,6 +122,7 @@ def test_an_unknown_key_is_named_with_its_place_and_a_suggestion(
         ("timeout = 'soon'\n", "line 1, column 1: timeout: 'soon' is not a duration"),
         ("[labels]\nzone = 3\n", "line 2, column 1: labels.zone: write a text"),
         ("command = 3\n", "line 1, column 1: command: write a list"),
+        ("priority = 1001\n", "line 1, column 1: priority: must be at most 1000"),
         ("name = \n", "line 1, column 8"),
         ("name = 'x'\nname = 'y'\n", "line 2, column 11"),
     ],
@@ -152,9 +153,10 @@ def test_a_key_is_found_below_its_own_table_only() -> None:
 
 
 def test_what_the_queue_refuses_is_told_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "forge.toml").write_text("priority = 1001\n[resources]\ncpus = 5000\n")
+    text = "preempt_signal = 'SIGX'\n[resources]\ngpu_model = 'x'\n"
+    (tmp_path / "forge.toml").write_text(text)
     project = Project.read(tmp_path)
-    option = project.changed({"priority": 2000})
+    option = project.changed({"preempt_signal": "SIGY"})
 
     def told(message: str, *requests: Request, code: str = "spec_invalid") -> str:
         with pytest.raises(ClientError) as raised, naming_the_file(tmp_path, requests):
@@ -162,15 +164,15 @@ def test_what_the_queue_refuses_is_told_with_its_line(tmp_path: Path) -> None:
         return raised.value.message.removeprefix(str(tmp_path))
 
     # Which of them is refused, nobody says.
-    assert told("priority: must be less", project, option) == "priority: must be less"
-    assert told("priority: must be less", project) == (
-        "/forge.toml: line 1, column 1: priority: must be less"
+    assert told("preempt_signal: no", project, option) == "preempt_signal: no"
+    assert told("preempt_signal: no", project) == (
+        "/forge.toml: line 1, column 1: preempt_signal: no"
     )
-    assert told("cpus: must be less", option).startswith("/forge.toml: line 3, column 1: cpus")
+    assert told("gpu_model: no", option).startswith("/forge.toml: line 3, column 1: gpu_model")
     # An option has replaced it; it is not there; it is no value that is wrong.
-    assert told("priority: must be less", option) == "priority: must be less"
+    assert told("preempt_signal: no", option) == "preempt_signal: no"
     assert told("nodes: must be less", project) == "nodes: must be less"
-    assert told("priority: it is late", project, code="other") == "priority: it is late"
+    assert told("preempt_signal: late", project, code="other") == "preempt_signal: late"
 
 
 def test_a_job_that_runs_again_keeps_its_secrets_beside_new_ones() -> None:

@@ -78,13 +78,20 @@ WRONG = [
     {"connection": {"api_key": "fgk_1"}},
     {"repeat": 0},
     {"nodes": "two"},
+    {"priority": 1001},
+    {"max_failures": -1},
+    {"timeout": 0},
+    {"timeout": "0s"},
+    {"grace": 3601},
+    {"checkpoint_interval": "0s"},
+    {"stall": {"idle_gpu_percent": 500}},
+    {"stall": {"no_progress": "0s"}},
+    {"resources": {"memory": "0"}},
 ]
 # The queue refuses them; nobody knows before.
 REFUSED_LATER = [
-    {"priority": 1001},
     {"target": "moon"},
     {"launcher": "horovod"},
-    {"max_failures": -1},
     {"preempt_signal": "SIGKILL"},
     {"resources": {"accelerator": "tpu"}},
     {"tuning": {"precision": "fp7"}},
@@ -94,19 +101,12 @@ REFUSED_LATER = [
     {"nodes": 0},
     {"nodes": "0..3"},
     {"nodes": "1..3"},
-    {"timeout": 0},
-    {"timeout": "0s"},
-    {"grace": 3601},
-    {"checkpoint_interval": "0s"},
     {"checkpoint_dir": "/abs"},
     {"checkpoint_dir": "../up"},
     {"checkpoint": "/abs/*.pt"},
     {"checkpoint": ["../*.pt"]},
     {"command": []},
     {"command": " "},
-    {"stall": {"idle_gpu_percent": 500}},
-    {"stall": {"no_progress": "0s"}},
-    {"resources": {"memory": "0"}},
 ]
 
 

@@ -60,6 +60,24 @@ def test_what_a_job_may_not_say_of_signals_and_stalls_is_told_in_the_words_of_fo
         Request().changed({"grace_s": 5})
 
 
+@pytest.mark.parametrize(
+    ("written", "fields"),
+    [
+        ({"gpus": -1}, {"resources": {"gpus": -1}}),
+        ({"streams": 0}, {"tuning": {"streams": 0}}),
+        ({"memory": "0"}, {"resources": {"memory_mb": 0}}),
+        ({"timeout": "0s"}, {"timeout_s": 0}),
+        ({"idle_gpu_percent": 100}, {"stall": {"idle_gpu_s": 60, "idle_gpu_percent": 100}}),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused_in_the_queues_words_before_it_is_asked(
+    written: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError) as refused_here:
+        Request().changed(written)
+    assert refused_here.value.message == refusal(**fields)
+
+
 def test_an_image_without_a_name_is_refused() -> None:
     assert refusal(image="") == "image: it is empty: name an image, or leave it out"
 

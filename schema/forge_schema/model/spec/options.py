@@ -51,7 +51,7 @@ class Key:
     """A field of a job as people write it: its key in forge.toml, or in one of its tables.
 
     `kind` is the type of its value in the queue: str, int, float, bool, list, dict, or a model.
-    The `words` are all of its values, if there are few.
+    The `words` are all of its values, if there are few; the queue's `hint` has their bounds.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Key:
     option: Option
     kind: type
     words: tuple[str, ...]
+    hint: Any
 
     @property
     def unit(self) -> str:
@@ -82,12 +83,12 @@ def keys_of(model: type[BaseModel], table: str = "") -> Iterator[Key]:
     for name, field in model.model_fields.items():
         if option := option_of(field):
             hint = _without_none(field.annotation)
-            yield _key(name, table, option, hint)
+            yield _key(name, table, option, hint, field.rebuild_annotation())
             if isinstance(hint, type) and issubclass(hint, BaseModel):
                 yield from keys_of(hint, name)
 
 
-def _key(name: str, table: str, option: Option, hint: Any) -> Key:  # noqa: ANN401 - any type
+def _key(name: str, table: str, option: Option, hint: Any, whole: Any) -> Key:  # noqa: ANN401 - any types
     words = _words(_bare(hint))
     return Key(
         name=name.removesuffix(next(filter(name.endswith, UNITS), "")),
@@ -96,6 +97,7 @@ def _key(name: str, table: str, option: Option, hint: Any) -> Key:  # noqa: ANN4
         option=option,
         kind=str if words else _bare(get_origin(_bare(hint)) or hint),
         words=words,
+        hint=whole,
     )
 
 
