@@ -288,9 +288,9 @@ def test_what_an_admin_sets_is_set_when_repeated(rig: Rig) -> None:
     rig.database.lose("command")
     rig.registry.command(worker.id, Command.DRAIN)
     for act in (
-        partial(rig.admin.limit_queue, "default", max_jobs=2, max_gpus=None),
+        partial(rig.admin.set_queue, "default", {"max_jobs": 2}),
         partial(rig.admin.limit_owner, "ann", OwnerSettings(max_jobs=3)),
-        partial(rig.admin.pause, "default"),
+        partial(rig.admin.set_queue, "default", {"paused": True}),
     ):
         rig.database.lose("transaction")
         with pytest.raises(DatabaseUnreachable):
