@@ -38,7 +38,7 @@ from forge_functions.routes import (
     token,
     verbs,
 )
-from forge_functions.routes.workers import enrol, join, upcoming
+from forge_functions.routes.workers import enrol, join
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
@@ -58,7 +58,6 @@ ROUTERS = (
     join.router,
     workers.router,
     worker_records.router,
-    upcoming.router,
     # Last, since a worker's name would take the place of the words in other paths.
     verbs.fleet,
 )

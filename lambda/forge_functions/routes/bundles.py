@@ -12,8 +12,8 @@ from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
 from forge_functions.auth.roles import AsSubmitter, AsViewer, JobInPath
+from forge_functions.bodies import RequestBody
 from forge_functions.errors import problems
-from forge_functions.middleware.bodies import RequestBody
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services, Shared
 

@@ -21,10 +21,9 @@ from pydantic import create_model
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from forge_functions.auth.roles import AsAdmin, AsSubmitter, AsViewer, JobInPath
+from forge_functions.bodies import Done, Items, RequestBody, next_page
 from forge_functions.errors import problems
-from forge_functions.items import Done, Items, next_page
 from forge_functions.joining import package
-from forge_functions.middleware.bodies import RequestBody
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services
 

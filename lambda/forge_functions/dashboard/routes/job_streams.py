@@ -11,10 +11,10 @@ from forge_schema.read.jobs import Jobs
 from forge_schema.read.series import WantedSeries
 from pydantic import BaseModel, Field
 
+from forge_functions.bodies import RequestBody
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
 from forge_functions.errors import Refused
-from forge_functions.middleware.bodies import RequestBody
 from forge_functions.services import Shared
 
 router = APIRouter(prefix="/jobs/{job_id}")

@@ -9,10 +9,10 @@ from fastapi import Depends, Request
 from forge_schema.model.job import JobDetail
 from forge_schema.model.states import Role
 
+from forge_functions.bodies import IdInPath
 from forge_functions.dashboard.visit import csrf, session
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.errors import Refused
-from forge_functions.middleware.bodies import IdInPath
 from forge_functions.services import Services, Shared, services
 
 LOGIN = "/login"

@@ -13,9 +13,9 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.protocol.answers import Joined
 from pydantic import Field
 
+from forge_functions.bodies import RequestBody
 from forge_functions.errors import Refused, problems
 from forge_functions.joining import package
-from forge_functions.middleware.bodies import RequestBody
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Shared
 

@@ -1,4 +1,4 @@
-"""The lease protocol over HTTP: register, claim, renew, listen, disconnect."""
+"""The lease protocol over HTTP: register, claim, renew, listen, prepare, disconnect."""
 
 from contextlib import suppress
 from typing import Annotated, Any
@@ -11,13 +11,25 @@ from forge_schema.access import tokens
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.model.errors import ForgeError
 from forge_schema.protocol import messages
-from forge_schema.protocol.answers import Claimed, Hints, Nothing, Registered, Renewed, Stands
+from forge_schema.protocol.answers import (
+    Claimed,
+    Hints,
+    Nothing,
+    Registered,
+    Renewed,
+    SignedUrls,
+    Stands,
+    Upcoming,
+)
+from forge_schema.queue.claim import next_inputs, next_job
 from forge_schema.queue.registry import Registry
 from forge_schema.read.audit import Audit
 from forge_schema.storage.file_store import FileStore
 
-from forge_functions.auth.worker import HEADER, WorkerCaller, worker
+from forge_functions.auth.worker import HEADER, WorkerCaller, absent, worker
+from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import Refused, problems
+from forge_functions.objects import is_input
 from forge_functions.routes.guarded_route import GuardedRoute, Handler, Router
 from forge_functions.routes.workers import long_claim
 from forge_functions.routes.workers.long_claim import LongClaim
@@ -115,6 +127,27 @@ async def stream(
         return StreamingResponse(told, media_type=long_claim.MEDIA_TYPE, headers=headers)
     heard = await long_claim.next_hints(shared.hub, caller.id, waits_s)
     return Hints(items=heard, wait_s=waits_s)
+
+
+@router.post("/next")
+def upcoming(body: messages.Next, caller: AsWorker, shared: Shared) -> Upcoming:
+    """Show the job that the worker would likely be granted next. It stays in the queue."""
+    with shared.matching.lanes(shared.database, caller.id, body.boot_id) as lanes:
+        return Upcoming(grant=next_job(shared.database, lanes, body.past))
+
+
+@router.post("/next/{job_id}/objects", responses=problems(404))
+def inputs(
+    job_id: JobId, body: messages.InputsWanted, caller: AsWorker, shared: Shared, request: Request
+) -> SignedUrls:
+    """Sign URLs of a waiting job's bundle or saved image, if the worker could run it."""
+    found = next_inputs(shared.database, caller.id, job_id)
+    if found is None or not all(
+        is_input(found["bundle_digest"], found["image_tar"], key, shared.store) for key in body.keys
+    ):
+        raise absent()
+    signer = shared.signer(str(request.base_url))
+    return SignedUrls(urls=[signer.get(key) for key in body.keys])
 
 
 def _note(request: Request, why: str) -> None:

@@ -31,8 +31,8 @@ from forge_schema.storage.keys import UNNAMEABLE, AttemptKeys, is_digest
 from forge_schema.storage.store import KeyInvalid
 
 from forge_functions.auth.worker import absent, lost, own, own_lease
+from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import Refused, problems
-from forge_functions.middleware.bodies import IdInPath as JobId
 from forge_functions.objects import may_put, signed
 from forge_functions.routes.guarded_route import Router
 from forge_functions.routes.workers.protocol import AsWorker

@@ -1,13 +1,21 @@
-"""The shape of answers with a list, or without content."""
+"""The shapes of requests, and of answers with a list or without content."""
 
 from collections.abc import Callable
 from typing import Annotated, Generic, Self, TypeVar
 
 from fastapi import Request
+from forge_schema.model.fields import KnownFields
+from forge_schema.model.reading import LARGEST
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 T = TypeVar("T")
+# Paths have only text, so theirs is less strict.
+IdInPath = Annotated[int, Field(ge=1, le=LARGEST)]
+
+
+class RequestBody(KnownFields, BaseModel):
+    """The base of bodies and queries, which rejects unknown fields."""
 
 
 class Items(BaseModel, Generic[T]):
