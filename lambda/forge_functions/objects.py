@@ -61,7 +61,7 @@ class AssembledResponse(StreamingResponse):
     """Sends a file from its chunks, each verified before the last of it is sent."""
 
     def __init__(self, store: Store, entry: Entry) -> None:
-        self._pieces = (piece for one in entry.extents for piece in _verified(store, one))
+        self._pieces = (piece for extent in entry.extents for piece in _verified(store, extent))
         super().__init__(
             (), media_type=TYPE, headers={"Content-Length": str(entry.size), **HEADERS}
         )

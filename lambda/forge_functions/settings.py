@@ -27,7 +27,9 @@ ACCOUNT = re.compile(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}")
 def _accounts(said: object) -> object:
     words = [word.strip() for word in said.split(",")] if isinstance(said, str) else said
     accounts = [word for word in words if word] if isinstance(words, list) else words
-    if isinstance(accounts, list) and not all(ACCOUNT.fullmatch(str(one)) for one in accounts):
+    if isinstance(accounts, list) and not all(
+        ACCOUNT.fullmatch(str(account)) for account in accounts
+    ):
         raise ValueError("write service accounts as namespace:name,namespace:name")
     return accounts
 

@@ -180,9 +180,11 @@ class Sleepers:
             self.forget()
             return set(workers)
         with self._lock:
-            woken = {one for one in workers if one in hint.workers or self._misses(one, hint)}
-            for one in hint.workers:
-                self._looks.pop(one, None)
+            woken = {
+                worker for worker in workers if worker in hint.workers or self._misses(worker, hint)
+            }
+            for worker in hint.workers:
+                self._looks.pop(worker, None)
         return woken
 
     def forget(self) -> None:

@@ -140,6 +140,6 @@ def with_project(project: Project, root: Path | None, staged: Listing) -> Parcel
     if root is None:
         return Parcel(staged.root, staged)
     parcel = packed(project, root, [project.request()])
-    theirs = (one for one in parcel.listing.entries if one.name.split("/")[0] != FOLDER)
+    theirs = (entry for entry in parcel.listing.entries if entry.name.split("/")[0] != FOLDER)
     listing = Listing(parcel.listing.root, (*theirs, *staged.entries))
     return replace(parcel, listing=listing)

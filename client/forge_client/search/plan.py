@@ -237,7 +237,7 @@ def choices(matrix: Matrix) -> dict[str, list[Scalar]]:
     """
     if TRIAL in matrix:
         raise _wrong(f"{TRIAL!r} cannot be a parameter", "it is the number of the trial")
-    return {name: [one.value for one in values] for name, values in matrix.items()}
+    return {name: [value.value for value in values] for name, values in matrix.items()}
 
 
 def _wrong(message: str, hint: str) -> ClientError:

@@ -37,8 +37,13 @@ class Spent:
 def spent_by(backend: Backend, job_id: int) -> Spent:
     """Return what the ended attempts of a job have spent."""
     each = (
-        Spent(one.gpu_seconds, one.held_s, one.cost, one.held_s if one.cost is None else 0.0)
-        for one in backend.attempts(job_id)
+        Spent(
+            attempt.gpu_seconds,
+            attempt.held_s,
+            attempt.cost,
+            attempt.held_s if attempt.cost is None else 0.0,
+        )
+        for attempt in backend.attempts(job_id)
     )
     return sum(each, Spent())
 

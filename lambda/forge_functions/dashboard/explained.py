@@ -20,15 +20,15 @@ def in_words(said: Explanation) -> Explanation:
     """Return an explanation of a waiting job with sentences in the reader's language."""
     if words.reader().language == "en":
         return said
-    limits = [_said(one, _limit(one, said)) for one in said.limits]
+    limits = [_said(limit, _limit(limit, said)) for limit in said.limits]
     basis = {"basis": t("from jobs that ended recently")}
     changed = {
         "text": _outlook(said, limits),
         "begins": said.begins and t("it begins with an older checkpoint"),
         "limits": limits,
         "estimate": said.estimate and said.estimate.model_copy(update=basis),
-        "remedies": [_said(one, _remedy(one, said)) for one in said.remedies],
-        "workers": [_said(one, _chance(one, said)) for one in said.workers],
+        "remedies": [_said(remedy, _remedy(remedy, said)) for remedy in said.remedies],
+        "workers": [_said(worker, _chance(worker, said)) for worker in said.workers],
     }
     return said.model_copy(update=changed)
 

@@ -97,7 +97,7 @@ def _waiting(
     database: Database, job: Row, status: Row, *, workers: int, patience_s: float
 ) -> Explanation:
     attempts = explain_past.attempts(database, status["job_id"])
-    last = next((one for one in attempts if one.attempt == status["attempt"]), None)
+    last = next((attempt for attempt in attempts if attempt.attempt == status["attempt"]), None)
     held = limits(job, last)
     found = fleet(database, job, patience_s=patience_s)
     gang = machines(job, found) if job["nodes"] > 1 else None
@@ -108,7 +108,7 @@ def _waiting(
         if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
         else None
     )
-    shown = [_held(one) if held else one for one in found.chances]
+    shown = [_held(chance) if held else chance for chance in found.chances]
     shown = shown[: max(0, min(workers, MOST_EXPLAINED))]
     return Explanation(
         **_head(status),
@@ -180,7 +180,7 @@ def _counts(chances: list[WorkerChance]) -> dict[Chance, int]:
 def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
     if held:
         return Outlook.SCHEDULED if held[0].code in TIMES else Outlook.HELD
-    found = {one.chance for one in chances}
+    found = {chance.chance for chance in chances}
     if not found:
         return Outlook.NO_WORKER
     if Chance.STARTS in found:
@@ -194,7 +194,7 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
 
 def _nobody(found: FleetChances) -> str:
     """Say which secret, handler or label no worker has, or else that none can run the job."""
-    lacking = [one.lacking for one in found.chances if one.chance is Chance.UNFIT]
+    lacking = [chance.lacking for chance in found.chances if chance.chance is Chance.UNFIT]
     asked_of_first = found.candidates[found.chances[0].worker_id].asked if lacking else []
     for asked in asked_of_first:
         if asked.name.startswith(LABEL) and all(asked.name in names for names in lacking):

@@ -97,12 +97,12 @@ def members_text(database: Database, job_id: int) -> str:
     members = [Member(**row) for row in rows]
     if len(members) < nodes:
         return _left(members, nodes)
-    return _gathering([one for one in members if one.phase in BEFORE_START], nodes)
+    return _gathering([member for member in members if member.phase in BEFORE_START], nodes)
 
 
 def _left(members: list[Member], nodes: int) -> str:
     have = "have" if len(members) > 1 else "has"
-    named = [f"rank {one.rank} on {one.worker}" for one in members]
+    named = [f"rank {member.rank} on {member.worker}" for member in members]
     return (
         f"{len(members)} of its {counted(nodes, 'rank')} {have} not ended: {_some(named)}"
         if members
@@ -112,7 +112,7 @@ def _left(members: list[Member], nodes: int) -> str:
 
 def _gathering(members: list[Member], nodes: int) -> str:
     # Those that are furthest behind.
-    stages = [(one.phase != Phase.CLAIMED, one.step) for one in members]
+    stages = [(member.phase != Phase.CLAIMED, member.step) for member in members]
     late = [one for one, stage in zip(members, stages, strict=True) if stage == min(stages)]
     if not late or min(one.step for one in late) >= REACHABLE:
         return ""
@@ -127,9 +127,9 @@ def _some(named: list[str]) -> str:
 
 def machines(job: Row, fleet: FleetChances) -> Machines:
     """Count the machines that a gang can have."""
-    fits = [one for one in fleet.chances if one.chance is not Chance.UNFIT]
-    serves = [one for one in fits if one.chance in SERVES]
-    free = [one for one in serves if one.chance is Chance.STARTS]
+    fits = [chance for chance in fleet.chances if chance.chance is not Chance.UNFIT]
+    serves = [chance for chance in fits if chance.chance in SERVES]
+    free = [chance for chance in serves if chance.chance is Chance.STARTS]
     return Machines(
         needed=job["nodes"],
         most=job["max_nodes"],
@@ -142,13 +142,15 @@ def machines(job: Row, fleet: FleetChances) -> Machines:
         short_s=job["short_s"] or 0.0,
         same=job["same"],
         unlike=len(fits) - _most(fleet, fits) if job["one_model"] else 0,
-        labelled=sum(job["same"] in one.row["labels"] for one in fleet.candidates.values()),
+        labelled=sum(
+            job["same"] in candidate.row["labels"] for candidate in fleet.candidates.values()
+        ),
     )
 
 
 def _most(fleet: FleetChances, chances: Iterable[WorkerChance]) -> int:
     """Count workers, of those that are alike in the way in which most are."""
-    kinds = Counter(fleet.candidates[one.worker_id].row["alike"] for one in chances)
+    kinds = Counter(fleet.candidates[chance.worker_id].row["alike"] for chance in chances)
     return max(kinds.values(), default=0)
 
 
@@ -157,9 +159,9 @@ def remedies(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
     if found.outlook() in {Outlook.STARTS, Outlook.BUSY}:
         return []
     again = [
-        back(fleet.candidates[one.worker_id], one)
-        for one in fleet.chances
-        if one.chance is not Chance.UNFIT and one.chance not in SERVES
+        back(fleet.candidates[chance.worker_id], chance)
+        for chance in fleet.chances
+        if chance.chance is not Chance.UNFIT and chance.chance not in SERVES
     ]
     return [*again[:NAMED], *_smaller(job, found, fleet), _more(job, found, fleet), *_fewer(found)]
 
@@ -170,7 +172,7 @@ def _more(job: Row, found: Machines, fleet: FleetChances) -> Remedy:
         return Remedy(code="add_worker", text=text)
     missing = found.needed - found.able
     # Everything but that they may take part in gangs.
-    ready = sum(one.lacking == [ADDRESS] and one.available for one in fleet.chances)
+    ready = sum(chance.lacking == [ADDRESS] and chance.available for chance in fleet.chances)
     restarted = min(ready, missing)
     again = f"restart {restarted} of them with {GANGS_ALLOWED} (forge up {GANGS_ALLOWED})"
     if restarted == missing and not found.same:
@@ -196,7 +198,11 @@ def _smaller(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
     """Suggest what enough of the workers have, if they need not be alike in anything."""
     if found.same or job["one_model"]:
         return []
-    unfit = [fleet.candidates[one.worker_id] for one in fleet.chances if one.chance is Chance.UNFIT]
+    unfit = [
+        fleet.candidates[chance.worker_id]
+        for chance in fleet.chances
+        if chance.chance is Chance.UNFIT
+    ]
     asked = [(one, for_idle(one)) for one in unfit if one.takes]
     ways = [(in_words(one.wants, changes), changes) for one, changes in asked if changes]
     ((words, count),) = Counter(words for words, _ in ways).most_common(1) or [("", 0)]

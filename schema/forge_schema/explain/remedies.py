@@ -27,7 +27,10 @@ def remedies(job: Row, limits: list[Limit], fleet: FleetChances) -> list[Remedy]
     needed = of_limits(job, limits)
     if any(chance.chance is Chance.STARTS for chance in fleet.chances):
         return needed
-    found = {(one.code, str(one.changes or one.worker)): one for one in _alternatives(job, fleet)}
+    found = {
+        (alternative.code, str(alternative.changes or alternative.worker)): alternative
+        for alternative in _alternatives(job, fleet)
+    }
     ways = [*islice(found.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
     return [*needed, *ways]
 
@@ -172,12 +175,12 @@ def _worker(code: str, text: str, name: str, command: str | None = None) -> Reme
 
 def _image(fleet: FleetChances) -> Iterator[Remedy]:
     """Suggest an image if some worker runs only jobs that have one."""
-    for one in fleet.candidates.values():
-        for asked in one.asked:
+    for candidate in fleet.candidates.values():
+        for asked in candidate.asked:
             if asked.name != LABEL + RUNS or asked.met or RUNS_PROJECTS not in str(asked.wanted):
                 continue
             if RUNS_IMAGES in str(asked.has):
-                name = one.row["name"]
+                name = candidate.row["name"]
                 text = f"name an image with --image, or start {name} with --default-image"
                 yield Remedy(code="name_image", text=text, worker=name)
                 return
@@ -185,7 +188,7 @@ def _image(fleet: FleetChances) -> Iterator[Remedy]:
 
 def _added(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
     """Suggest another worker if none that takes jobs could run the job."""
-    if any(one.chance in SERVES and one.worker_id in fleet.able for one in fleet.chances):
+    if any(chance.chance in SERVES and chance.worker_id in fleet.able for chance in fleet.chances):
         return
     wanted = [wish(asked) for asked in to_name(job, fleet)]
     with_it = f" with {', '.join(wanted)}" if wanted else ""

@@ -342,7 +342,7 @@ class Service(Scheduling):
         extents = listed.extents
         return [
             ArtifactChunk(key=one.key, offset=one.offset, bytes=one.size, sha256=one.sha256)
-            for one in islice((one for one in extents if one.offset > after), CHUNKS)
+            for one in islice((extent for extent in extents if extent.offset > after), CHUNKS)
         ]
 
     @verb("GET", f"{JOB}/checkpoints", errors=(404,))

@@ -56,13 +56,13 @@ class StoredUploads:
         If there are none, the bundle is stored by the end of the call.
         """
         self.caller.require(Role.SUBMITTER)
-        segments = {one.sha256: one for one in bundle.segments}
+        segments = {segment.sha256: segment for segment in bundle.segments}
         listed = bundle.dumped()
         digest = list_digest(listed)
         damaged = self._damaged(digest)
         with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="segments") as threads:
             usable = self._usable(segments.values(), damaged, threads)
-        if missing := [one for one in segments.values() if one.sha256 not in usable]:
+        if missing := [segment for segment in segments.values() if segment.sha256 not in usable]:
             return missing
         if not self.is_stored(keys.bundle(digest), digest, size=len(listed)):
             self._open_store().put(keys.bundle(digest), listed)

@@ -111,7 +111,7 @@ class Claims:
         """
         try:
             with self._lock, self._gateway.granted_before() as grants:
-                ends = [End(one.fence, Reason.DRAINED, detail=UNANSWERED) for one in grants]
+                ends = [End(grant.fence, Reason.DRAINED, detail=UNANSWERED) for grant in grants]
                 if ends:
                     self._gateway.finish(ends)
         except ForgeError as error:

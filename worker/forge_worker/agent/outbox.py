@@ -148,7 +148,9 @@ class Outbox(Loop):
         continue. The end itself is retried without limit.
         """
         now = self._clock()
-        return [one for one in self.spool.fences() if now - self._failing.get(one, now) < HELD_S]
+        return [
+            fence for fence in self.spool.fences() if now - self._failing.get(fence, now) < HELD_S
+        ]
 
     def step(self) -> None:
         """Report the waiting ends one by one.

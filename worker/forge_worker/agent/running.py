@@ -36,7 +36,7 @@ class LiveAttempts:
 
     def preparing(self) -> int:
         """Return how many attempts have not started yet."""
-        return sum(one.phase is Phase.PREPARING for one in self.attempts())
+        return sum(attempt.phase is Phase.PREPARING for attempt in self.attempts())
 
     def join_preparing(self, patience_s: float) -> None:
         """Wait until every attempt has started or is gone, or patience runs out."""

@@ -91,7 +91,9 @@ class StateKeeper(Loop):
             "queue": queue_words(self._settings),
             "runs": [word for word in self._runs.split(",") if word],
             "lends": self._lends(),
-            "jobs": [_job(one, lent.get(one.fence.token)) for one in self._running.attempts()],
+            "jobs": [
+                _job(attempt, lent.get(attempt.fence.token)) for attempt in self._running.attempts()
+            ],
             "condition": self._machine.condition.reported(),
             "refused": self._refusals.why,
             "policy": self._policy,

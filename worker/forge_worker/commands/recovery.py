@@ -131,7 +131,7 @@ def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
 def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
     """Give back leases and remove folders, except for jobs that may still run."""
     folders = [Folders(root) for root in leftovers.jobs_in(settings.worker_dir)]
-    ended = [one for one in folders if not leftovers.may_run(one, runners)]
+    ended = [folder for folder in folders if not leftovers.may_run(folder, runners)]
     spooled = spool.left_in(settings.worker_dir)
     if not ended and not spooled:
         return

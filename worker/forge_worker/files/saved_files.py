@@ -43,7 +43,9 @@ class Patterns:
     """Globs over paths relative to a folder; one that names a folder names everything in it."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [tuple(part for part in one.split("/") if part) for one in patterns]
+        self._patterns = [
+            tuple(part for part in pattern.split("/") if part) for pattern in patterns
+        ]
         self._files: set[Parts] = set()
         self._folders: set[Parts] = set()
 
@@ -60,13 +62,13 @@ class Patterns:
         """Tell whether a file is named."""
         if path in self._files:
             return True
-        return NEVER not in path and any(_matches(one, path) for one in self._patterns)
+        return NEVER not in path and any(_matches(pattern, path) for pattern in self._patterns)
 
     def reach(self, folder: Parts) -> bool:
         """Tell whether anything in a folder may be named."""
         if folder in self._folders:
             return True
-        return NEVER not in folder and any(_reaches(one, folder) for one in self._patterns)
+        return NEVER not in folder and any(_reaches(pattern, folder) for pattern in self._patterns)
 
 
 def _matches(pattern: Parts, path: Parts) -> bool:

@@ -168,8 +168,10 @@ class Gatherer:
         """Wait until all others have checked the network."""
         began_s = seconds()
         for met in self._looks(own, PREPARED):
-            others = [one for one in met.members if one.rank != own.rank and not one.over]
-            checked = all(one.details.get(UNREACHED) is not None for one in others)
+            others = [
+                member for member in met.members if member.rank != own.rank and not member.over
+            ]
+            checked = all(other.details.get(UNREACHED) is not None for other in others)
             if checked or seconds() - began_s > CHECKS_S:
                 return
 

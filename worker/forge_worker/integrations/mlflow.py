@@ -113,5 +113,5 @@ def _report(method: str, *given: Any, **named: Any) -> None:  # noqa: ANN401 - t
         metrics = [named["metric"] if "metric" in named else given[2]]
     else:
         return
-    for one in metrics:
-        job.report(**{one.key: one.value, "step": one.step})
+    for metric in metrics:
+        job.report(**{metric.key: metric.value, "step": metric.step})

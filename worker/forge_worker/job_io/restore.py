@@ -217,7 +217,7 @@ class Restore:
 
     def _parts(self, row: Row) -> list[Part]:
         companions = row["companions"]
-        keys = {0: row["key"], **{one["rank"]: one["key"] for one in companions}}
+        keys = {0: row["key"], **{companion["rank"]: companion["key"] for companion in companions}}
         if companions:
             self._store.expect(gets=list(keys.values()))
         files = {rank: self._manifest(key, row["job_id"]) for rank, key in keys.items()}

@@ -95,16 +95,20 @@ def take_up(
     """
     left = survivors(jobs.parent, runners)
     folders = [Folders(root) for root in sorted(jobs.iterdir())]
-    ended = {one.root for one in folders if one.fence() in spooled}
-    open_ones = [] if foreign else [one for one in folders if one.root not in ended]
+    ended = {folder.root for folder in folders if folder.fence() in spooled}
+    open_ones = [] if foreign else [folder for folder in folders if folder.root not in ended]
     candidates = [
         found for one in open_ones if (found := _candidate(one, runners, left, secrets)) is not None
     ]
     adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]
     kept = {one.attempt.folders.root for one in adopted}
-    going_on = {one.record.container for one in candidates if _root(one) in kept and one.leftover}
+    going_on = {
+        candidate.record.container
+        for candidate in candidates
+        if _root(candidate) in kept and candidate.leftover
+    }
     reap(found for name, found in left.items() if name not in going_on)
-    others = [one for one in folders if one.root not in kept]
+    others = [folder for folder in folders if folder.root not in kept]
     clear(others, runners, None if foreign else gateway, spooled)
     return adopted
 
@@ -202,7 +206,9 @@ def survivors(folder: Path, runners: Sequence[Runner]) -> dict[str, tuple[Runner
         EngineUnreachable: the engine cannot list its containers.
     """
     own, carried = own_of(folder), str(worker_folder.known_id(folder) or "none")
-    return {left.name: (one, left) for one in runners for left in one.leftovers(carried, own)}
+    return {
+        left.name: (runner, left) for runner in runners for left in runner.leftovers(carried, own)
+    }
 
 
 def own_of(folder: Path) -> Own:
@@ -224,7 +230,9 @@ def jobs_in(folder: Path) -> list[Path]:
 def may_run(folders: Folders, runners: Sequence[Runner]) -> bool:
     """Tell whether a job may be running in a container of an engine that was not queried."""
     kept = job_state.runs_in(folders)
-    return kept is not None and kept[0] == DockerRunner.kind not in {one.kind for one in runners}
+    return kept is not None and kept[0] == DockerRunner.kind not in {
+        runner.kind for runner in runners
+    }
 
 
 def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
@@ -244,17 +252,17 @@ def clear(
 
     Jobs whose ends wait in the spool are not given back. Without a gateway, leases just expire.
     """
-    for one in folders:
-        if may_run(one, runners):
+    for folder in folders:
+        if may_run(folder, runners):
             # Left for a start at which the engine answers.
-            log.warning("container_unchecked", folder=str(one.root))
+            log.warning("container_unchecked", folder=str(folder.root))
             continue
-        fence = one.fence()
+        fence = folder.fence()
         # A container has another path there.
-        kill_remains(PREEMPT_FILE, str(one.preempt.absolute()))
+        kill_remains(PREEMPT_FILE, str(folder.preempt.absolute()))
         if gateway is not None and fence is not None and fence not in spooled:
             _give_back(fence, gateway)
-        one.remove()
+        folder.remove()
 
 
 def _give_back(fence: Fence, gateway: Gateway) -> None:

@@ -76,7 +76,7 @@ class Prefetch(Loop):
 
     def step(self) -> None:
         attempts = self._attempts()
-        if not attempts or any(one.phase is not Phase.RUNNING for one in attempts):
+        if not attempts or any(attempt.phase is not Phase.RUNNING for attempt in attempts):
             return
         grant = self._services().gateway.next_job(self._failed)
         if grant is None or grant.job_id in self._done or self._is_ready(grant):
@@ -124,11 +124,11 @@ class Prefetch(Loop):
         """Tell whether no other job needs the network, and the disk has room for all."""
         if self._closed() or TRANSFERS.busy_for_others(thread):
             return False
-        others = [one for one in self._attempts() if one.grant.job_id != grant.job_id]
-        if any(one.phase is Phase.PREPARING for one in others):
+        others = [attempt for attempt in self._attempts() if attempt.grant.job_id != grant.job_id]
+        if any(other.phase is Phase.PREPARING for other in others):
             return False
         # What is lent may still be filled.
-        grants = (grant, *(one.grant for one in others))
+        grants = (grant, *(other.grant for other in others))
         lent_mb = sum(one.spec["resources"]["disk_mb"] for one in grants)
         return bool(shutil.disk_usage(self._folder.parent).free >= lent_mb * MIB)
 

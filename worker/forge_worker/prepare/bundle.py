@@ -97,8 +97,8 @@ class BundleCache:
 
     def _fetch_segments(self, segments: Sequence[Segment], progress: Progress | None) -> None:
         """Fetch the segments that are not cached, several at once."""
-        digests = dict.fromkeys(one.sha256 for one in segments)
-        missing = [one for one in digests if not archive(self.root, one).exists()]
+        digests = dict.fromkeys(segment.sha256 for segment in segments)
+        missing = [digest for digest in digests if not archive(self.root, digest).exists()]
         for start in range(0, len(missing), SEGMENTS):
             some = missing[start : start + SEGMENTS]
             self.store.expect(gets=[keys.segment(one) for one in some])
@@ -115,10 +115,10 @@ class BundleCache:
         self, segments: Sequence[Segment], progress: Progress | None
     ) -> Generator[BufferedReader, None, None]:
         # One after the other: a job may have more segments than files that it may open.
-        for one in segments:
-            evicted = not archive(self.root, one.sha256).exists()
-            key = keys.segment(one.sha256)
-            with self._held(one.sha256, key, progress) as path, path.open("rb") as file:
+        for segment in segments:
+            evicted = not archive(self.root, segment.sha256).exists()
+            key = keys.segment(segment.sha256)
+            with self._held(segment.sha256, key, progress) as path, path.open("rb") as file:
                 if evicted:
                     self._make_room()
                 yield file

@@ -233,7 +233,7 @@ def _failure(path: str, ended: Exit, said: str) -> ForgeError:
         return StartFailed(f"the installation of {path} was lost: {ended.detail}")
     errors = [line.strip() for line in said.splitlines() if line.startswith("ERROR:")]
     # With versions for another Python, another worker may be able to.
-    unknown = [] if OTHER_PYTHON in said else [one for one in errors if NO_VERSIONS in one]
+    unknown = [] if OTHER_PYTHON in said else [error for error in errors if NO_VERSIONS in error]
     why = (unknown or errors or said.strip().splitlines() or ["no output"])[-1]
     if ended.oom_killed:
         why = "it ran out of the job's memory"

@@ -95,7 +95,7 @@ def _shown(
         faults=faults or {},
         used=used,
         bundles=_bundles(shared, owner, form),
-        templates=[one.name for one in templates],
+        templates=[template.name for template in templates],
         targets=[target.value for target in Target],
         accelerators=ACCELERATORS,
         **_line(form.request()[0]),

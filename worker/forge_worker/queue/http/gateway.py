@@ -137,7 +137,7 @@ class HttpGateway:
             some = list(leases[first : first + LEASES])
             beat = messages.Heartbeat.model_validate({**said, "leases": some})
             renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
-            standings |= {one.fence(): one.standing for one in renewed.standings}
+            standings |= {standing.fence(): standing.standing for standing in renewed.standings}
         return Renewal(standings, renewed.command, renewed.gangs_after_s)
 
     def report(

@@ -69,7 +69,7 @@ class SignalNotice:
 
     def turn(self, now: float, processes: Sequence[Process], main: int | None) -> None:
         """Signal those that are due; `main` is the main process while it runs."""
-        rest = {one.pid: one for one in processes if one.pid != main}
+        rest = {process.pid: process for process in processes if process.pid != main}
         if any(one.deals for one in rest.values()):
             self._last_s = now + SETTLE_S
         parents = {one.parent for one in rest.values()}

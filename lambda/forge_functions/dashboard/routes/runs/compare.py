@@ -73,7 +73,7 @@ class Comparison:
     @cached_property
     def different(self) -> list[tuple[str, list[Any]]]:
         """What differs in their requests."""
-        rows = _rows([one.settings for one in self.jobs])
+        rows = _rows([job.settings for job in self.jobs])
         return [(key, values) for key, values in rows if any(v != values[0] for v in values)]
 
     @property
@@ -107,22 +107,22 @@ class Comparison:
     @property
     def results(self) -> list[tuple[str, list[Any]]]:
         """What they reported as their results."""
-        return _rows([one.result for one in self.jobs])
+        return _rows([job.result for job in self.jobs])
 
     @property
     def metrics(self) -> list[tuple[str, list[Any]]]:
         """The last value of each metric."""
-        return _rows([one.metrics for one in self.jobs])
+        return _rows([job.metrics for job in self.jobs])
 
     @property
     def over(self) -> bool:
         """Whether all have ended."""
-        return all(one.job.state.terminal for one in self.jobs)
+        return all(job.job.state.terminal for job in self.jobs)
 
     @property
     def curves(self) -> list[dict[str, str]]:
         """Where the page's script finds the curves."""
-        urls = [f"/jobs/{one.job.job_id}/series" for one in self.jobs]
+        urls = [f"/jobs/{job.job.job_id}/series" for job in self.jobs]
         return [{"url": url, "label": one.label} for url, one in zip(urls, self.jobs, strict=True)]
 
 
