@@ -39,10 +39,16 @@ def _again(url: str, stopping: Event) -> None:
 
 
 def _log(found: list[ProbeFinding]) -> None:
-    for one in found:
-        noted = log.info if one.verdict is ProbeVerdict.OK else log.warning
-        told = {"hint": one.hint} if one.hint else {}
-        noted("store_tried", what=one.capability, found=one.verdict.value, said=one.detail, **told)
+    for finding in found:
+        noted = log.info if finding.verdict is ProbeVerdict.OK else log.warning
+        told = {"hint": finding.hint} if finding.hint else {}
+        noted(
+            "store_tried",
+            what=finding.capability,
+            found=finding.verdict.value,
+            said=finding.detail,
+            **told,
+        )
 
 
 def _within(url: str) -> list[ProbeFinding]:

@@ -110,8 +110,8 @@ def _bare(url: str) -> str:
 
 
 def _excepted(host: str, port: int | None, no_proxy: str) -> bool:
-    return any(_matches(host.lower().rstrip("."), port, one.strip().lower())
-               for one in no_proxy.replace(" ", ",").split(","))  # fmt: skip
+    return any(_matches(host.lower().rstrip("."), port, pattern.strip().lower())
+               for pattern in no_proxy.replace(" ", ",").split(","))  # fmt: skip
 
 
 def _matches(host: str, port: int | None, entry: str) -> bool:

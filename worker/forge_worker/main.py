@@ -117,9 +117,11 @@ def tell_status(settings: WorkerSettings) -> int:
     """Print the worker's status, and return an exit code: 0 if an agent is running."""
     told = status.look(settings)
     beside = [
-        one for one in beside_up.joined(settings.worker_dir.parent) if one != settings.worker_dir
+        folder
+        for folder in beside_up.joined(settings.worker_dir.parent)
+        if folder != settings.worker_dir
     ]
-    told["beside"] = [str(one) for one in beside]
+    told["beside"] = [str(folder) for folder in beside]
     text = json.dumps(told, indent=2) if settings.json_output else status.words(told)
     sys.stdout.write(f"{text}\n")
     return 0 if told["running"] else EXIT_NO_AGENT

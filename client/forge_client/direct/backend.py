@@ -112,7 +112,7 @@ class DirectBackend(LocalService, Backend):
         from forge_schema.model.bundles import SegmentList
 
         missing = self.uploads.missing_segments(SegmentList(segments=list(bundle.segments)))
-        return sum(one.bytes for one in missing)
+        return sum(segment.bytes for segment in missing)
 
     def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
         from forge_schema.model.bundles import SegmentList

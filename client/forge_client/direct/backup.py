@@ -113,7 +113,7 @@ def _newest(folder: Path) -> Path:
 
 def _started_anew(url: str, store: Store, dump: str) -> Restored:
     """Void what was handed out after the backup, and record the restore in the audit trail."""
-    jobs = (one.key.split("/")[1] for one in store.list(JOBS))
+    jobs = (item.key.split("/")[1] for item in store.list(JOBS))
     stored = max((int(job) for job in jobs if job.isdecimal()), default=0)
     with Database(hold.writing_url(url), size=1, prepare=False) as database:
         (raised,) = database.rows("raise_numbers", stored=stored)

@@ -154,12 +154,12 @@ def store_checks(found: Iterable[ProbeFinding]) -> list[Check]:
     """Return what was found about a store, each as a check."""
     return [
         Check(
-            name=f"store: {one.capability}",
-            standing=STANDINGS[one.verdict],
-            detail=one.detail,
-            hint=one.hint,
+            name=f"store: {finding.capability}",
+            standing=STANDINGS[finding.verdict],
+            detail=finding.detail,
+            hint=finding.hint,
         )
-        for one in found
+        for finding in found
     ]
 
 

@@ -124,5 +124,5 @@ def listed(store: Store, prefix: str, folder: Path) -> Iterator[ObjectListing]:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute(TABLE)
-        connection.executemany(ADD, ((one.key, one.size) for one in store.list(prefix)))
+        connection.executemany(ADD, ((stored.key, stored.size) for stored in store.list(prefix)))
         yield ObjectListing(connection)

@@ -191,7 +191,7 @@ def _connection(url: str) -> tuple[str, dict[str, str]]:
 def _reading(server: int) -> Programs:
     """Return the oldest programs that can read a server: more servers take their dumps."""
     installed = _installed()
-    if able := [one for one in installed if one.major >= server]:
+    if able := [program for program in installed if program.major >= server]:
         return able[0]
     raise ClientError(
         f"the server is Postgres {server}, which the newest pg_dump here, of version"

@@ -287,11 +287,11 @@ class HttpBackend(Backend):
     def _chunk_url(self, chunk: LogChunk) -> str:
         before = (chunk.token, chunk.rank, chunk.number - 1)
         found = self.log_chunks(chunk.job_id, after=before)
-        return next((one.url for one in found if one.key == chunk.key), chunk.url)
+        return next((fresh.url for fresh in found if fresh.key == chunk.key), chunk.url)
 
     def _artifact_url(self, artifact: Artifact) -> str:
         found = self.artifacts(artifact.job_id)
-        return next((one.url for one in found if one.key == artifact.key), artifact.url)
+        return next((fresh.url for fresh in found if fresh.key == artifact.key), artifact.url)
 
     def health(self) -> list[Check]:
         from forge_client.http.health import checks

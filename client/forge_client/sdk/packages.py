@@ -18,11 +18,13 @@ def installed(*names: str) -> list[str]:
     Raises:
         ClientError: a package is not installed here.
     """
-    found = {canonical(one.name): one for one in _wanted(names)}
-    local = [name for name, one in found.items() if one.read_text("direct_url.json")]
+    found = {canonical(package.name): package for package in _wanted(names)}
+    local = [name for name, package in found.items() if package.read_text("direct_url.json")]
     if local:
         warnings.warn(f"{', '.join(sorted(local))}: not from an index, so left out", stacklevel=2)
-    return sorted(f"{name}=={one.version}" for name, one in found.items() if name not in local)
+    return sorted(
+        f"{name}=={package.version}" for name, package in found.items() if name not in local
+    )
 
 
 def _wanted(names: tuple[str, ...]) -> list[Distribution]:

@@ -193,7 +193,7 @@ class Driver:
             plan.sweep, owner=plan.owner, after=job_id - 1, count=1
         )
         # A later one, if it was removed.
-        point = next((one for one in points if one.job_id == job_id), None)
+        point = next((point for point in points if point.job_id == job_id), None)
         if point is None:
             return None, "its job was removed"
         if value_at(point.result, plan.metric.removeprefix(RESULT), ABSENT) is None:
@@ -216,9 +216,10 @@ class Driver:
         if told or len(self._lacking) < ENOUGH:
             return
         found = [
-            flat({"result": one.result or {}, "metrics": one.metrics}) for one in self._lacking
+            flat({"result": point.result or {}, "metrics": point.metrics})
+            for point in self._lacking
         ]
-        names = [*dict.fromkeys(name for one in found for name in one)]
+        names = [*dict.fromkeys(name for columns in found for name in columns)]
         raise ClientError(
             f"{counted(len(self._lacking), 'trial')} succeeded, and none reported"
             f" {self._plan.metric}: there is {names_text(names, NAMED) or 'nothing'}",

@@ -63,7 +63,7 @@ def _read(text: str, module: ModuleType, kind: str, option: str) -> tuple[Any, d
     """Return the class or function that an option names, and the arguments behind its name."""
     name, *rest = text.split(",")
     options: Mapping[str, Scalar] = {
-        key: setting(value) for key, _, value in (one.partition("=") for one in rest)
+        key: setting(value) for key, _, value in (text.partition("=") for text in rest)
     }
     return (_own(name, option) if ":" in name else _theirs(name, module, kind, option)), {**options}
 

@@ -60,7 +60,7 @@ class Range(BaseModel):
         low, dots, high = (setting(part) for part in ends.partition(".."))
         options = {
             name: True if name == "log" and not sign else setting(value)
-            for name, sign, value in (one.partition("=") for one in more)
+            for name, sign, value in (text.partition("=") for text in more)
         }
         if dots != "..":
             raise ValueError("it is not LOW..HIGH")
@@ -78,7 +78,7 @@ class Range(BaseModel):
     @property
     def whole(self) -> bool:
         """Whether it has only whole numbers."""
-        return all(isinstance(one, int) for one in (self.low, self.high, self.step or 1))
+        return all(isinstance(bound, int) for bound in (self.low, self.high, self.step or 1))
 
     @property
     def note(self) -> str | None:
@@ -166,7 +166,7 @@ class Plan(BaseModel):
 
     def differing(self, other: "Plan") -> list[str]:
         """Return the options in which another plan of the same name differs."""
-        mine, theirs = (one.model_dump(mode="json") for one in (self, other))
+        mine, theirs = (plan.model_dump(mode="json") for plan in (self, other))
         for one in (mine, theirs):
             one["spec"] = {name: one["spec"][name] for name in one["spec"].keys() - SHOWN}
         return [said for name, said in OPTIONS.items() if mine[name] != theirs[name]]

@@ -19,7 +19,7 @@ class Spent:
     unpriced_s: float = 0.0
 
     def __add__(self, other: "Spent") -> "Spent":
-        known = [one.cost for one in (self, other) if one.cost is not None]
+        known = [spent.cost for spent in (self, other) if spent.cost is not None]
         return Spent(
             self.gpu_s + other.gpu_s,
             self.held_s + other.held_s,

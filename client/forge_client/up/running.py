@@ -97,7 +97,7 @@ def _begun(file: Path) -> int:
 def note() -> str:
     """Return which one commands use if several run, or if that has changed lately; else ""."""
     used = latest_dir()
-    if others := [str(one.dir) for one in all_running() if one.dir != used]:
+    if others := [str(other.dir) for other in all_running() if other.dir != used]:
         also = "another runs" if len(others) == 1 else "others run"
         return (
             f"using the forge up in {used} ({also} in {names_text(others, SHOWN)};"

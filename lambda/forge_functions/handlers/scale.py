@@ -158,8 +158,15 @@ def end_strangers(cloud: AwsClients, unknown: frozenset[str], within_s: float) -
     if not unknown:
         return 0
     pages = cloud.machines.get_paginator("describe_instances").paginate(InstanceIds=[*unknown])
-    found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-    ages = {one["InstanceId"]: datetime.now(UTC) - one["LaunchTime"] for one in found}
+    found = [
+        instance
+        for page in pages
+        for group in page["Reservations"]
+        for instance in group["Instances"]
+    ]
+    ages = {
+        instance["InstanceId"]: datetime.now(UTC) - instance["LaunchTime"] for instance in found
+    }
     late = [name for name, age in ages.items() if age.total_seconds() > within_s]
     for name in late:
         say(f"ending {name}, which never enrolled: `aws ec2 get-console-output`")

@@ -65,17 +65,17 @@ def segments(
     signer, owner = shared.signer(str(request.base_url)), service.caller.owner
     uploads = [
         SegmentUpload(
-            sha256=one.sha256,
+            sha256=segment.sha256,
             **signer.put(
-                keys.segment(one.sha256), size=one.bytes, sha256=one.sha256, owner=owner
+                keys.segment(segment.sha256), size=segment.bytes, sha256=segment.sha256, owner=owner
             ).model_dump(),
         )
-        for one in missing[:SEGMENTS]
+        for segment in missing[:SEGMENTS]
     ]
     return BundleOffer(
         digest=digest,
         stored=not missing,
-        missing_bytes=sum(one.bytes for one in missing),
+        missing_bytes=sum(segment.bytes for segment in missing),
         uploads=uploads,
     )
 

@@ -80,19 +80,19 @@ class GroupFinishing:
 
     def _report(self, group: Sequence[EndsReport]) -> None:
         try:
-            ended = self._finish([end for one in group for end in one.ends])
+            ended = self._finish([end for caller in group for end in caller.ends])
         except Exception as error:  # noqa: BLE001 - raised by `finish`, in the request's thread
             if len(group) == 1 or (isinstance(error, DatabaseUnreachable) and error.is_silent):
-                for one in group:
-                    one.error = error
+                for caller in group:
+                    caller.error = error
                 return
             log.warning("ends_not_taken", requests=len(group), error=str(error))
-            for one in group:
-                one.alone = True
+            for caller in group:
+                caller.alone = True
             return
         left = iter(ended)
-        for one in group:
-            one.ended = [next(left) for _ in one.ends]
+        for caller in group:
+            caller.ended = [next(left) for _ in caller.ends]
 
 
 def _jobs(report: EndsReport) -> set[int]:

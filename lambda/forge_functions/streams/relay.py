@@ -133,7 +133,7 @@ class Relay:
 
     @contextmanager
     def _opened(self, ticket: Ticket) -> Iterator[Shell]:
-        owners = Counter(one.ticket.owner for one in self._open.values())
+        owners = Counter(relayed.ticket.owner for relayed in self._open.values())
         if len(self._open) >= MOST or owners[ticket.owner] >= MOST_OF_OWNER:
             raise _refused(
                 HTTPStatus.TOO_MANY_REQUESTS,

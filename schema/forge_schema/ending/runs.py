@@ -84,7 +84,11 @@ class GangRuns:
         wanted = [end for end in ends if end.fence in members]
         # One run at a time, so that no two ends wait for each other.
         answers = [self._end(end, expired_only=expired_only) for end in wanted]
-        return {end.fence: one for end, one in zip(wanted, answers, strict=True) if one is not None}
+        return {
+            end.fence: answer
+            for end, answer in zip(wanted, answers, strict=True)
+            if answer is not None
+        }
 
     def ask(self, fence: Fence) -> None:
         """Ask the other members of this one's run to stop, because it is about to."""

@@ -85,9 +85,10 @@ def _by_ends(database: Database, fleet: FleetChances, past: Past) -> Estimate | 
     running = database.rows("explain_running", again=True, workers=array(nearest))
     lasted = past.lasted()
     waits = {
-        one: _until_room(fleet.candidates[one], _left(running, one, lasted)) for one in nearest
+        worker_id: _until_room(fleet.candidates[worker_id], _left(running, worker_id, lasted))
+        for worker_id in nearest
     }
-    known = {one: wait for one, wait in waits.items() if wait is not None}
+    known = {worker_id: wait for worker_id, wait in waits.items() if wait is not None}
     if not known:
         return None
     soonest = min(known, key=lambda one: known[one])

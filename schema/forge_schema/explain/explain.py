@@ -102,7 +102,7 @@ def _waiting(
     found = fleet(database, job, patience_s=patience_s)
     gang = machines(job, found) if job["nodes"] > 1 else None
     outlook = gang.outlook() if gang and not held else _outlook(held, found.chances)
-    ahead = min((found.front.ahead(one) for one in found.able), default=None)
+    ahead = min((found.front.ahead(worker_id) for worker_id in found.able), default=None)
     guess = (
         estimate(database, job, found, ahead or 0)
         if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
@@ -145,12 +145,12 @@ def _after(last: AttemptEnd | None, held: list[Limit]) -> str:
 def _not_only_waiting(found: list[Remedy], attempts: list[AttemptEnd]) -> list[Remedy]:
     """Return remedies for a job that failed to start twice in a row: to wait has not helped."""
     last = attempts[:REPEATS]
-    if len(last) < REPEATS or any(one.reason != Reason.START_FAILED for one in last):
+    if len(last) < REPEATS or any(attempt.reason != Reason.START_FAILED for attempt in last):
         return found
-    workers = names_text(sorted({one.worker for one in last if one.worker}))
+    workers = names_text(sorted({attempt.worker for attempt in last if attempt.worker}))
     text = "mend what keeps it from starting" + (f" on {workers}" if workers else "")
     mended = Remedy(code="mend_start", text=text, needed=True)
-    return [mended if one.code == "wait" else one for one in found]
+    return [mended if remedy.code == "wait" else remedy for remedy in found]
 
 
 def _remedies(

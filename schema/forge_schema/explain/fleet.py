@@ -93,11 +93,14 @@ class FleetChances:
 def fleet(database: Database, job: Row, *, patience_s: float) -> FleetChances:
     """Return how each worker's next claim treats a job that no limit holds back."""
     found = candidates(database, job)
-    able = [one.row["id"] for one in found if one.fits and one.takes]
+    able = [candidate.row["id"] for candidate in found if candidate.fits and candidate.takes]
     front = Front(database, job, able, patience_s=patience_s)
-    chances = [_chance(one, front if one.takes and one.has_room() else None) for one in found]
+    chances = [
+        _chance(candidate, front if candidate.takes and candidate.has_room() else None)
+        for candidate in found
+    ]
     chances.sort(key=_distance)
-    by_id = {one.row["id"]: one for one in found}
+    by_id = {candidate.row["id"]: candidate for candidate in found}
     return FleetChances(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
 
 

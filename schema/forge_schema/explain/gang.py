@@ -113,10 +113,10 @@ def _left(members: list[Member], nodes: int) -> str:
 def _gathering(members: list[Member], nodes: int) -> str:
     # Those that are furthest behind.
     stages = [(member.phase != Phase.CLAIMED, member.step) for member in members]
-    late = [one for one, stage in zip(members, stages, strict=True) if stage == min(stages)]
-    if not late or min(one.step for one in late) >= REACHABLE:
+    late = [member for member, stage in zip(members, stages, strict=True) if stage == min(stages)]
+    if not late or min(member.step for member in late) >= REACHABLE:
         return ""
-    named = [f"rank {one.rank} on {one.worker} {one.late}" for one in late]
+    named = [f"rank {member.rank} on {member.worker} {member.late}" for member in late]
     return f"its {counted(nodes, 'machine')} are gathering: {_some(named)}"
 
 
@@ -203,8 +203,10 @@ def _smaller(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
         for chance in fleet.chances
         if chance.chance is Chance.UNFIT
     ]
-    asked = [(one, for_idle(one)) for one in unfit if one.takes]
-    ways = [(in_words(one.wants, changes), changes) for one, changes in asked if changes]
+    asked = [(candidate, for_idle(candidate)) for candidate in unfit if candidate.takes]
+    ways = [
+        (in_words(candidate.wants, changes), changes) for candidate, changes in asked if changes
+    ]
     ((words, count),) = Counter(words for words, _ in ways).most_common(1) or [("", 0)]
     if not count or found.able + count < found.needed:
         return []

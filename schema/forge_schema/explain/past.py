@@ -182,7 +182,7 @@ def _why(status: Row) -> str:
 def _not_again(status: Row, spent: list[Spending]) -> str:
     if status["state"] == State.FAILED and status["reason"] in REPEATED:
         return "not retried, because it would fail the same way again"
-    over = next((one for one in spent if one.used > one.granted), None)
+    over = next((budget for budget in spent if budget.used > budget.granted), None)
     if over is None or status["state"] != State.DEAD:
         return ""
     one, many, ended = SPENT[over.budget]

@@ -135,7 +135,7 @@ def link_fault(name: str, target: str) -> str | None:
     All that a target goes through is named as in a bundle; the link's own folder is no link.
     """
     names = target.split("/")
-    up = next((number for number, one in enumerate(names) if one != ".."), len(names))
+    up = next((number for number, part in enumerate(names) if part != ".."), len(names))
     if not stays_inside(name, target):
         return "leads out of the bundle"
     below = "/".join(names[up:])

@@ -46,7 +46,7 @@ def networks(texts: Iterable[str]) -> list[Network]:
         ValueError: one is none, or nothing in it is ever reached.
     """
     found = [ip_network(text) for text in texts]
-    if refused := next((one for one in found if _is_within(one, NEVER)), None):
+    if refused := next((address for address in found if _is_within(address, NEVER)), None):
         raise ValueError(f"{refused} is never reached: clouds give credentials there")
     return found
 
@@ -82,7 +82,7 @@ def connect(host: str, port: int, timeout_s: float, *, allow: Iterable[str]) -> 
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     own = networks(allow)
-    allowed = [one for one in found if may_reach(str(one[4][0]), own)]
+    allowed = [address for address in found if may_reach(str(address[4][0]), own)]
     if not allowed:
         raise AddressRefused(f"{host} has no public address, and none that an admin has allowed")
     failed: OSError | None = None

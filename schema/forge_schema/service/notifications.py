@@ -146,7 +146,7 @@ class Notifying(Verbs):
         The answer is how many.
         """
         self.caller.require(Role.SUBMITTER)
-        some = None if ids is None else [_delivery_id(one) for one in ids]
+        some = None if ids is None else [_delivery_id(delivery) for delivery in ids]
         return self._seen(owner).retry(name=name, ids=some)
 
     @verb("GET", NOTIFIER, ADMIN, tag="admin")

@@ -397,7 +397,7 @@ class Service(Scheduling):
         """Return the names of the reports that the caller may read."""
         from forge_schema.read.report_definitions import REPORTS
 
-        return [name for name, one in REPORTS.items() if self.caller.admin or one.owned]
+        return [name for name, report in REPORTS.items() if self.caller.admin or report.owned]
 
     @verb("GET", "/reports/{name}", answer="ReportRows", errors=(404, 422), tag="reports")
     def report(

@@ -34,7 +34,7 @@ NewJobs = Annotated[
     Sent(
         kind="NewJobs",
         where="whole",
-        write=lambda specs, _owner: {"jobs": [dict(one) for one in specs]},
+        write=lambda specs, _owner: {"jobs": [dict(fields) for fields in specs]},
         read=lambda new: new.jobs,
     ),
 ]

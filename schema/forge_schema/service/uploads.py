@@ -119,7 +119,7 @@ class StoredUploads:
             return store.size(key) == one.bytes and self._is_newer(key, damaged)
 
         whole = threads.map(is_whole, segments)
-        there = {one.sha256 for one, sound in zip(segments, whole, strict=True) if sound}
+        there = {segment.sha256 for segment, sound in zip(segments, whole, strict=True) if sound}
         if self.caller.admin:
             return there
         unknown = sorted(self._uploads.missing(self.caller.owner, there))

@@ -49,7 +49,9 @@ def in_groups(kind: type[BaseModel], groups: Mapping[str, Sequence[str]]) -> Ite
 def _setting(group: str, field: str, info: FieldInfo) -> Setting:
     name = str(info.validation_alias or field)
     flag = name.replace("_", "-")
-    as_text = any(one is NoDecode or isinstance(one, NoDecode) for one in info.metadata)
+    as_text = any(
+        metadata is NoDecode or isinstance(metadata, NoDecode) for metadata in info.metadata
+    )
     place = "TEXT" if as_text else _place(info.annotation)
     said = f"--no-{flag}" if info.default is True else f"--{flag} {place}".rstrip()
     return Setting(

@@ -47,7 +47,7 @@ def _segments(store: Store, digest: str) -> frozenset[str]:
     listed = store.get(key) if size is not None and size <= MOST_LIST_BYTES else b""
     if not (found := segments_in(listed, digest)):
         raise ObjectMissing(f"{key} is no list of segments")
-    return frozenset(keys.segment(one.sha256) for one in found)
+    return frozenset(keys.segment(segment.sha256) for segment in found)
 
 
 def tree_digest(chunks: Iterable[str]) -> str:

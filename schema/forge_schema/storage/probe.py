@@ -80,9 +80,9 @@ def require_fit(url: str, found: list[ProbeFinding]) -> None:
     Raises:
         StoreUnfit: one does.
     """
-    for one in found:
-        if one.verdict is ProbeVerdict.UNFIT:
-            raise StoreUnfit(f"{url}: {one.capability}: {one.detail}", hint=one.hint)
+    for finding in found:
+        if finding.verdict is ProbeVerdict.UNFIT:
+            raise StoreUnfit(f"{url}: {finding.capability}: {finding.detail}", hint=finding.hint)
 
 
 def delete_abandoned(store: Store) -> None:

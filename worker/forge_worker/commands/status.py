@@ -57,7 +57,10 @@ def look(settings: WorkerSettings) -> Json:
         "untold": _untold(settings),
         "leases": _leases(settings, told, left),
         "sees": _seen(in_force),
-        "policy": {**policy, "processes_held_by": [one for one in WANTED if one in parents()]},
+        "policy": {
+            **policy,
+            "processes_held_by": [setting for setting in WANTED if setting in parents()],
+        },
         "policy_of": "agent" if pid is not None and "policy" in told else "command",
         "differs": {name: it for name, it in sorted(given.items()) if it != policy[name]},
         "lacks": [lack.reported() for lack in lacking(in_force)],

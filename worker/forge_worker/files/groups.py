@@ -93,7 +93,7 @@ def groups(names: Collection[str]) -> Groups:
             found[group].add(path)
             if index:
                 indexed.add(group)
-    for group in [one for one in indexed if one.endswith(f"/{FOLDER_INDEX}")]:
+    for group in [path for path in indexed if path.endswith(f"/{FOLDER_INDEX}")]:
         found[group] |= _data_beside(group, found)
     joined = {group: found[group] for group in indexed if len(found[group]) > 1}
     return {path: group for group, paths in joined.items() for path in paths}
@@ -128,7 +128,7 @@ def _bases(names: Collection[str]) -> Groups:
     logs = {}
     for path in names:
         if path.endswith(COMPANIONS):
-            end = max((one for one in COMPANIONS if path.endswith(one)), key=len)
+            end = max((ending for ending in COMPANIONS if path.endswith(ending)), key=len)
             if (base := path.removesuffix(end)) in names:
                 logs[path] = base
     return logs | {base: base for base in logs.values()}
@@ -178,7 +178,8 @@ class ReplacedFolders:
     def replaced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return the beginning of the path of each folder of these that is another one by now."""
         now = {
-            folder: self._inode(folder) for folder in {one for path in paths for one in above(path)}
+            folder: self._inode(folder)
+            for folder in {folder for path in paths for folder in above(path)}
         }
         replaced = [
             folder for folder in now if self._inodes.get(folder, now[folder]) != now[folder]

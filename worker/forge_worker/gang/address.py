@@ -51,7 +51,7 @@ def interface_of(address: str) -> str | None:
     """Return the name of the interface that has an address; None if there is none."""
     for name, found in psutil.net_if_addrs().items():
         # Link-local IPv6 addresses carry their interface after a percent sign.
-        if any(one.address.partition("%")[0] == address for one in found):
+        if any(interface.address.partition("%")[0] == address for interface in found):
             return name
     # Every address of 127.0.0.0/8 is the loopback's.
     return interface_of(LOOPBACK) if address.startswith("127.") and address != LOOPBACK else None
@@ -60,7 +60,9 @@ def interface_of(address: str) -> str | None:
 def address_of(interface: str) -> str | None:
     """Return the IPv4 address of an interface; None if there is none."""
     found = psutil.net_if_addrs().get(interface, [])
-    return next((one.address for one in found if one.family is socket.AF_INET), None)
+    return next(
+        (interface.address for interface in found if interface.family is socket.AF_INET), None
+    )
 
 
 def is_for_containers(address: str) -> bool:

@@ -58,7 +58,7 @@ class PreflightFailed(ForgeError):
 
     def __init__(self, own: Peer, unreached: list[Unreached]) -> None:
         super().__init__(_words(own, unreached), hint=_advice(own, unreached[0]))
-        self.ranks = sorted({one.peer.rank for one in unreached})
+        self.ranks = sorted({failure.peer.rank for failure in unreached})
 
 
 class PreflightAnswers:
@@ -111,7 +111,7 @@ def check(gang: Gang) -> None:
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="preflight") as threads:
         found = threads.map(lambda target: _tried(gang.own, *target), _targets(gang))
-        unreached = [one for one in found if one is not None]
+        unreached = [failure for failure in found if failure is not None]
     if unreached:
         raise PreflightFailed(gang.own, unreached)
 
@@ -169,7 +169,7 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 
 def _words(own: Peer, unreached: list[Unreached]) -> str:
-    said = [f"{one.peer}, port {one.port}: {one.why}" for one in unreached[:NAMED]]
+    said = [f"{failure.peer}, port {failure.port}: {failure.why}" for failure in unreached[:NAMED]]
     more = [f"and {len(unreached) - NAMED} more"] if len(unreached) > NAMED else []
     return f"{own} cannot reach {'; '.join([*said, *more])}"
 

@@ -87,7 +87,11 @@ class ArtifactKeeper:
         try:
             sender.send(sources)
         finally:
-            whole = [one for one in sources if not one.chunked and (not one.left or one.refused)]
+            whole = [
+                source
+                for source in sources
+                if not source.chunked and (not source.left or source.refused)
+            ]
             self._done |= {source.path: self._artifact(source) for source in whole}
         for source in sources:
             if source.chunked:

@@ -101,7 +101,7 @@ def take_up(
         found for one in open_ones if (found := _candidate(one, runners, left, secrets)) is not None
     ]
     adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]
-    kept = {one.attempt.folders.root for one in adopted}
+    kept = {job.attempt.folders.root for job in adopted}
     going_on = {
         candidate.record.container
         for candidate in candidates

@@ -101,8 +101,10 @@ class BundleCache:
         missing = [digest for digest in digests if not archive(self.root, digest).exists()]
         for start in range(0, len(missing), SEGMENTS):
             some = missing[start : start + SEGMENTS]
-            self.store.expect(gets=[keys.segment(one) for one in some])
-            for _ in TRANSFERS.each(partial(self._fetch_segment, one, progress) for one in some):
+            self.store.expect(gets=[keys.segment(digest) for digest in some])
+            for _ in TRANSFERS.each(
+                partial(self._fetch_segment, digest, progress) for digest in some
+            ):
                 pass
             # Not after each of them: the cache may have thousands of files.
             self._make_room()

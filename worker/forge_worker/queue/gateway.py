@@ -213,7 +213,7 @@ class SqlGateway:
     def finish(self, ends: Sequence[End]) -> list[Ended]:
         ended = self.queue.finish(ends)
         # A job that is over leaves nothing to claim below the watermarks.
-        if not all(one.over for one in ended):
+        if not all(end.over for end in ended):
             self.came_back()
         return ended
 

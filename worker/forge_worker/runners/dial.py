@@ -98,7 +98,9 @@ def _listens(pid: int, port: int) -> str | None:
         found = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return None
-    listeners = (one.laddr for one in found if one.status == psutil.CONN_LISTEN)
+    listeners = (
+        connection.laddr for connection in found if connection.status == psutil.CONN_LISTEN
+    )
     places = (REACHED.get(at.ip) for at in listeners if at.port == port)
     return next(filter(None, places), None)
 

@@ -292,7 +292,7 @@ class FileSender:
                 for part in few:
                     self._confirm(part, left)
         alone = [part for part in parts if part.key not in together]
-        self._objects.expect(puts=[Piece(one.key, one.size, one.sha256) for one in alone])
+        self._objects.expect(puts=[Piece(piece.key, piece.size, piece.sha256) for piece in alone])
         for _ in REQUESTS.each(partial(self._put, part, left) for part in alone):
             pass
 

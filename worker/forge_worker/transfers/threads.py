@@ -59,7 +59,7 @@ class Transfers:
                 running.remove(one := ended.get())
                 yield one.result()
         finally:
-            wait([one for one in running if not one.cancel()])
+            wait([future for future in running if not future.cancel()])
             with self._lock:
                 self._callers -= Counter({caller: 1})
 

@@ -143,7 +143,7 @@ def _typed() -> Iterator[Key]:
 def _words(key: Key, value: object, asked: Mapping[str, Any]) -> list[str]:
     if isinstance(value, bool):
         return [key.names[0]] * value
-    return [_word(key.names[0], one) for one in _values(key, value, asked)]
+    return [_word(key.names[0], word) for word in _values(key, value, asked)]
 
 
 def _values(key: Key, value: object, asked: Mapping[str, Any]) -> list[object]:
@@ -152,7 +152,7 @@ def _values(key: Key, value: object, asked: Mapping[str, Any]) -> list[object]:
     if key.name == "from_checkpoint":
         return [_checkpoint(value)]
     if isinstance(value, Mapping):
-        return [f"{name}={one}" for name, one in value.items()]
+        return [f"{name}={text}" for name, text in value.items()]
     # The command writes this list anew.
     if key.name == "requirements" and str(value).startswith(WRITTEN):
         return []

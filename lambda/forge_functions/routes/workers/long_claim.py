@@ -146,7 +146,7 @@ class LongClaim:
 
     def _claimed(self, ended: list[Ended], grants: list[Grant]) -> Claimed:
         self._shared.exchanged(len(ended), len(grants))
-        if not all(one.over for one in ended):
+        if not all(end.over for end in ended):
             self._shared.matching.came_back()
         return Claimed(ended=ended, grants=grants)
 

@@ -161,15 +161,15 @@ def store_objects(
 ) -> Nothing:
     """Store up to 100 small objects below the lease's prefix, if the store is a folder."""
     lease = own_lease(shared, caller, body.fence(job_id))
-    _own_key(all(may_put(lease, one.key) for one in body.objects))
-    if not all(one.is_whole() for one in body.objects):
+    _own_key(all(may_put(lease, stored.key) for stored in body.objects))
+    if not all(stored.is_whole() for stored in body.objects):
         raise Refused(
             HTTPStatus.CONFLICT,
             "checksum_wrong",
             "an object's SHA-256 is not the one given",
             hint="send the objects again",
         )
-    if not shared.store.put_together({one.key: one.content for one in body.objects}):
+    if not shared.store.put_together({stored.key: stored.content for stored in body.objects}):
         raise Refused(HTTPStatus.NOT_FOUND, "not_found", "this server's store has its own URLs")
     return Nothing()
 

@@ -61,7 +61,7 @@ class _Tried:
         self._folder, self._name = folder, f"{prefix}{folder}"
 
     def listing(self) -> ProbeFinding:
-        names = [f"{self._name}{one}" for one in UNSORTED]
+        names = [f"{self._name}{suffix}" for suffix in UNSORTED]
         for name in names:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=b"")
         listed, looks = self._listed(), 1
@@ -98,7 +98,7 @@ class _Tried:
         upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=name)["UploadId"]
         try:
             listed = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=name)
-            seen = upload in [one["UploadId"] for one in listed.get("Uploads", [])]
+            seen = upload in [begun["UploadId"] for begun in listed.get("Uploads", [])]
             said = "an unfinished upload is not listed"
         except ClientError as error:
             seen, said = False, f"they are not listed ({error})"

@@ -52,7 +52,7 @@ class DatabasesInUse:
                 done |= members
                 base = self._in_use(path, found, changed)
                 if base is not None:
-                    left = {one: status for one, status in left.items() if one not in members}
+                    left = {path: status for path, status in left.items() if path not in members}
                     self._take(base, members, found, copies, means)
         return left
 

@@ -95,7 +95,7 @@ def _npy_bytes(head: bytes) -> int | None:
     if begin > len(head) or not items or shape is None or OBJECT in (kind for kind, _ in items):
         return None
     item = sum(int(width) * (4 if kind == TEXT else 1) for kind, width in items)
-    return begin + item * prod(int(one) for one in shape[1].split(",") if one.strip())
+    return begin + item * prod(int(length) for length in shape[1].split(",") if length.strip())
 
 
 def pickle(file: BinaryIO, size: int) -> bool | None:

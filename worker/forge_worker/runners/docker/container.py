@@ -163,8 +163,8 @@ class Containers:
         with self._lock:
             found = [
                 process
-                for one, process in self._remaining.items()
-                if one == name or one.startswith(f"{name}-")
+                for held, process in self._remaining.items()
+                if held == name or held.startswith(f"{name}-")
             ]
         return not all(process is not None and killed(process) for process in found)
 
@@ -244,7 +244,7 @@ class ContainerHandle:
     def catches(self, signum: int) -> bool | None:
         """Return whether a process of the job has a handler for a signal; as in `Handle`."""
         inside = self._inside()
-        return catches([one.pid for one in inside.job(signum)], signum) if inside else None
+        return catches([process.pid for process in inside.job(signum)], signum) if inside else None
 
     def _kill(self) -> bool:
         """Kill each process of the job, so that the container ends with the job's own code."""

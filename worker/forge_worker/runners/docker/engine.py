@@ -185,5 +185,7 @@ def _began(pid: int | str) -> str:
 
 
 def _only_one() -> psutil.Process | None:
-    found = [one for one in psutil.process_iter(["name"]) if one.info["name"] == PROGRAM]
+    found = [
+        process for process in psutil.process_iter(["name"]) if process.info["name"] == PROGRAM
+    ]
     return found[0] if len(found) == 1 else None

@@ -127,7 +127,7 @@ class Sandboxes:
     def ready(self) -> int:
         """How many wait for a job."""
         with self._lock:
-            return sum(not one.ended for one in self._waiting)
+            return sum(not sandbox.ended for sandbox in self._waiting)
 
     def make(self, folder: str) -> None:
         """Make a sandbox that waits; `folder` is the id of the worker's folder.
@@ -188,10 +188,10 @@ class Sandboxes:
 
     def _kept(self) -> set[str]:
         with self._lock:
-            self._waiting = deque(one for one in self._waiting if not one.ended)
+            self._waiting = deque(sandbox for sandbox in self._waiting if not sandbox.ended)
             used = self._containers.used
             self._joined = {job: name for job, name in self._joined.items() if used(job)}
-            return {*(one.name for one in self._waiting), *self._joined.values()}
+            return {*(sandbox.name for sandbox in self._waiting), *self._joined.values()}
 
     def _created(self, name: str, folder: str) -> str:
         image = loaded(self._engine.client)

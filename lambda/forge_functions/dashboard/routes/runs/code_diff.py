@@ -132,7 +132,7 @@ def _objects(store: Store, digest: str) -> dict[str, int]:
     key = keys.bundle(digest)
     size = store.size(key) or 0
     listed = segments_in(store.get(key), digest) if size <= MOST_LIST_BYTES else ()
-    return {keys.segment(one.sha256): one.bytes for one in listed} or {key: size}
+    return {keys.segment(segment.sha256): segment.bytes for segment in listed} or {key: size}
 
 
 def _is_segment(key: str) -> bool:
@@ -183,9 +183,9 @@ def _changed(
     room: int,
     late: Callable[[], bool],
 ) -> Changed:
-    if any(one and one.content is None for one in (before, after)):
+    if any(file and file.content is None for file in (before, after)):
         return Changed(name, [], cut=True)
-    old, new = (one.content if one else None for one in (before, after))
+    old, new = (file.content if file else None for file in (before, after))
     try:
         lines = [*islice(differences(name, old, new, late=late), room + 1)]
     except TooDifferent:

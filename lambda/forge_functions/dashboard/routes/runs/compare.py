@@ -100,7 +100,7 @@ class Comparison:
     @property
     def other_code(self) -> tuple[JobDetail, JobDetail] | None:
         """Two jobs with different code, if there are any."""
-        coded = [one.job for one in self.jobs if one.job.bundle_digest]
+        coded = [compared.job for compared in self.jobs if compared.job.bundle_digest]
         others = [job for job in coded if job.bundle_digest != coded[0].bundle_digest]
         return (coded[0], others[0]) if others else None
 
@@ -123,7 +123,7 @@ class Comparison:
     def curves(self) -> list[dict[str, str]]:
         """Where the page's script finds the curves."""
         urls = [f"/jobs/{job.job.job_id}/series" for job in self.jobs]
-        return [{"url": url, "label": one.label} for url, one in zip(urls, self.jobs, strict=True)]
+        return [{"url": url, "label": job.label} for url, job in zip(urls, self.jobs, strict=True)]
 
 
 @router.get("")
@@ -135,7 +135,7 @@ def compare(
 ) -> Response:
     """Show jobs side by side, the first ones if there are too many."""
     chosen = list(dict.fromkeys(job))
-    told = Comparison([Compared.read(shared, who, one) for one in chosen[:MOST_JOBS]])
+    told = Comparison([Compared.read(shared, who, job_id) for job_id in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(
         request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS,

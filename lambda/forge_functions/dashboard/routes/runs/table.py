@@ -157,7 +157,7 @@ class Table(JobList):
     def experiments(self) -> list[Experiment]:
         """The newest experiments that the visitor may see, and the ones filtered for."""
         found = self.shared.service(self.who).findings.experiments()
-        return list({one.experiment: one for one in found}.values())[:CHIPS]
+        return list({experiment.experiment: experiment for experiment in found}.values())[:CHIPS]
 
     @property
     def priced(self) -> bool:
