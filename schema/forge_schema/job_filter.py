@@ -90,8 +90,8 @@ class Bound:
     @classmethod
     def of(cls, text: str) -> "Bound | None":
         """Return what `lr=0.1`, `lr>0.01` or `lr` says; None if it says nothing."""
-        said = _PARAMETER.fullmatch(text)
-        bound = said and cls(said[1], said[2] or "", said[3] or "")
+        match = _PARAMETER.fullmatch(text)
+        bound = match and cls(match[1], match[2] or "", match[3] or "")
         compares_text = bound and bound.sign not in {"", "="} and bound.number is None
         return None if compares_text else bound
 
@@ -135,8 +135,8 @@ class Filter:
     @property
     def states(self) -> frozenset[State]:
         """The states of which a job must have one; all if the filter names none."""
-        said = self.values("state")
-        return frozenset(state for word in said for state in _states(word)) or frozenset(State)
+        values = self.values("state")
+        return frozenset(state for word in values for state in _states(word)) or frozenset(State)
 
     def within(self, states: Collection[State]) -> "Filter | None":
         """Return the filter for jobs in some states only; None if none can match."""
@@ -145,14 +145,14 @@ class Filter:
 
     def seen_by(self, owner: str) -> "Filter":
         """Return the filter with `owner:me` replaced by an owner."""
-        said = self.values("owner")
-        return self.having("owner", *(owner if name == ME else name for name in said))
+        values = self.values("owner")
+        return self.having("owner", *(owner if name == ME else name for name in values))
 
     @property
     def since(self) -> timedelta | None:
         """The maximum age of a job since its submission."""
-        said = self.values("since")
-        return timedelta(seconds=span(said[0])) if said else None
+        values = self.values("since")
+        return timedelta(seconds=span(values[0])) if values else None
 
     def having(self, key: str, *values: str) -> "Filter":
         """Return the filter with other values for a key; without values, the key is removed."""
@@ -162,9 +162,9 @@ class Filter:
 
     def toggled(self, key: str, value: str) -> "Filter":
         """Return the filter with a value of a key added, or removed if it is there."""
-        said = self.values(key)
-        left = tuple(v for v in said if v != value)
-        return self.having(key, *(left if value in said else (*said, value)))
+        values = self.values(key)
+        left = tuple(v for v in values if v != value)
+        return self.having(key, *(left if value in values else (*values, value)))
 
 
 def parse(text: str) -> Filter:
@@ -257,16 +257,16 @@ def _terms(text: str) -> Iterator[FilterTerm]:
     """Split a filter into terms. An unterminated quote makes the last term not `whole`."""
     at = _skip(text, 0)
     while at < len(text):
-        said = _term(text, at)
-        yield said
-        if not said.whole:
+        term = _term(text, at)
+        yield term
+        if not term.whole:
             return
-        at = _skip(text, said.end)
+        at = _skip(text, term.end)
 
 
 def _term(text: str, start: int) -> FilterTerm:
-    if found := _KEY.match(text, start):
-        return _keyed(text, start, found)
+    if match := _KEY.match(text, start):
+        return _keyed(text, start, match)
     if text[start] == '"':
         value, end = _value(text, start)
         return FilterTerm(None, (value or "",), start, end, value is not None)
@@ -293,10 +293,10 @@ def _value(text: str, at: int) -> tuple[str | None, int]:
     if not text.startswith('"', at):
         bare = _BARE.match(text, at)
         return (bare[0], bare.end()) if bare else ("", at)
-    found = _QUOTED.match(text, at)
-    if found is None:
+    match = _QUOTED.match(text, at)
+    if match is None:
         return None, len(text)
-    return re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL), found.end()
+    return re.sub(r"\\(.)", r"\1", match[1], flags=re.DOTALL), match.end()
 
 
 def _skip(text: str, at: int) -> int:

@@ -136,8 +136,8 @@ def tell_speed(settings: WorkerSettings) -> None:
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with held(settings.worker_dir, hint=STOP_IT):
         put_aside(settings.worker_dir)
-        found = speed.profile(settings)
-    text = json.dumps(found.reported()) if settings.json_output else speed.words(found)
+        profile = speed.profile(settings)
+    text = json.dumps(profile.reported()) if settings.json_output else speed.words(profile)
     sys.stdout.write(f"{text}\n")
 
 

@@ -71,15 +71,15 @@ class Move:
             filling.begin(self._to)
             self._rehearse(folder / "tables.dump")
             self._copy_objects()
-            told = self._drain()
+            drained = self._drain()
             try:
                 self._switch(folder / "queue.dump")
             except BaseException:
                 # A lost answer to the last step does not undo it.
                 if not self._has_moved():
-                    self._let_go(told)
+                    self._let_go(drained)
                 raise
-            self._withdraw(self._to, told)
+            self._withdraw(self._to, drained)
             filling.end(self._to)
 
     def _rehearse(self, dump: Path) -> None:

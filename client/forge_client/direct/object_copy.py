@@ -41,8 +41,8 @@ class ObjectListing:
 
     def size(self, key: str) -> int | None:
         """Return an object's size in bytes, or None if it was not there."""
-        found = self._connection.execute(SIZE, (key,)).fetchone()
-        return found[0] if found else None
+        row = self._connection.execute(SIZE, (key,)).fetchone()
+        return row[0] if row else None
 
 
 def copy(source: Store, target: Store) -> Copied:

@@ -229,10 +229,10 @@ def _major(folder: Path) -> int:
     if not all(os.access(folder / program, os.X_OK) for program in NEEDED):
         return 0
     with suppress(OSError):
-        said = subprocess.run(  # noqa: S603 - as above
+        stdout = subprocess.run(  # noqa: S603 - as above
             [folder / "pg_dump", "--version"], capture_output=True, text=True, check=False
         ).stdout
-        if number := re.search(r"\(PostgreSQL\) (\d+)", said):
+        if number := re.search(r"\(PostgreSQL\) (\d+)", stdout):
             return int(number[1])
     return 0
 

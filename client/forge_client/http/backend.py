@@ -286,12 +286,12 @@ class HttpBackend(Backend):
 
     def _chunk_url(self, chunk: LogChunk) -> str:
         before = (chunk.token, chunk.rank, chunk.number - 1)
-        found = self.log_chunks(chunk.job_id, after=before)
-        return next((fresh.url for fresh in found if fresh.key == chunk.key), chunk.url)
+        chunks = self.log_chunks(chunk.job_id, after=before)
+        return next((fresh.url for fresh in chunks if fresh.key == chunk.key), chunk.url)
 
     def _artifact_url(self, artifact: Artifact) -> str:
-        found = self.artifacts(artifact.job_id)
-        return next((fresh.url for fresh in found if fresh.key == artifact.key), artifact.url)
+        artifacts = self.artifacts(artifact.job_id)
+        return next((fresh.url for fresh in artifacts if fresh.key == artifact.key), artifact.url)
 
     def health(self) -> list[Check]:
         from forge_client.http.health import checks

@@ -54,13 +54,13 @@ class HttpFindings(Findings):
             )
         # More than one answer holds: all are read, and sorted here.
         most = min(count, MOST_RUNS) if sort is None else MOST_RUNS
-        found = self._all_runs(query, owner, curve, before, most)
+        runs = self._all_runs(query, owner, curve, before, most)
         if sort is None:
-            return found
+            return runs
         with as_client_error():
-            require_columns(found.items, [sort])
-        items = in_order(found.items, sort, descending=descending)[:count]
-        return found.model_copy(update={"items": items})
+            require_columns(runs.items, [sort])
+        items = in_order(runs.items, sort, descending=descending)[:count]
+        return runs.model_copy(update={"items": items})
 
     def _all_runs(
         self, query: str, owner: str | None, curve: Sequence[str], before: int | None, most: int
@@ -69,11 +69,11 @@ class HttpFindings(Findings):
         more = True
         while more and len(items) < most:
             left = min(PAGE, most - len(items))
-            found = super().runs(query, owner=owner, curve=curve, before=before, count=left)
-            items += found.items
+            runs = super().runs(query, owner=owner, curve=curve, before=before, count=left)
+            items += runs.items
             # The same metric is drawn of all.
             drawn = drawn_metric(items, curve)
             curve = [drawn] if drawn else []
-            more = found.more and bool(found.items)
+            more = runs.more and bool(runs.items)
             before = items[-1].job_id if items else None
         return Runs(items=items, found=len(items), more=more)

@@ -161,10 +161,10 @@ class Transport:
         Raises:
             ClientError: it is not a list.
         """
-        found = self.field(answer, "items")
-        if not isinstance(found, list):
+        items = self.field(answer, "items")
+        if not isinstance(items, list):
             raise self._strange()
-        return found
+        return items
 
     def field(self, answer: object, name: str) -> Any:  # noqa: ANN401 - as above
         """Return a required field of an answer.

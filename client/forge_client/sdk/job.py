@@ -357,8 +357,8 @@ class Job:
 
         Without `attempt`, of the newest attempt that wrote any.
         """
-        found = self.backend.findings.last_metrics(self.id, rank=rank, attempt=attempt)
-        return {metric.key: metric.value for metric in found}
+        last_metrics = self.backend.findings.last_metrics(self.id, rank=rank, attempt=attempt)
+        return {metric.key: metric.value for metric in last_metrics}
 
     def curves(
         self,

@@ -195,10 +195,10 @@ class Plans:
             before: only those before this one, by its id.
             count: the most deliveries, at most 1000.
         """
-        found = self.backend.notifications.deliveries(
+        deliveries = self.backend.notifications.deliveries(
             name=name, state=state, before=before, count=count
         )
-        return Rows(found)
+        return Rows(deliveries)
 
     def retry_deliveries(
         self,

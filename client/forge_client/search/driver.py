@@ -115,11 +115,11 @@ class Driver:
         (job_id,) = self._backend.submit([self._plan.job(trial.number, point)])
         trial.set_user_attr(JOB, job_id)
         self._own.add(job_id)
-        said = ", ".join(
+        text = ", ".join(
             f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in point.items()
         )
-        self._say(f"trial {trial.number}: job {job_id}, {said}")
+        self._say(f"trial {trial.number}: job {job_id}, {text}")
         return job_id
 
     def _follow(self, stored: FrozenTrial, job_id: int, status: JobStatus | None) -> None:
@@ -198,13 +198,13 @@ class Driver:
             return None, "its job was removed"
         if value_at(point.result, plan.metric.removeprefix(RESULT), ABSENT) is None:
             return None, f"its job's result has null as {plan.metric}, which NaN becomes"
-        found = point.value(plan.metric)
-        if found is None:
+        value = point.value(plan.metric)
+        if value is None:
             self._lacking.append(point)
         lacks = (
-            f"reported no {plan.metric}" if found is None else f"ended with {plan.metric} {found}"
+            f"reported no {plan.metric}" if value is None else f"ended with {plan.metric} {value}"
         )
-        return number_of(found), f"its job {lacks}"
+        return number_of(value), f"its job {lacks}"
 
     def _require_metric(self, trials: list[FrozenTrial]) -> None:
         """Refuse to go on if the first few trials succeeded, and none has reported the metric.
@@ -283,12 +283,12 @@ def _should_prune(trial: Trial) -> bool:
 def best(search: Search) -> dict[str, Any] | None:
     """Return the best trial, None if none has completed."""
     try:
-        found = search.study.best_trial
+        trial = search.study.best_trial
     except ValueError:
         return None
     return {
-        "trial": found.number,
-        "value": found.value,
-        "job_id": found.user_attrs.get(JOB),
-        "parameters": found.params,
+        "trial": trial.number,
+        "value": trial.value,
+        "job_id": trial.user_attrs.get(JOB),
+        "parameters": trial.params,
     }

@@ -25,9 +25,9 @@ def close(folder: Path) -> None:
         OSError: it cannot be made or closed.
     """
     folder.mkdir(mode=CLOSED, parents=True, exist_ok=True)
-    found = folder.stat()
+    status = folder.stat()
     ours = (folder / STORE).is_dir() or not any(folder.iterdir())
-    if found.st_uid == os.geteuid() and ours and found.st_mode & 0o077:
+    if status.st_uid == os.geteuid() and ours and status.st_mode & 0o077:
         # Whoever runs Postgres is let in again when it starts.
         folder.chmod(CLOSED)
 
@@ -41,13 +41,13 @@ def let_pass(user: pwd.struct_passwd, path: Path) -> None:
         PermissionError: a folder belongs to another user.
     """
     for folder in reversed(path.absolute().resolve().parents):
-        found = folder.stat()
-        if found.st_mode & 0o001 or (found.st_uid == user.pw_uid and found.st_mode & 0o100):
+        status = folder.stat()
+        if status.st_mode & 0o001 or (status.st_uid == user.pw_uid and status.st_mode & 0o100):
             continue
         try:
             _allow(folder, user.pw_uid)
         except (OSError, AttributeError):  # AttributeError: only Linux has these calls
-            folder.chmod(found.st_mode | 0o001)
+            folder.chmod(status.st_mode | 0o001)
 
 
 def let_read(folder: Path) -> None:

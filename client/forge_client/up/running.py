@@ -111,10 +111,10 @@ def note() -> str:
 
 def _alive(folder: Path) -> Running | None:
     with suppress(OSError, ValueError):
-        found = Running.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
+        running = Running.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
         with suppress(PermissionError):  # It runs, as somebody else.
-            os.kill(found.pid, 0)
-        return found
+            os.kill(running.pid, 0)
+        return running
     return None
 
 

@@ -129,12 +129,12 @@ def by_key(request: Request, shared: Services, text: str) -> Row | None:
         Refused: 429 after too many wrong secrets.
     """
     try:
-        said = tokens.parse(text, TokenKind.KEY)
+        token = tokens.parse(text, TokenKind.KEY)
     except TokenMalformed:
         return None
-    row = Keys(shared.database, actor="anonymous").check(said)
+    row = Keys(shared.database, actor="anonymous").check(token)
     if row is None:
-        who = f"key:{said.id}@{request.client.host if request.client else ''}"
+        who = f"key:{token.id}@{request.client.host if request.client else ''}"
         shared.failures.check(who)
         shared.failures.count(who)
     return row

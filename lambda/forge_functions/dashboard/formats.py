@@ -49,8 +49,8 @@ def duration(value: float | timedelta | None) -> str:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     parts = duration_parts(abs(seconds))
-    told = " ".join(t(DURATIONS[unit], n=number) for number, unit in parts)
-    return f"{MINUS}{told}" if seconds < 0 else told
+    text = " ".join(t(DURATIONS[unit], n=number) for number, unit in parts)
+    return f"{MINUS}{text}" if seconds < 0 else text
 
 
 def roughly(seconds: float) -> str:

@@ -51,10 +51,10 @@ class LogPlace:
         Raises:
             Refused: 422 for anything else.
         """
-        found = _FORM.fullmatch(text)
-        numbers = [int(part) for part in found.groups()] if found else []
+        match = _FORM.fullmatch(text)
+        numbers = [int(part) for part in match.groups()] if match else []
         most = (LARGEST, LARGEST_RANK, INTEGER, INTEGER)
-        if not found or any(n > limit for n, limit in zip(numbers, most, strict=True)):
+        if not match or any(n > limit for n, limit in zip(numbers, most, strict=True)):
             raise Refused(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 "invalid",

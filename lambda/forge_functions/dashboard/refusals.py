@@ -51,8 +51,8 @@ def _shown(request: Request, answer: Response) -> Response:
     status = HTTPStatus(answer.status_code)
     if problem.message.startswith(IN_PATH):
         status = HTTPStatus.NOT_FOUND
-        said = words.t("There is no page with this address.")
-        problem = problem.model_copy(update={"code": "not_found", "message": said})
+        text = words.t("There is no page with this address.")
+        problem = problem.model_copy(update={"code": "not_found", "message": text})
     if problem.hint.startswith("/openapi.json"):
         problem = problem.model_copy(update={"hint": words.t(HINTS.get(problem.code, ""))})
     name = "refusal.html" if "hx-request" in request.headers else "error.html"

@@ -57,11 +57,11 @@ def _rendered(kind: str, data: Iterable[bytes], *limits: int) -> Any:  # noqa: A
     if not _turns.acquire(timeout=PATIENCE_S):
         raise Busy
     try:
-        told = _output([sys.executable, "-I", __file__, kind, *map(str, limits)], data)
+        output = _output([sys.executable, "-I", __file__, kind, *map(str, limits)], data)
     finally:
         _turns.release()
     try:
-        return json.loads(told) if len(told) <= MOST_BYTES else None
+        return json.loads(output) if len(output) <= MOST_BYTES else None
     except ValueError:
         return None
 

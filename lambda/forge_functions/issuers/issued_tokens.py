@@ -136,10 +136,10 @@ def fetched(url: str) -> dict[str, Any]:
         ValueError: the answer is no JSON object.
     """
     with open_client("forge-server", tls_context(), httpx.Timeout(TIMEOUT_S)) as client:
-        found = client.get(url).raise_for_status().json()
-    if not isinstance(found, dict):
+        answer = client.get(url).raise_for_status().json()
+    if not isinstance(answer, dict):
         raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - of the issuer's, too
-    return found
+    return answer
 
 
 def unauthenticated() -> Refused:

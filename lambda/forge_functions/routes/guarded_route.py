@@ -32,10 +32,10 @@ class GuardedRequest(Request):
     @property
     def headers(self) -> Headers:
         """The headers, with JSON for the type of a form."""
-        found = super().headers
-        if not found.get("content-type", "").startswith(FORM):
-            return found
-        return Headers({**found, "content-type": "application/json"})
+        headers = super().headers
+        if not headers.get("content-type", "").startswith(FORM):
+            return headers
+        return Headers({**headers, "content-type": "application/json"})
 
     async def json(self) -> Any:  # noqa: ANN401 - Starlette's own
         if not hasattr(self, "_json"):

@@ -63,10 +63,10 @@ def is_current(url: str) -> bool:
     """
     with psycopg.connect(url, connect_timeout=10) as connection:
         try:
-            found = connection.execute(FOUND).fetchone()
+            row = connection.execute(FOUND).fetchone()
         except psycopg.errors.UndefinedTable:
             return False
-        if found != (HEAD, _digest()):
+        if row != (HEAD, _digest()):
             return False
         connection.execute(MONTHS)
         return True

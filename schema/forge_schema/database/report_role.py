@@ -58,8 +58,8 @@ def make(connection: psycopg.Connection[Any]) -> bool:
 
 def exists(connection: psycopg.Connection[Any]) -> bool:
     """Tell whether the role exists."""
-    found = connection.execute("SELECT to_regrole(%s) IS NOT NULL", [f'"{ROLE}"']).fetchone()
-    return bool(found and found[0])
+    row = connection.execute("SELECT to_regrole(%s) IS NOT NULL", [f'"{ROLE}"']).fetchone()
+    return bool(row and row[0])
 
 
 def granted(cursor: Cursor) -> list[Grant]:

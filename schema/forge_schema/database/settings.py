@@ -92,8 +92,8 @@ def owns_sessions(url: str) -> bool:
 
 def in_force(connection: psycopg.Connection[Any], settings: Mapping[str, str]) -> bool:
     """Tell whether a session has the settings."""
-    found = connection.execute(IN_FORCE, [list(settings), list(settings.values())]).fetchone()
-    return found == (True,)
+    row = connection.execute(IN_FORCE, [list(settings), list(settings.values())]).fetchone()
+    return row == (True,)
 
 
 def connected(url: str, *, options: str | None = None) -> psycopg.Connection[Any]:

@@ -126,7 +126,7 @@ def name_fault(path: str) -> str | None:
         return f"is over {counted(PATH_BYTES, 'byte')} long or {counted(DEPTH, 'folder')} deep"
     if path.startswith("/"):
         return "is absolute"
-    return next((found for name in path.split("/") if (found := _part_fault(name))), None)
+    return next((fault for name in path.split("/") if (fault := _part_fault(name))), None)
 
 
 def link_fault(name: str, target: str) -> str | None:

@@ -178,14 +178,14 @@ class Firing(Record):
     @classmethod
     def of(cls, key: str | None) -> Self | None:
         """Return what a job's idempotency key tells; None if no schedule submitted it."""
-        found = FIRING_KEY.fullmatch(key or "")
-        if found is None:
+        match = FIRING_KEY.fullmatch(key or "")
+        if match is None:
             return None
         try:
-            due_at = datetime.strptime(found["due"], KEY_TIME).replace(tzinfo=UTC)
+            due_at = datetime.strptime(match["due"], KEY_TIME).replace(tzinfo=UTC)
         except ValueError:
             return None  # a user may have chosen a key like this
-        return cls(schedule=found["name"], due_at=due_at)
+        return cls(schedule=match["name"], due_at=due_at)
 
 
 class RunMember(MemberReading, Record):

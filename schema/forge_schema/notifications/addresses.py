@@ -80,9 +80,9 @@ def connect(host: str, port: int, timeout_s: float, *, allow: Iterable[str]) -> 
         AddressRefused: all are refused.
         OSError: the name is unknown, or nobody answers.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     own = networks(allow)
-    allowed = [address for address in found if may_reach(str(address[4][0]), own)]
+    allowed = [address for address in addresses if may_reach(str(address[4][0]), own)]
     if not allowed:
         raise AddressRefused(f"{host} has no public address, and none that an admin has allowed")
     failed: OSError | None = None

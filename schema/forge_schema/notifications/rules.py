@@ -194,8 +194,8 @@ class Notifications:
             DeliveryUnknown: there is none with this id.
         """
         nothing = dict.fromkeys(("name", "state", "before"))
-        if found := self._deliveries(delivery_id, 1, nothing):
-            return found[0]
+        if deliveries := self._deliveries(delivery_id, 1, nothing):
+            return deliveries[0]
         raise DeliveryUnknown(
             f"there is no delivery {delivery_id}",
             hint="`forge notification deliveries` lists them; old ones are removed",

@@ -214,10 +214,10 @@ class DueSchedules:
             return queue.submit([job], any_owner=False)[0]
         except IdempotencyConflict:
             # Submitted before, and then the schedule got another job.
-            found = self._database.rows(
+            rows = self._database.rows(
                 "submitted_before", again=True, owners=[job.owner], keys=[key]
             )
-            return int(found[0]["id"])
+            return int(rows[0]["id"])
 
 
 def _next(row: Row) -> tuple[datetime | None, str | None]:

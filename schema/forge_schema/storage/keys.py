@@ -87,8 +87,8 @@ def checked_digest(digest: str) -> str:
 
 def named_digest(key: str) -> str | None:
     """Return the SHA-256 that a bundle's, segment's or image's key contains; None for others."""
-    found = _NAMED.match(key)
-    return found[1] if found else None
+    match = _NAMED.match(key)
+    return match[1] if match else None
 
 
 def bundle(digest: str) -> str:

@@ -335,8 +335,8 @@ def _stops(place: WorkerPlace, running: int) -> bool:
     while time.monotonic() < late:
         if _running(place) != running:
             return True
-        told = _state(place)
-        if told.get("pid") == running and told.get("leaving"):
+        state = _state(place)
+        if state.get("pid") == running and state.get("leaving"):
             return True
         time.sleep(0.2)
     return False

@@ -113,8 +113,8 @@ def _runners(settings: WorkerSettings) -> Iterator[Runner]:
 
 
 def _ended(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str]:
-    found = leftovers.survivors(settings.worker_dir, runners)
-    for runner, left in found.values():
+    survivors = leftovers.survivors(settings.worker_dir, runners)
+    for runner, left in survivors.values():
         runner.reap(left)
         yield f"ended {left.name}, which was still running ({runner.kind})"
     for docker in runners:

@@ -88,16 +88,16 @@ class Inventory:
             return self._used
 
     def _look(self, source: GpuSource) -> Mapping[str, Use]:
-        told = source.use()
-        if told is None:
+        usage = source.use()
+        if usage is None:
             return {}
         missing = Use(gone=True) if source.complete else Use()
-        return {gpu.uuid: told.get(gpu.uuid, missing) for gpu in self.gpus}
+        return {gpu.uuid: usage.get(gpu.uuid, missing) for gpu in self.gpus}
 
 
 def _first() -> tuple[GpuSource | None, list[GpuDevice]]:
     for make in SOURCES:
         source = make()
-        if found := source.gpus():
-            return source, found
+        if gpus := source.gpus():
+            return source, gpus
     return None, []

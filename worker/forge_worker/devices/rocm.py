@@ -120,21 +120,21 @@ class Rocm:
 
 def read_rocm_smi(text: str) -> list[GpuDevice]:
     """Return the GPUs of `rocm-smi --json`: an object of `cardN` entries with string values."""
-    told = _document(text)
-    if not isinstance(told, dict):
+    document = _document(text)
+    if not isinstance(document, dict):
         return []
-    driver = str(_inner(told, "system").get("Driver version", ""))
+    driver = str(_inner(document, "system").get("Driver version", ""))
     cards = [
-        (name, card) for name, card in told.items() if name[:4] == "card" and name[4:].isdigit()
+        (name, card) for name, card in document.items() if name[:4] == "card" and name[4:].isdigit()
     ]
-    found = (_card(int(name[4:]), _inner(told, name), driver) for name, _ in cards)
+    found = (_card(int(name[4:]), _inner(document, name), driver) for name, _ in cards)
     return [gpu for gpu in found if gpu is not None]
 
 
 def read_amd_smi(text: str) -> list[GpuDevice]:
     """Return the GPUs of `amd-smi static --json`: a list, below `gpu_data` in newer versions."""
-    told = _document(text)
-    listed = told.get("gpu_data") if isinstance(told, dict) else told
+    document = _document(text)
+    listed = document.get("gpu_data") if isinstance(document, dict) else document
     found = (_entry(entry) for entry in listed or [] if isinstance(entry, dict))
     return [gpu for gpu in found if gpu is not None]
 

@@ -201,10 +201,10 @@ class Gatherer:
         waited_s = seconds() - self._began_s
         if late and waited_s > self._policy.patience_s:
             raise GangIncomplete(_missing(late, self._policy.patience_s))
-        said = _words(late)
-        if late and said != self._said and waited_s > self._note_s:
-            self._attempt.note(f"waiting for the other machines: {said}")
-            self._said, self._note_s = said, waited_s + NOTES_S
+        words = _words(late)
+        if late and words != self._said and waited_s > self._note_s:
+            self._attempt.note(f"waiting for the other machines: {words}")
+            self._said, self._note_s = words, waited_s + NOTES_S
         return bool(late)
 
     def _late(self, met: Gathering, step: int) -> list[str]:

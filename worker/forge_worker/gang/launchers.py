@@ -62,9 +62,9 @@ def each(gang: Gang, launcher: str) -> int:
     """
     counts = {peer.processes for peer in gang.peers}
     if len(counts) > 1:
-        said = ", ".join(f"{peer.worker}: {peer.processes}" for peer in gang.peers)
+        text = ", ".join(f"{peer.worker}: {peer.processes}" for peer in gang.peers)
         raise LauncherUnable(
-            f"{launcher} needs the same number of GPUs on each machine ({said})",
+            f"{launcher} needs the same number of GPUs on each machine ({text})",
             hint="use --launcher torchrun",
         )
     return gang.own.processes

@@ -37,17 +37,17 @@ class Context:
     @classmethod
     def of_environment(cls, env: Mapping[str, str]) -> Self:
         """Return the context of the job that this process runs."""
-        said = os.environ
+        environ = os.environ
         return cls(
-            job_id=int(said["FORGE_JOB_ID"]),
-            attempt=int(said["FORGE_ATTEMPT"]),
+            job_id=int(environ["FORGE_JOB_ID"]),
+            attempt=int(environ["FORGE_ATTEMPT"]),
             work=Path.cwd(),
-            output=Path(said["FORGE_OUTPUT_DIR"]),
-            checkpoint=Path(said["FORGE_CHECKPOINT_DIR"]),
-            metrics=Path(said["FORGE_METRICS_FILE"]),
-            device=said["FORGE_DEVICE"],
+            output=Path(environ["FORGE_OUTPUT_DIR"]),
+            checkpoint=Path(environ["FORGE_CHECKPOINT_DIR"]),
+            metrics=Path(environ["FORGE_METRICS_FILE"]),
+            device=environ["FORGE_DEVICE"],
             env=env,
-            _preempted=Path(said["FORGE_PREEMPT_FILE"]),
+            _preempted=Path(environ["FORGE_PREEMPT_FILE"]),
         )
 
     def should_stop(self) -> bool:

@@ -60,11 +60,11 @@ def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
 
 def _resumed(mlflow: Any, name: str, given: dict[str, Any]) -> Any:  # noqa: ANN401 - the module, its run
     experiment = given.pop("experiment_id", None) or _experiment(mlflow)
-    found = mlflow.MlflowClient().search_runs(
+    runs = mlflow.MlflowClient().search_runs(
         [experiment], f"tags.`{TAG}` = '{name}'", max_results=1, order_by=["start_time ASC"]
     )
-    if found:
-        return mlflow.start_run(run_id=found[0].info.run_id)
+    if runs:
+        return mlflow.start_run(run_id=runs[0].info.run_id)
     tags = {**given.pop("tags", {}), TAG: name}
     return mlflow.start_run(
         **{"run_name": name, "experiment_id": experiment, **given, "tags": tags}

@@ -67,9 +67,9 @@ class ArtifactKeeper:
         """
         look = self._folder.look()
         self._notes.left_out(look.refused)
-        found = self._times = look.files
-        check_size(found, "the output", self._limit_mb)
-        left = {path: status[0] for path, status in sorted(found.items()) if path not in self._done}
+        files = self._times = look.files
+        check_size(files, "the output", self._limit_mb)
+        left = {path: status[0] for path, status in sorted(files.items()) if path not in self._done}
         self._send_links({p: to for p, to in look.links.items() if p not in self._done})
         self._send(left)
         artifacts = [one for one in self._done.values() if one is not None]

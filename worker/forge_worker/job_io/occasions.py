@@ -180,7 +180,7 @@ class CheckpointRequest(Loop):
         # Twice a second for each job, hence without a path that is built or a folder that is
         # opened.
         try:
-            found = os.lstat(self._file)
+            status = os.lstat(self._file)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino

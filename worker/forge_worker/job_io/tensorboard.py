@@ -128,7 +128,7 @@ def scalars(event: bytes) -> tuple[int, list[Scalar]]:
             for summary in _inner(fields, EVENT_SUMMARY)
             for value in _inner(list(_fields(summary)), SUMMARY_VALUE)
         ]
-        return step, [found for value in values if (found := _scalar(value)) is not None]
+        return step, [scalar for value in values if (scalar := _scalar(value)) is not None]
     except (ValueError, IndexError, WrongSize):
         return 0, []
 

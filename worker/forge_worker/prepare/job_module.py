@@ -43,12 +43,12 @@ class JobModuleProvision:
             if not self._statuses or _statuses(self._made) != self._statuses:
                 files = _files()
                 self._made = self._root / _digest(files)[:16]
-                found = _statuses(self._made)
+                statuses = _statuses(self._made)
                 if not _holds(self._made / "forge_worker", files):
                     remove_tree(self._made)
                     self._make(self._made, files)
-                    found = _statuses(self._made)
-                self._statuses = found
+                    statuses = _statuses(self._made)
+                self._statuses = statuses
             return self._made
 
     def _make(self, folder: Path, files: Mapping[str, bytes]) -> None:

@@ -55,8 +55,8 @@ def inventory_damage(folder: Path, env: Path) -> str | None:
     """
     try:
         made = json.loads((folder / FILE).read_bytes())
-        found = _sizes(env)
-        wrong = [path for path, size in made.items() if found.get(path) != size]
+        sizes = _sizes(env)
+        wrong = [path for path, size in made.items() if sizes.get(path) != size]
     except (ValueError, AttributeError):
         return "its list of files cannot be read"
     if not wrong:

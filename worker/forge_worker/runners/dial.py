@@ -95,11 +95,11 @@ def _is_marked(process: psutil.Process, mark: str) -> bool:
 def _listens(pid: int, port: int) -> str | None:
     """Return where a process is reached at this port; None if it does not listen there."""
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return None
     listeners = (
-        connection.laddr for connection in found if connection.status == psutil.CONN_LISTEN
+        connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN
     )
     places = (REACHED.get(at.ip) for at in listeners if at.port == port)
     return next(filter(None, places), None)
@@ -109,13 +109,13 @@ def _main(job: Container) -> tuple[int | None, bool]:
     """Return a container's main process, if visible from here, and whether it has our network."""
     try:
         with closing(connected(timeout=INSPECT_S)) as client:
-            found = client.api.inspect_container(job.id)
+            container = client.api.inspect_container(job.id)
     except (DockerException, *UNREACHABLE) as error:
         raise NotEntered(f"the job's container is not found: {error}") from error
-    pid: int = found["State"]["Pid"]
+    pid: int = container["State"]["Pid"]
     if not pid:
         raise NotEntered("the job's container has ended")
-    hosts = found["HostConfig"]["NetworkMode"] == "host"
+    hosts = container["HostConfig"]["NetworkMode"] == "host"
     return (pid if names_container(pid, job.id) else None), hosts
 
 

@@ -186,8 +186,8 @@ def listener() -> int:
     Raises:
         OSError: nobody does.
     """
-    found = _credentials()
-    return 0 if found is None else found[0]
+    credentials = _credentials()
+    return 0 if credentials is None else credentials[0]
 
 
 def listener_user() -> int | None:
@@ -196,16 +196,16 @@ def listener_user() -> int | None:
     Raises:
         OSError: nobody does.
     """
-    found = _credentials()
-    return None if found is None else found[1]
+    credentials = _credentials()
+    return None if credentials is None else credentials[1]
 
 
 def _credentials() -> tuple[int, int, int] | None:
     if (path := socket_path()) is None:
         return None
     with _opened(path) as door:
-        said = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    pid, uid, gid = CREDENTIALS.unpack(said)
+        credentials = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, gid = CREDENTIALS.unpack(credentials)
     return pid, uid, gid
 
 

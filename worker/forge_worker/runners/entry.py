@@ -90,8 +90,8 @@ def _container(labels: set[str]) -> Container | None:
     with suppress(DockerException, *UNREACHABLE, OSError):
         knock()
         with closing(connected(timeout=LIST_S)) as client:
-            found = client.api.containers(filters={"label": sorted(labels)})
-        return Container(found[0]["Id"]) if found else None
+            containers = client.api.containers(filters={"label": sorted(labels)})
+        return Container(containers[0]["Id"]) if containers else None
     return None
 
 

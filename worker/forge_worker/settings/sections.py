@@ -173,10 +173,11 @@ class PolicySettings(BaseSettings):
 
     @model_validator(mode="after")
     def _reachable_from_containers(self) -> Self:
-        said = self.advertise_address
-        if self.gang_network == "ports" and said and (said.version != 4 or said.is_loopback):  # noqa: PLR2004
+        address = self.advertise_address
+        unfit = address and (address.version != 4 or address.is_loopback)  # noqa: PLR2004
+        if self.gang_network == "ports" and unfit:
             raise ValueError(
-                f"containers cannot reach {said}: with --gang-network ports, --advertise-address"
+                f"containers cannot reach {address}: with --gang-network ports, --advertise-address"
                 " must be an IPv4 address of a network"
             )
         return self

@@ -131,10 +131,10 @@ def address(wanted: Filter) -> str:
 
 def done(request: Request) -> dict[str, int] | None:
     """Return the summary of an action on many jobs, from the address it redirected to."""
-    said = request.query_params
-    if said.get("did") not in {"cancel", "retry", "approve"}:
+    params = request.query_params
+    if params.get("did") not in {"cancel", "retry", "approve"}:
         return None
-    return {name: _count(said.get(name, "")) for name in COUNTED}
+    return {name: _count(params.get(name, "")) for name in COUNTED}
 
 
 def _count(text: str) -> int:

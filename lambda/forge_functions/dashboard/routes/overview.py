@@ -41,8 +41,8 @@ def overview(request: Request, who: SeesPages, shared: Shared) -> Response:
 
 def _failed(shared: Services, who: Visitor) -> list[Row]:
     """Return the failed jobs that ended last."""
-    found = _newest(shared, who, FAILED)
-    return sorted(found, key=lambda job: job["finished_at"], reverse=True)[:FAILURES]
+    newest = _newest(shared, who, FAILED)
+    return sorted(newest, key=lambda job: job["finished_at"], reverse=True)[:FAILURES]
 
 
 def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:

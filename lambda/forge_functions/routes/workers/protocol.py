@@ -122,9 +122,9 @@ async def stream(
         # Do not wait if calls are billed by time.
         return Hints()
     if long_claim.MEDIA_TYPE in accept:
-        told = long_claim.events(shared, caller)
+        events = long_claim.events(shared, caller)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(told, media_type=long_claim.MEDIA_TYPE, headers=headers)
+        return StreamingResponse(events, media_type=long_claim.MEDIA_TYPE, headers=headers)
     heard = await long_claim.next_hints(shared.hub, caller.id, waits_s)
     return Hints(items=heard, wait_s=waits_s)
 

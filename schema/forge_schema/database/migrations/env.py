@@ -81,13 +81,13 @@ def make_room(connection: Connection, *, changes: bool) -> None:
 def validate(connection: Connection) -> None:
     """Check existing rows against constraints that were added as NOT VALID."""
     unlimited(connection)
-    found = connection.execute(
+    rows = connection.execute(
         text(
             "SELECT conrelid::regclass::text, quote_ident(conname) FROM pg_constraint"
             " WHERE NOT convalidated AND connamespace = 'public'::regnamespace"
         )
     )
-    for table, name in found.all():
+    for table, name in rows.all():
         connection.execute(text(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"))
 
 

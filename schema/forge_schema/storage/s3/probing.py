@@ -161,8 +161,8 @@ class _Tried:
         signed = self._signed("owned", content_hash=content_hash)
         if not sent(self._client, signed, RIGHT):
             return False
-        found = self._client.head_object(Bucket=self._bucket, Key=f"{self._name}owned")
-        return found["Metadata"].get(UPLOADER) == as_metadata("probe")
+        head = self._client.head_object(Bucket=self._bucket, Key=f"{self._name}owned")
+        return head["Metadata"].get(UPLOADER) == as_metadata("probe")
 
     def _signed(self, name: str, *, content_hash: bool = False) -> "SignedUrl":
         signer = S3Signer(self._url, lasts_s=LASTS_S, content_hash=content_hash)

@@ -110,16 +110,16 @@ class S3Store:
                     progress(len(chunk))
 
     def size(self, key: str) -> int | None:
-        found = self._head(key)
-        return found["ContentLength"] if found else None
+        head = self._head(key)
+        return head["ContentLength"] if head else None
 
     def modified(self, key: str) -> datetime | None:
-        found = self._head(key)
-        return found["LastModified"] if found else None
+        head = self._head(key)
+        return head["LastModified"] if head else None
 
     def uploader(self, key: str) -> str | None:
-        found = self._head(key)
-        owner = from_metadata(found["Metadata"]) if found else None
+        head = self._head(key)
+        owner = from_metadata(head["Metadata"]) if head else None
         if owner is None or self._is_as_named(key):
             return owner
         log.warning("upload_damaged", key=key, uploader=owner)

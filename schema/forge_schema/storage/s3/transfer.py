@@ -121,8 +121,8 @@ class MultipartUpload:
 
     def _is_there(self) -> bool:
         with suppress(ClientError):
-            found = self.client.head_object(Bucket=self.bucket, Key=self.key)
-            return found["ContentLength"] == self.size
+            head = self.client.head_object(Bucket=self.bucket, Key=self.key)
+            return head["ContentLength"] == self.size
         return False
 
 

@@ -38,8 +38,8 @@ class LmdbState:
 def newest(file: BinaryIO) -> LmdbState | None:
     """Return the newest state of a database; None if the file is none."""
     for _ in range(LOOKS):
-        if (found := _state(file)) is None or found == _state(file):
-            return found
+        if (state := _state(file)) is None or state == _state(file):
+            return state
     return None
 
 

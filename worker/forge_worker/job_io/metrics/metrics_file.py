@@ -142,8 +142,8 @@ class MetricsFile:
 
     def _status(self) -> tuple[int, ...] | None:
         with suppress(OSError):
-            found = os.lstat(self._name)
-            return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns
+            status = os.lstat(self._name)
+            return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns
         # It may still be written to after it was removed or renamed.
         return None if self._file is None else (os.fstat(self._file).st_size,)
 

@@ -351,17 +351,17 @@ class ContainerHandle:
         if self._exit is not None:
             return
         try:
-            found = self._engine.client.api.inspect_container(self._name)
+            container = self._engine.client.api.inspect_container(self._name)
         except NotFound:
             self._end(Exit(code=None, detail="the container is gone"))
         except FAILED as error:
             self._silent(error)
         else:
             self._answered = time.monotonic()
-            if self._process is None and (pid := found["State"]["Pid"]):
-                self._process = MainProcess.of(pid, found["Id"])
-                self._gauge.found(pid, found["Id"])
-            self._judge(found["State"])
+            if self._process is None and (pid := container["State"]["Pid"]):
+                self._process = MainProcess.of(pid, container["Id"])
+                self._gauge.found(pid, container["Id"])
+            self._judge(container["State"])
 
     def _judge(self, state: dict[str, Any]) -> None:
         if state["Running"] or state["Status"] == "created":
@@ -426,8 +426,8 @@ class ContainerHandle:
     def _unredirected(self) -> bytes:
         """Return the output from before the redirection, which says why that failed."""
         with contextlib.suppress(*FAILED):
-            said: bytes = self._engine.client.api.logs(self._name, tail=LAST_LINES)
-            return said
+            logs: bytes = self._engine.client.api.logs(self._name, tail=LAST_LINES)
+            return logs
         return b""
 
 

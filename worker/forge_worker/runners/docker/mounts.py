@@ -194,8 +194,8 @@ def _list(api: APIClient, container: str, place: PurePosixPath) -> str:
         # Follows no link, and then finds no file.
         pieces, _ = api.get_archive(container, str(place))
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as tar:
-            if (found := tar.extractfile(place.name)) is not None:
-                text = found.read(LONGEST).decode(errors="surrogateescape")
+            if (file := tar.extractfile(place.name)) is not None:
+                text = file.read(LONGEST).decode(errors="surrogateescape")
                 return text or ROOT[place]
     return ROOT[place]
 

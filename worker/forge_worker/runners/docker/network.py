@@ -117,8 +117,8 @@ def networks_of(engine: Engine, folder: str) -> list[str]:
     """Return the networks of single containers of a worker's folder, by the containers' names."""
     if engine.kind.separates:
         return []
-    found = engine.client.api.networks(filters={"label": f"{FOLDER_LABEL}={folder}"})
-    return [network["Name"] for network in found]
+    networks = engine.client.api.networks(filters={"label": f"{FOLDER_LABEL}={folder}"})
+    return [network["Name"] for network in networks]
 
 
 def _shows_bridge(client: DockerClient) -> bool:

@@ -166,8 +166,8 @@ class DockerRunner:
         """Take over a container of an earlier agent, which may have ended meanwhile."""
         try:
             run = engine_run(self._engine)
-            found = self._engine.client.api.inspect_container(leftover.id)
-            pipe = _reopened(log_path, running=found["State"]["Running"])
+            container = self._engine.client.api.inspect_container(leftover.id)
+            pipe = _reopened(log_path, running=container["State"]["Running"])
         except (*FAILED, OSError) as error:
             log.warning("job_not_adopted", container=leftover.name, error=str(error))
             return None
@@ -175,7 +175,7 @@ class DockerRunner:
         if sandbox := leftover.labels.get(SANDBOX_LABEL):
             self.sandboxes.joined(leftover.name, sandbox)
         # What runs now was not stopped by any engine before this one.
-        running = found["State"]["Running"]
+        running = container["State"]["Running"]
         began = of_label(leftover.labels.get(ENGINE_LABEL, ""))
         since = run if running else began
         alone_s = None
@@ -183,7 +183,7 @@ class DockerRunner:
             log_path.with_name(GONE).unlink(missing_ok=True)
         elif run.process == began.process:
             # An engine that was not there does not know when the container ended.
-            alone_s = _alone_s(log_path, found["State"]["FinishedAt"])
+            alone_s = _alone_s(log_path, container["State"]["FinishedAt"])
         return self._handle(leftover.name, pipe, grace_s, since, watched=False, alone_s=alone_s)
 
     def _handle(
@@ -223,10 +223,12 @@ class DockerRunner:
 
     def _listed(self) -> list[Leftover]:
         try:
-            found = self._engine.client.api.containers(all=True, filters={"label": WORKER_LABEL})
+            containers = self._engine.client.api.containers(
+                all=True, filters={"label": WORKER_LABEL}
+            )
         except FAILED as error:
             raise EngineUnreachable(f"the engine cannot list its containers: {error}") from error
-        return list(map(_leftover, found))
+        return list(map(_leftover, containers))
 
     def reap_strays(self) -> None:
         """Remove this agent's unused containers.

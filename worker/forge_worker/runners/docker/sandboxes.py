@@ -90,10 +90,10 @@ class Sandboxes:
         with self._lock:
             self.asked = True
             while self._waiting:
-                found = self._waiting.popleft()
-                if not found.ended:
-                    self._joined[container] = found.name
-                    return found
+                sandbox = self._waiting.popleft()
+                if not sandbox.ended:
+                    self._joined[container] = sandbox.name
+                    return sandbox
         return None
 
     def joined(self, container: str, sandbox: str) -> None:
@@ -157,16 +157,16 @@ class Sandboxes:
         kept = self._kept()
         try:
             own = f"{FOLDER_OF_SANDBOX}={folder}"
-            found = self._engine.client.api.containers(all=True, filters={"label": own})
+            containers = self._engine.client.api.containers(all=True, filters={"label": own})
             networks = networks_of(self._engine, folder)
-            if found and not self._engine.kind.separates:
+            if containers and not self._engine.kind.separates:
                 # Podman removes none while another container has its network.
                 kept |= self._occupied()
         except FAILED as error:
             raise EngineUnreachable(f"the engine cannot list its sandboxes: {error}") from error
-        for one in found:
-            if not kept & {name.lstrip("/") for name in one["Names"] or []}:
-                remove_container(self._engine, one["Id"])
+        for container in containers:
+            if not kept & {name.lstrip("/") for name in container["Names"] or []}:
+                remove_container(self._engine, container["Id"])
         for name in networks:
             if name not in kept and not self._containers.used(name):
                 remove_network(self._engine, name)

@@ -169,13 +169,13 @@ class Gauge:
         return None
 
     def _seek(self) -> None:
-        found = self._engine.client.api.inspect_container(self._name)
-        if pid := found["State"]["Pid"]:
-            self.found(pid, found["Id"])
+        container = self._engine.client.api.inspect_container(self._name)
+        if pid := container["State"]["Pid"]:
+            self.found(pid, container["Id"])
 
     def _asked(self) -> Counts | None:
-        said = self._engine.client.api.stats(self._name, stream=False, one_shot=True)
-        return counts_of(said)
+        stats = self._engine.client.api.stats(self._name, stream=False, one_shot=True)
+        return counts_of(stats)
 
 
 def counts_of(said: dict[str, Any]) -> Counts | None:

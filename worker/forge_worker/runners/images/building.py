@@ -244,8 +244,8 @@ def _watched(
 
 
 def _failed(build: Build, why: str, output: BuildOutput) -> BuildFailed:
-    said = "".join(f"\n  {line}" for line in output.last)
+    text = "".join(f"\n  {line}" for line in output.last)
     return BuildFailed(
-        f"{build.dockerfile} does not build: {why}; last output:{said}",
+        f"{build.dockerfile} does not build: {why}; last output:{text}",
         hint="try it with docker build on your own machine",
     )

@@ -73,10 +73,10 @@ def instruction(line: str) -> Instruction:
     Raises:
         DockerfileRefused: it is not an instruction, or its flags are not plain.
     """
-    found = WORD.fullmatch(line.strip())
-    if found is None:
+    match = WORD.fullmatch(line.strip())
+    if match is None:
         raise refused(f"{line.strip()[:80]!r} is not an instruction", "start it with a keyword")
-    rest = found["rest"] or ""
+    rest = match["rest"] or ""
     flags = []
     while flag := FLAG.match(rest):
         if not PLAIN_FLAG.fullmatch(flag[0]):
@@ -86,7 +86,7 @@ def instruction(line: str) -> Instruction:
             )
         flags.append(flag[0].strip())
         rest = rest[flag.end() :]
-    return Instruction(found["word"].upper(), tuple(flags), rest)
+    return Instruction(match["word"].upper(), tuple(flags), rest)
 
 
 def _joined(text: str) -> Iterator[str]:
@@ -145,16 +145,16 @@ class _Reading:
 
     def _define(self, rest: str) -> None:
         while rest:
-            found = ARGUMENT.match(rest)
-            if found is None:
+            match = ARGUMENT.match(rest)
+            if match is None:
                 # The engine may parse the instruction's values differently.
                 self._arguments.clear()
                 return
-            self._arguments.pop(found["name"], None)
-            if found["set"]:
-                value = found["double"] or found["single"] or found["plain"] or ""
-                self._arguments[found["name"]] = value
-            rest = rest[found.end() :]
+            self._arguments.pop(match["name"], None)
+            if match["set"]:
+                value = match["double"] or match["single"] or match["plain"] or ""
+                self._arguments[match["name"]] = value
+            rest = rest[match.end() :]
 
     def _begin(self, words: list[str]) -> None:
         # A stage's name is valid only after its end; before, the engine would pull an image of that

@@ -135,19 +135,19 @@ def find(client: DockerClient, reference: Reference) -> dict[str, Any] | None:
     """
     for name in (reference.full, reference.local):
         with suppress(ImageNotFound):
-            found: dict[str, Any] = client.images.get(name).attrs
-            names = [*(found.get("RepoTags") or []), *(found.get("RepoDigests") or [])]
+            attrs: dict[str, Any] = client.images.get(name).attrs
+            names = [*(attrs.get("RepoTags") or []), *(attrs.get("RepoDigests") or [])]
             if reference.is_in(names):
-                return found
+                return attrs
     return None
 
 
 def _of_id(client: DockerClient, name: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = client.images.get(name).attrs
+        attrs: dict[str, Any] = client.images.get(name).attrs
     except ImageNotFound as error:
         raise removed(name) from error
-    return found
+    return attrs
 
 
 def removed(name: str) -> StartFailed:

@@ -124,7 +124,7 @@ def _image(client: DockerClient, listed: dict[str, Any]) -> _Image:
 
 
 def _used_at(client: DockerClient, image: _Image) -> float:
-    marked = [float(found[1]) / 1000 for name in image.names if (found := USED.search(name))]
+    marked = [float(match[1]) / 1000 for name in image.names if (match := USED.search(name))]
     return max([_tagged_at(client, image.id), *marked])
 
 

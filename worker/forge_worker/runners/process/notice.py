@@ -112,8 +112,8 @@ def living(root: int, number: int = signal.SIGTERM) -> list[Process]:
 
 def deals(pid: int, number: int) -> bool:
     """Return whether a process does more with a signal than die."""
-    found = _process(pid, number)
-    return found is not None and found.deals
+    process = _process(pid, number)
+    return process is not None and process.deals
 
 
 def catches(pids: Collection[int], number: int) -> bool | None:
@@ -153,11 +153,11 @@ def _status(pid: int) -> dict[bytes, bytes]:
 
 
 def _process(pid: int, number: int) -> Process | None:
-    said = _status(pid)
-    if said.get(b"State", b"Z").startswith(DEAD):
+    status = _status(pid)
+    if status.get(b"State", b"Z").startswith(DEAD):
         return None
-    masks = (int(said.get(name, b"0"), 16) for name in (b"SigCgt", b"SigIgn", b"SigBlk"))
+    masks = (int(status.get(name, b"0"), 16) for name in (b"SigCgt", b"SigIgn", b"SigBlk"))
     deals = any(mask >> (number - 1) & 1 for mask in masks)
-    name = said.get(b"Name", b"?").decode(errors="replace")
+    name = status.get(b"Name", b"?").decode(errors="replace")
     shown = "".join(char if char.isprintable() else "?" for char in name)
-    return Process(pid, int(said.get(b"PPid", b"0")), shown, deals)
+    return Process(pid, int(status.get(b"PPid", b"0")), shown, deals)

@@ -62,8 +62,8 @@ def _remove_files(uid: int, since: float) -> int:
         for _, folders, files, here in os.fwalk(place, topdown=False, follow_symlinks=False):
             for name in (*files, *folders):
                 with suppress(OSError):
-                    found = os.stat(name, dir_fd=here, follow_symlinks=False)
-                    if found.st_uid == uid and found.st_ctime >= since:
+                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    if status.st_uid == uid and status.st_ctime >= since:
                         _remove(name, here)
                         removed += 1
     return removed

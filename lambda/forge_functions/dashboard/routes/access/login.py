@@ -192,10 +192,10 @@ def _taken(shared: Services, claims: dict[str, object]) -> bool:
 @router.get("/keys")
 def keys(request: Request, who: RulesByPage, shared: Shared) -> Response:
     """Show the keys and the sessions that are valid, newest first."""
-    found = shared.service(who).admin.api_keys()
+    api_keys = shared.service(who).admin.api_keys()
     valid = [
         key
-        for key in found
+        for key in api_keys
         if key.revoked_at is None and (key.expires_at is None or key.expires_at > who.now)
     ]
     return page(request, who, "keys.html", keys=valid)

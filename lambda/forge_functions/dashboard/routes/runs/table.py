@@ -156,8 +156,10 @@ class Table(JobList):
     @cached_property
     def experiments(self) -> list[Experiment]:
         """The newest experiments that the visitor may see, and the ones filtered for."""
-        found = self.shared.service(self.who).findings.experiments()
-        return list({experiment.experiment: experiment for experiment in found}.values())[:CHIPS]
+        experiments = self.shared.service(self.who).findings.experiments()
+        return list({experiment.experiment: experiment for experiment in experiments}.values())[
+            :CHIPS
+        ]
 
     @property
     def priced(self) -> bool:
