@@ -80,10 +80,10 @@ class Health:
         until = monotonic() + WITHIN_S
         checks = {"database": self._database, "store": self._store, "sweeper": self._sweeper}
         begun = {name: self._looking.submit(look) for name, look in checks.items()}
-        found = [_finding(name, look, until) for name, look in begun.items()]
-        if found[0].standing is CheckResult.FAILING:
-            found[-1] = Finding("sweeper", CheckResult.UNKNOWN, "unknown without the database")
-        return found
+        findings = [_finding(name, look, until) for name, look in begun.items()]
+        if findings[0].standing is CheckResult.FAILING:
+            findings[-1] = Finding("sweeper", CheckResult.UNKNOWN, "unknown without the database")
+        return findings
 
     def _database(self) -> None:
         """Check that the database answers and has this version's tables, or later ones."""

@@ -59,8 +59,8 @@ def package() -> Package:
 
 def _code() -> Iterator[tuple[str, bytes]]:
     for name in PACKAGES:
-        found = find_spec(name)
-        for place in (found and found.submodule_search_locations) or ():
+        spec = find_spec(name)
+        for place in (spec and spec.submodule_search_locations) or ():
             root = Path(place)
             for path in sorted(root.rglob("*")):
                 inside = path.relative_to(root)

@@ -211,8 +211,8 @@ class Services:
 # Not a plain function, for which FastAPI would use a thread.
 async def services(request: Request) -> Services:
     """Return the shared services. A FastAPI dependency."""
-    found: Services = request.app.state.services
-    return found
+    shared: Services = request.app.state.services
+    return shared
 
 
 Shared = Annotated[Services, Depends(services)]

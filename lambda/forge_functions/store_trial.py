@@ -23,10 +23,10 @@ def try_store(url: str, stopping: Event) -> None:
         StoreUrlInvalid: the URL does not name a store, or its bucket does not exist.
         StoreUnfit: Forge cannot work with it.
     """
-    found = _within(url)
-    _log(found)
-    require_fit(url, found)
-    if not found:
+    findings = _within(url)
+    _log(findings)
+    require_fit(url, findings)
+    if not findings:
         Thread(target=_again, args=[url, stopping], name="store-trial", daemon=True).start()
 
 

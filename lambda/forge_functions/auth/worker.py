@@ -76,11 +76,11 @@ async def identify(request: Request) -> None:
     """
     shared: Services = request.app.state.services
     # A body is read only from those who have a token.
-    found = await run_in_threadpool(_holder, request, shared, await header(request))
-    if found.public_key is not None:
-        key, body = found.public_key, await request.body()
-        await run_in_threadpool(_check_signature, request, shared, found, key, body)
-    request.state.worker = found
+    holder = await run_in_threadpool(_holder, request, shared, await header(request))
+    if holder.public_key is not None:
+        key, body = holder.public_key, await request.body()
+        await run_in_threadpool(_check_signature, request, shared, holder, key, body)
+    request.state.worker = holder
     vouch(request)
 
 
@@ -89,13 +89,13 @@ def _holder(request: Request, shared: Services, token: str | None) -> WorkerCall
         said = tokens.parse(token or "", TokenKind.WORKER)
     except TokenMalformed as error:
         raise _unauthenticated() from error
-    found = _found(shared, said)
-    if found is None:
+    holder = _found(shared, said)
+    if holder is None:
         who = f"worker:{said.id}@{request.client.host if request.client else ''}"
         shared.failures.check(who)
         shared.failures.count(who)
         raise _unauthenticated()
-    return found
+    return holder
 
 
 def _check_signature(
@@ -114,10 +114,10 @@ def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
     Raises:
         Refused: 401 if its token is no longer valid.
     """
-    found = _found(shared, caller.token)
-    if found is None:
+    holder = _found(shared, caller.token)
+    if holder is None:
         raise _unauthenticated()
-    return found
+    return holder
 
 
 def _found(shared: Services, said: ParsedToken) -> WorkerCaller | None:

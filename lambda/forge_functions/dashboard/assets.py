@@ -47,14 +47,14 @@ def address(path: str) -> str:
 
 
 def _found(folder: Traversable, before: str) -> list[tuple[str, Asset]]:
-    found: list[tuple[str, Asset]] = []
+    entries: list[tuple[str, Asset]] = []
     for entry in folder.iterdir():
         path = before + entry.name
         if entry.is_dir():
-            found += _found(entry, f"{path}/")
+            entries += _found(entry, f"{path}/")
         elif kind := TYPES.get(entry.name.rpartition(".")[2]):
-            found.append((path, _asset(kind, entry.read_bytes())))
-    return found
+            entries.append((path, _asset(kind, entry.read_bytes())))
+    return entries
 
 
 def _asset(kind: str, content: bytes) -> Asset:
@@ -65,13 +65,13 @@ def _asset(kind: str, content: bytes) -> Asset:
 @router.get("/static/{digest}/{path:path}")
 def static(request: Request, digest: str, path: str) -> Response:
     """Return an asset. With a hash other than its own, it may not be cached."""
-    found = assets().get(path)
-    if found is None:
+    asset = assets().get(path)
+    if asset is None:
         raise HTTPException(404, "there is no such file")
     # During an upgrade, a server may be asked for an asset of another version's page.
-    headers = {"Cache-Control": FOR_GOOD if digest == found.digest else "no-cache"}
+    headers = {"Cache-Control": FOR_GOOD if digest == asset.digest else "no-cache"}
     headers["Vary"] = "Accept-Encoding"
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(found.content, media_type=found.kind, headers=headers)
+        return Response(asset.content, media_type=asset.kind, headers=headers)
     headers["Content-Encoding"] = "gzip"
-    return Response(found.packed, media_type=found.kind, headers=headers)
+    return Response(asset.packed, media_type=asset.kind, headers=headers)

@@ -131,21 +131,21 @@ class _Reading:
     def some(
         self, names: Mapping[str, str] | tuple[str, ...], form: JobForm, read: Callable[[str], Any]
     ) -> dict[str, Any]:
-        found = {name: self(name, getattr(form, name), read) for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: self(name, getattr(form, name), read) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def faults_of(error: JobInvalid) -> dict[str, str]:
     """Return the faults of an invalid job by form field."""
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for fault in error.faults:
         place = [str(part) for part in fault["loc"]]
         message = str(fault["msg"]).removeprefix("Value error, ")
         name = _field(place)
         inner = ".".join(place if name == "more" else place[1:])
         said = f"{inner}: {message}" if inner and name in {"labels", "env", "more"} else message
-        found.setdefault(name, said)
-    return found
+        faults.setdefault(name, said)
+    return faults
 
 
 def _field(place: list[str]) -> str:
@@ -172,24 +172,24 @@ def _more(asked: Mapping[str, Any]) -> str:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"this is not valid JSON: {error}") from error
-    if isinstance(found, dict):
-        return found
+    if isinstance(value, dict):
+        return value
     raise ValueError('write a JSON object, such as {"grace_s": 60}')
 
 
 def _pairs(text: str) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for line in filter(str.strip, text.splitlines()):
         name, sign, value = line.partition("=")
         if not sign or not name.strip():
             raise ValueError(
                 f"{line.strip()!r} lacks a name or an equals sign; write one NAME=VALUE per line"
             )
-        found[name.strip()] = value
-    return found
+        pairs[name.strip()] = value
+    return pairs
 
 
 def _lines(pairs: Mapping[str, str]) -> str:
@@ -206,12 +206,12 @@ def _seconds(text: str) -> int:
 
 def _finite(text: str) -> float:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        number = math.nan
+    if not math.isfinite(number):
         raise ValueError("write a number")
-    return found
+    return number
 
 
 def _short(number: float) -> str:

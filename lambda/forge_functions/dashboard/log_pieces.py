@@ -224,9 +224,9 @@ def _line_start(data: bytes, at: int) -> int:
     """Return the first start of a line, or else of a character, at or after a position."""
     if at <= 0:
         return 0
-    found = data.find(b"\n", at - 1) + 1
-    if 0 < found < len(data):
-        return found
+    start = data.find(b"\n", at - 1) + 1
+    if 0 < start < len(data):
+        return start
     while at < len(data) and data[at] & 0xC0 == 0x80:  # noqa: PLR2004 - continuation bytes of UTF-8
         at += 1
     return at

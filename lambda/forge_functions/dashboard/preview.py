@@ -117,18 +117,18 @@ def _text(data: bytes, *, whole: bool) -> str | None:
 
 def _table(rows: Iterable[list[Any]], *, cut: bool) -> Preview:
     try:
-        found = [[_cell(value) for value in row[:COLUMNS]] for row in islice(rows, ROWS + 2)]
+        table = [[_cell(value) for value in row[:COLUMNS]] for row in islice(rows, ROWS + 2)]
     except csv.Error:
         return Preview()
-    if cut and len(found) < ROWS + 2:
+    if cut and len(table) < ROWS + 2:
         # What was read ends within a row.
-        found = found[:-1]
+        table = table[:-1]
     return Preview(
         "table",
         "",
-        found[0] if found else [],
-        found[1 : ROWS + 1],
-        cut=cut or len(found) > ROWS + 1,
+        table[0] if table else [],
+        table[1 : ROWS + 1],
+        cut=cut or len(table) > ROWS + 1,
     )
 
 

@@ -158,14 +158,14 @@ def end_strangers(cloud: AwsClients, unknown: frozenset[str], within_s: float) -
     if not unknown:
         return 0
     pages = cloud.machines.get_paginator("describe_instances").paginate(InstanceIds=[*unknown])
-    found = [
+    instances = [
         instance
         for page in pages
         for group in page["Reservations"]
         for instance in group["Instances"]
     ]
     ages = {
-        instance["InstanceId"]: datetime.now(UTC) - instance["LaunchTime"] for instance in found
+        instance["InstanceId"]: datetime.now(UTC) - instance["LaunchTime"] for instance in instances
     }
     late = [name for name, age in ages.items() if age.total_seconds() > within_s]
     for name in late:

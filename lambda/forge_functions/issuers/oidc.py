@@ -93,10 +93,10 @@ def _claim(claims: dict[str, Any], name: str) -> object:
     """Return a claim. Dots select members of objects, as in `realm_access.roles`."""
     if name in claims:
         return claims[name]
-    found: object = claims
+    claim: object = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        claim = claim.get(part) if isinstance(claim, dict) else None
+    return claim
 
 
 def _name(said: object, longest: int) -> str | None:

@@ -48,9 +48,9 @@ def estimate(database: Database, job: Row, fleet: FleetChances, ahead: int) -> E
     """Estimate the wait of a job with `ahead` jobs before it; None without enough history."""
     for window in PASTS:
         past = _past(database, job, window)
-        found = _by_pace(job, fleet, ahead, past) if ahead else _by_ends(database, fleet, past)
-        if found is not None:
-            return found
+        guess = _by_pace(job, fleet, ahead, past) if ahead else _by_ends(database, fleet, past)
+        if guess is not None:
+            return guess
     return None
 
 

@@ -173,23 +173,23 @@ def _head(status: Row) -> Row:
 
 
 def _counts(chances: list[WorkerChance]) -> dict[Chance, int]:
-    found = [one.chance for one in chances]
-    return {chance: found.count(chance) for chance in Chance if chance in found}
+    kinds = [one.chance for one in chances]
+    return {chance: kinds.count(chance) for chance in Chance if chance in kinds}
 
 
 def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
     if held:
         return Outlook.SCHEDULED if held[0].code in TIMES else Outlook.HELD
-    found = {chance.chance for chance in chances}
-    if not found:
+    kinds = {chance.chance for chance in chances}
+    if not kinds:
         return Outlook.NO_WORKER
-    if Chance.STARTS in found:
+    if Chance.STARTS in kinds:
         return Outlook.STARTS
-    if found & {Chance.BEHIND, Chance.RESERVED}:
+    if kinds & {Chance.BEHIND, Chance.RESERVED}:
         return Outlook.BEHIND
-    if Chance.BUSY in found:
+    if Chance.BUSY in kinds:
         return Outlook.BUSY
-    return Outlook.UNAVAILABLE if found & AWAY else Outlook.UNFIT
+    return Outlook.UNAVAILABLE if kinds & AWAY else Outlook.UNFIT
 
 
 def _nobody(found: FleetChances) -> str:

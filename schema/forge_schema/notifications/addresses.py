@@ -45,10 +45,10 @@ def networks(texts: Iterable[str]) -> list[Network]:
     Raises:
         ValueError: one is none, or nothing in it is ever reached.
     """
-    found = [ip_network(text) for text in texts]
-    if refused := next((address for address in found if _is_within(address, NEVER)), None):
+    allowed = [ip_network(text) for text in texts]
+    if refused := next((address for address in allowed if _is_within(address, NEVER)), None):
         raise ValueError(f"{refused} is never reached: clouds give credentials there")
-    return found
+    return allowed
 
 
 def may_reach(address: str, allow: Iterable[Network]) -> bool:

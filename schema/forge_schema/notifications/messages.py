@@ -49,8 +49,8 @@ def _message(kind: str, at: datetime, data: Facts) -> Facts:
 def url_of(message: Facts) -> str | None:
     """Return the page of the job or the worker that a message is about."""
     data = message["data"]
-    found: str | None = (data.get("job") or data.get("worker") or data).get("url")
-    return found
+    url: str | None = (data.get("job") or data.get("worker") or data).get("url")
+    return url
 
 
 def line(message: Facts) -> str:

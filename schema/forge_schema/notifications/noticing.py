@@ -88,8 +88,8 @@ def _chosen(database: Database, rows: list[Row]) -> dict[int, Row]:
         # Another version accepted it.
         log.warning("notification_query_invalid", owner=first["owner"], error=error.message)
         return {}
-    found = among(database, wanted, _jobs_of(rows), owner=owner)
-    return {job["job_id"]: job for job in found}
+    chosen = among(database, wanted, _jobs_of(rows), owner=owner)
+    return {job["job_id"]: job for job in chosen}
 
 
 def _jobs_of(rows: Iterable[Row]) -> list[int]:

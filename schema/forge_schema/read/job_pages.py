@@ -136,10 +136,10 @@ def _places(wanted: Filter) -> tuple[set[str] | None, list[str]]:
 
 def _reasons(states: Collection[State]) -> list[str]:
     """Return the possible reasons of jobs in these final states, except `succeeded`."""
-    found = [*CANCELS] if State.CANCELLED in states else []
+    reasons = [*CANCELS] if State.CANCELLED in states else []
     if {State.FAILED, State.DEAD} & {*states}:
-        found += [r for r in Reason if r not in {Reason.SUCCEEDED, *CANCELS}]
-    return [reason.value for reason in found]
+        reasons += [r for r in Reason if r not in {Reason.SUCCEEDED, *CANCELS}]
+    return [reason.value for reason in reasons]
 
 
 def _conditions(wanted: Filter) -> dict[str, Any]:
@@ -221,8 +221,8 @@ def job_named(database: Database, handle: str, *, owner: str, everyone: bool) ->
         raise _unknown(handle, owner, nth)
     if rows[0]["found"] > 1:
         raise _ambiguous(handle, rows)
-    found: int = rows[0]["job_id"]
-    return found
+    job_id: int = rows[0]["job_id"]
+    return job_id
 
 
 def _unknown(handle: str, owner: str, nth: int | None) -> JobUnknown:

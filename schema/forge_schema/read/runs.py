@@ -57,11 +57,11 @@ def runs(
     most = how.count if how.sort is None else MOST_RUNS
     # One more tells whether there are others.
     ids = Jobs(database).ids(wanted, owner=owner, before=how.before, count=most + 1)
-    found = ids[:most]
-    items = _first(database, found, how)
+    newest = ids[:most]
+    items = _first(database, newest, how)
     key = drawn_metric(items, how.curve)
     drawn = items if key is None else _outlined(database, items, key)
-    return Runs(items=drawn, found=len(found), more=len(ids) > most)
+    return Runs(items=drawn, found=len(newest), more=len(ids) > most)
 
 
 def groups(
@@ -69,10 +69,10 @@ def groups(
 ) -> RunGroups:
     """Return the groups of the newest jobs that match a filter, that of the newest job first."""
     ids = Jobs(database).ids(wanted, owner=owner, count=MOST_RUNS + 1)
-    found = ids[:MOST_RUNS]
-    rows = database.rows("run_groups", again=True, job_ids=found, by=by)
+    newest = ids[:MOST_RUNS]
+    rows = database.rows("run_groups", again=True, job_ids=newest, by=by)
     items = [RunGroup.model_validate(row) for row in rows]
-    return RunGroups(items=items, found=len(found), more=len(ids) > MOST_RUNS)
+    return RunGroups(items=items, found=len(newest), more=len(ids) > MOST_RUNS)
 
 
 def _first(database: Database, ids: list[int], how: Sorted) -> list[Run]:

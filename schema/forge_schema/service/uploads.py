@@ -95,8 +95,8 @@ class StoredUploads:
     def _damaged(self, digest: str) -> datetime | None:
         """Return when a worker last found an object, or a segment of it, damaged."""
         row = self._database.one("damaged_at", again=True, sha256=digest)
-        found: datetime | None = row["at"] if row else None
-        return found
+        at: datetime | None = row["at"] if row else None
+        return at
 
     def _is_newer(self, key: str, damaged: datetime | None) -> bool:
         """Tell whether an object was written after it was found damaged."""

@@ -274,16 +274,16 @@ def _walk(folder: Path, above: str, prefix: str) -> Iterator[StoredObject]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path, int | None]]:
-    found: list[tuple[str, Path, int | None]] = []
+    entries: list[tuple[str, Path, int | None]] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as scan:
         for entry in scan:
             with suppress(FileNotFoundError):
                 if entry.is_dir(follow_symlinks=False) and entry.name != RESERVED:
-                    found.append((f"{entry.name}/", Path(entry.path), None))
+                    entries.append((f"{entry.name}/", Path(entry.path), None))
                 elif entry.is_file(follow_symlinks=False):
                     size = entry.stat(follow_symlinks=False).st_size
-                    found.append((entry.name, Path(entry.path), size))
-    yield from sorted(found, key=lambda entry: entry[0])
+                    entries.append((entry.name, Path(entry.path), size))
+    yield from sorted(entries, key=lambda entry: entry[0])
 
 
 def _copied(source: int, into: int, offset: int, size: int) -> bool:

@@ -45,9 +45,9 @@ def _segments(store: Store, digest: str) -> frozenset[str]:
     key = keys.bundle(digest)
     size = store.size(key)
     listed = store.get(key) if size is not None and size <= MOST_LIST_BYTES else b""
-    if not (found := segments_in(listed, digest)):
+    if not (segments := segments_in(listed, digest)):
         raise ObjectMissing(f"{key} is no list of segments")
-    return frozenset(keys.segment(segment.sha256) for segment in found)
+    return frozenset(keys.segment(segment.sha256) for segment in segments)
 
 
 def tree_digest(chunks: Iterable[str]) -> str:

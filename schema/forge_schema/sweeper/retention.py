@@ -139,9 +139,9 @@ class Retention:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="retention") as threads:
             while going() and (rows := self._tombstones(after)):
                 ids = [row["job_id"] for row in rows]
-                found = list(threads.map(partial(_emptied, store, going), ids))
-                deleted += sum(count for count, _ in found)
-                empty = [job_id for job_id, (_, done) in zip(ids, found, strict=True) if done]
+                emptied = list(threads.map(partial(_emptied, store, going), ids))
+                deleted += sum(count for count, _ in emptied)
+                empty = [job_id for job_id, (_, done) in zip(ids, emptied, strict=True) if done]
                 self._database.rows("delete_tombstones", again=True, job_ids=array(empty))
                 after = ids[-1]
         return deleted
@@ -174,7 +174,7 @@ def _emptied(store: Erasable, going: Callable[[], bool], job_id: int) -> tuple[i
     deleted = 0
     try:
         # Deleting while a folder is being listed may hide a part of it.
-        while keys := [found.key for found in islice(store.list(job_prefix(job_id)), OBJECTS)]:
+        while keys := [item.key for item in islice(store.list(job_prefix(job_id)), OBJECTS)]:
             for key in keys:
                 if not going():
                     return deleted, False

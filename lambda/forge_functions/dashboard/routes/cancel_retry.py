@@ -125,8 +125,8 @@ def _matching(shared: Services, who: Visitor, which: Which) -> ChosenJobs:
 
 def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> ChosenJobs:
     some = [i for i in ids if 0 < i <= LARGEST]
-    found = shared.service(who).statuses(some) if some else {}
-    return ChosenJobs([found[job_id] for job_id in sorted(found, reverse=True)])
+    statuses = shared.service(who).statuses(some) if some else {}
+    return ChosenJobs([statuses[job_id] for job_id in sorted(statuses, reverse=True)])
 
 
 def _ids(text: str) -> list[int]:

@@ -103,11 +103,11 @@ def _shown(
 
 
 def _bundles(shared: Services, owner: str, form: JobForm) -> list[Row]:
-    found = recent_bundles(shared.database, owner)
+    bundles = recent_bundles(shared.database, owner)
     chosen = form.bundle_digest
-    if chosen and all(row["bundle_digest"] != chosen for row in found):
-        found.insert(0, {"bundle_digest": chosen, "job_id": None, "name": ""})
-    return found
+    if chosen and all(row["bundle_digest"] != chosen for row in bundles):
+        bundles.insert(0, {"bundle_digest": chosen, "job_id": None, "name": ""})
+    return bundles
 
 
 def _line(asked: dict[str, Any]) -> dict[str, Any]:

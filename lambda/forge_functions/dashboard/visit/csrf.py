@@ -30,8 +30,8 @@ async def said(request: Request) -> str:
         return request.headers[HEADER]
     if not request.headers.get("content-type", "").startswith(FORMS):
         return ""
-    found = (await request.form()).get(FIELD)
-    return found if isinstance(found, str) else ""
+    field = (await request.form()).get(FIELD)
+    return field if isinstance(field, str) else ""
 
 
 def check(request: Request, shared: Services, session: str, text: str) -> None:

@@ -50,18 +50,18 @@ def read(shared: Services, text: str) -> Visitor | None:
     claims = short_token.claims_of(shared, PURPOSE, AUDIENCE, text)
     if claims is None:
         return None
-    found = Sessions(shared.database).valid(claims["sub"])
-    if found is None or claims["ver"] != short_token.version(found):
+    row = Sessions(shared.database).valid(claims["sub"])
+    if row is None or claims["ver"] != short_token.version(row):
         return None
-    if claims["exp"] <= found["now"].timestamp():
+    if claims["exp"] <= row["now"].timestamp():
         return None
     return Visitor(
-        found["owner"],
-        Role(found["role"]),
-        found["acts_for"],
-        session=found["id"],
-        csrf=csrf.token(shared, found["id"]),
-        now=found["now"],
+        row["owner"],
+        Role(row["role"]),
+        row["acts_for"],
+        session=row["id"],
+        csrf=csrf.token(shared, row["id"]),
+        now=row["now"],
         version=claims["ver"],
     )
 

@@ -39,9 +39,9 @@ class Joining(RequestBody):
 @router.get(PACKAGE, responses={200: {"content": {"application/zip": {}}}, **problems(409)})
 def download() -> Response:
     """Return this server's own package, a wheel. It holds no secrets; anyone may have it."""
-    found = package()
-    headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-    return Response(found.content, media_type="application/zip", headers=headers)
+    wheel = package()
+    headers = {"Content-Disposition": f'attachment; filename="{wheel.name}"'}
+    return Response(wheel.content, media_type="application/zip", headers=headers)
 
 
 @router.post("/api/v1/workers/join", responses=problems(401, 429))

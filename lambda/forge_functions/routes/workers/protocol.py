@@ -141,9 +141,9 @@ def inputs(
     job_id: JobId, body: messages.InputsWanted, caller: AsWorker, shared: Shared, request: Request
 ) -> SignedUrls:
     """Sign URLs of a waiting job's bundle or saved image, if the worker could run it."""
-    found = next_inputs(shared.database, caller.id, job_id)
-    if found is None or not all(
-        is_input(found["bundle_digest"], found["image_tar"], key, shared.store) for key in body.keys
+    job = next_inputs(shared.database, caller.id, job_id)
+    if job is None or not all(
+        is_input(job["bundle_digest"], job["image_tar"], key, shared.store) for key in body.keys
     ):
         raise absent()
     signer = shared.signer(str(request.base_url))

@@ -81,7 +81,7 @@ class _Tried:
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=f"{self._name}o/", PaginationConfig={"PageSize": PAGE}
         )
-        return [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
 
     def parts(self) -> ProbeFinding:
         capability, name = "uploads in parts", f"{self._name}parts"

@@ -130,10 +130,10 @@ class S3Store:
         pages = self._client.get_paginator("list_objects_v2")
         with translated(prefix, self.url):
             for page in pages.paginate(Bucket=self._bucket, Prefix=wanted):
-                for found in page.get("Contents", []):
-                    key = found["Key"].removeprefix(self._prefix)
+                for item in page.get("Contents", []):
+                    key = item["Key"].removeprefix(self._prefix)
                     if is_valid(key):
-                        yield StoredObject(key, found["Size"])
+                        yield StoredObject(key, item["Size"])
 
     def delete(self, key: str) -> None:
         name = self._name(key)
@@ -183,10 +183,10 @@ class S3Store:
         # A hash in the signature too: the URL may have been signed before that was found out.
         if digest is None or upload_check(self.url) is UploadCheck.CHECKSUM:
             return True
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for piece in self.stream(key):
-            found.update(piece)
-        return found.hexdigest() == digest
+            sha256.update(piece)
+        return sha256.hexdigest() == digest
 
     def _is_conditional(self, key: str, *, if_absent: bool, large: bool = False) -> bool:
         """Tell whether a write must be conditional.
@@ -215,11 +215,11 @@ class S3Store:
             return self._found
 
     def _find_conditions(self) -> Conditions:
-        found: list[Conditions] = []
+        conditions: list[Conditions] = []
         name = self._name(f"{keys.PROBE}{secrets.token_hex(12)}")
         with translated("conditional writes", self.url):
-            _again(lambda: found.append(find(self._client, self._bucket, name)))
-        return found[0]
+            _again(lambda: conditions.append(find(self._client, self._bucket, name)))
+        return conditions[0]
 
     def _put_new(self, name: str, data: bytes | BinaryIO) -> None:
         self._client.put_object(Bucket=self._bucket, Key=name, Body=data, IfNoneMatch="*")

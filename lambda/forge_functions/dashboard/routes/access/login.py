@@ -97,13 +97,13 @@ def logout(request: Request, shared: Shared, who: SeesPages) -> Response:
 
 def _by_key(request: Request, shared: Services, text: str, to: str) -> Response:
     try:
-        found = by_key(request, shared, text)
+        key = by_key(request, shared, text)
     except Refused as error:
         return login_page(request, shared, to, error.message, error.status)
-    if found is None or found["public_key"] is not None:
-        note_refusal(request, shared, text, "wrong" if found is None else "signs")
-        return login_page(request, shared, to, WRONG if found is None else SIGNS)
-    return _begun(request, shared, found, to)
+    if key is None or key["public_key"] is not None:
+        note_refusal(request, shared, text, "wrong" if key is None else "signs")
+        return login_page(request, shared, to, WRONG if key is None else SIGNS)
+    return _begun(request, shared, key, to)
 
 
 def _used(request: Request, shared: Services) -> Response:

@@ -140,16 +140,16 @@ def mint(shared: Services, who: Visitor, challenge: str) -> str:
 def use(shared: Services, code: str, verifier: str) -> Row | None:
     """Return the session that a code is from and use the code up; None if it is not valid."""
     match = _FORM.fullmatch(code)
-    found = Sessions(shared.database).valid(match[1]) if match else None
-    if match is None or found is None:
+    session = Sessions(shared.database).valid(match[1]) if match else None
+    if match is None or session is None:
         return None
     sent, challenge = int(match[2]), challenge_of(verifier)
-    ours = _seal(shared, found["id"], sent, short_token.version(found), challenge)
+    ours = _seal(shared, session["id"], sent, short_token.version(session), challenge)
     if not hmac.compare_digest(match[3], ours):
         return None
-    once = {"key_id": found["id"], "nonce": match[3], "sent": sent, "window": LASTS_S}
+    once = {"key_id": session["id"], "nonce": match[3], "sent": sent, "window": LASTS_S}
     row = shared.database.one("use_nonce", **once)
-    return found if row and row["fresh"] and row["taken"] else None
+    return session if row and row["fresh"] and row["taken"] else None
 
 
 def _seal(shared: Services, session: str, sent: int, version: str, challenge: str) -> str:

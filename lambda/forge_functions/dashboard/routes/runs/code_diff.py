@@ -103,7 +103,7 @@ def contents(store: Store, objects: Mapping[str, int]) -> dict[str, BundleFile]:
 
 
 def _files(store: Store, objects: Iterable[str]) -> dict[str, BundleFile]:
-    found: dict[str, BundleFile] = {}
+    files: dict[str, BundleFile] = {}
     unpacked = kept = number = 0
     for stream, entry in _entries(store, objects):
         unpacked, number = unpacked + entry.size, number + 1
@@ -111,12 +111,12 @@ def _files(store: Store, objects: Iterable[str]) -> dict[str, BundleFile]:
             raise TooLarge
         if entry.link is not None:
             text = link_content(entry.link)
-            found[entry.name] = BundleFile(sha256(text).digest(), text)
+            files[entry.name] = BundleFile(sha256(text).digest(), text)
         elif not entry.folder:
             keep = entry.size <= FILE and kept + entry.size <= KEPT
             kept += entry.size * keep
-            found[entry.name] = _held(stream, entry.size, keep=keep)
-    return found
+            files[entry.name] = _held(stream, entry.size, keep=keep)
+    return files
 
 
 def _entries(store: Store, objects: Iterable[str]) -> Iterator[tuple[TarStream, Header]]:
