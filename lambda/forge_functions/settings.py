@@ -24,8 +24,8 @@ VERSION = version("forge-queue")
 ACCOUNT = re.compile(r"[a-z0-9-]{1,63}:[a-z0-9.-]{1,253}")
 
 
-def _accounts(said: object) -> object:
-    words = [word.strip() for word in said.split(",")] if isinstance(said, str) else said
+def _accounts(text: object) -> object:
+    words = [word.strip() for word in text.split(",")] if isinstance(text, str) else text
     accounts = [word for word in words if word] if isinstance(words, list) else words
     if isinstance(accounts, list) and not all(
         ACCOUNT.fullmatch(str(account)) for account in accounts

@@ -41,13 +41,13 @@ def _again(url: str, stopping: Event) -> None:
 def _log(found: list[ProbeFinding]) -> None:
     for finding in found:
         noted = log.info if finding.verdict is ProbeVerdict.OK else log.warning
-        told = {"hint": finding.hint} if finding.hint else {}
+        hint = {"hint": finding.hint} if finding.hint else {}
         noted(
             "store_tried",
             what=finding.capability,
             found=finding.verdict.value,
             said=finding.detail,
-            **told,
+            **hint,
         )
 
 

@@ -204,27 +204,27 @@ def _read(text: str) -> list[FilterTerm]:
     return said
 
 
-def _checked(said: FilterTerm) -> tuple[str, ...]:
-    if said.key not in KEYS:
+def _checked(term: FilterTerm) -> tuple[str, ...]:
+    if term.key not in KEYS:
         hint = f'the keys are {", ".join(KEYS)}; quote text with a colon: "a:b"'
-        raise _wrong(said, f"{said.key!r} is not a key{_meant(said.key or '', KEYS)}", hint)
-    values = tuple(dict.fromkeys(said.values))
+        raise _wrong(term, f"{term.key!r} is not a key{_meant(term.key or '', KEYS)}", hint)
+    values = tuple(dict.fromkeys(term.values))
     if "" in values:
-        raise _wrong(said, f"{said.key} lacks a value", f"write {said.key}:{_example(said.key)}")
-    if kinds := ENUMS.get(said.key):
+        raise _wrong(term, f"{term.key} lacks a value", f"write {term.key}:{_example(term.key)}")
+    if kinds := ENUMS.get(term.key):
         words = [word.value for word in kinds]
         if unknown := next((v for v in values if v not in words), None):
-            text = f"{unknown!r} is not a valid {said.key}{_meant(unknown, words)}"
-            raise _wrong(said, text, f"choose one of {', '.join(words)}")
-    if said.key == "since" and (len(values) > 1 or not _is_span(values[0])):
-        raise _wrong(said, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")
-    if said.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
-        raise _wrong(said, "a label lacks its name", "write label:zone=eu* or label:zone")
-    if said.key == "param" and (wrong := next((v for v in values if not Bound.of(v)), None)):
+            text = f"{unknown!r} is not a valid {term.key}{_meant(unknown, words)}"
+            raise _wrong(term, text, f"choose one of {', '.join(words)}")
+    if term.key == "since" and (len(values) > 1 or not _is_span(values[0])):
+        raise _wrong(term, f"{','.join(values)!r} is not a duration", "write 90m, 12h, 2d or 1w")
+    if term.key == "label" and not all(_LABEL.fullmatch(v) for v in values):
+        raise _wrong(term, "a label lacks its name", "write label:zone=eu* or label:zone")
+    if term.key == "param" and (wrong := next((v for v in values if not Bound.of(v)), None)):
         hint = "write param:lr=0.1, param:lr>0.01 or param:lr"
-        raise _wrong(said, f"{wrong!r} is not a name, or a name and a value", hint)
-    if said.key == "id" and (wrong := next((v for v in values if not _ID.fullmatch(v)), None)):
-        raise _wrong(said, f"{wrong!r} is not the id of a job", "write id:35 or id:35,36")
+        raise _wrong(term, f"{wrong!r} is not a name, or a name and a value", hint)
+    if term.key == "id" and (wrong := next((v for v in values if not _ID.fullmatch(v)), None)):
+        raise _wrong(term, f"{wrong!r} is not the id of a job", "write id:35 or id:35,36")
     return values
 
 
@@ -248,9 +248,9 @@ def _is_span(text: str) -> bool:
         return False
 
 
-def _wrong(said: FilterTerm, message: str, hint: str) -> FilterInvalid:
-    text = f"at character {said.start + 1}: {message}"
-    return FilterInvalid(text, hint=hint, start=said.start, end=said.end)
+def _wrong(term: FilterTerm, message: str, hint: str) -> FilterInvalid:
+    text = f"at character {term.start + 1}: {message}"
+    return FilterInvalid(text, hint=hint, start=term.start, end=term.end)
 
 
 def _terms(text: str) -> Iterator[FilterTerm]:

@@ -41,11 +41,11 @@ def issue(shared: Services, caller: Caller, job_id: int, worker_id: int, order: 
 def read(shared: Services, header: str) -> Ticket | None:
     """Return the ticket in an Authorization header; None if it is not valid now."""
     try:
-        said = jwt.decode(header.removeprefix(BEARER), secret(shared, PURPOSE), [ALGORITHM])
+        claims = jwt.decode(header.removeprefix(BEARER), secret(shared, PURPOSE), [ALGORITHM])
     except jwt.InvalidTokenError:
         return None
     names = ("owner", "actor", "worker_id", "order", "session")
-    return Ticket(id=said["jti"], **{name: said[name] for name in names if name in said})
+    return Ticket(id=claims["jti"], **{name: claims[name] for name in names if name in claims})
 
 
 def use(shared: Services, ticket: Ticket) -> bool:

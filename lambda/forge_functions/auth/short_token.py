@@ -32,10 +32,10 @@ def mint(shared: Services, key: Row, ends: datetime) -> str:
 def issuer_of(text: str) -> str | None:
     """Return the unverified issuer of a JWT; None if the text is not a JWT."""
     try:
-        said = jwt.decode(text, options={"verify_signature": False}).get("iss")
+        issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
     except (jwt.InvalidTokenError, RecursionError):
         return None
-    return said if isinstance(said, str) else None
+    return issuer if isinstance(issuer, str) else None
 
 
 def read(shared: Services, text: str) -> Row | None:

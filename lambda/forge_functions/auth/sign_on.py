@@ -65,7 +65,7 @@ def address(shared: Services, begun: Begun, back: str) -> str:
     Raises:
         Refused: 503 if the issuer does not answer.
     """
-    said = {
+    params = {
         "response_type": "code",
         "client_id": shared.settings.oidc_client_id,
         "redirect_uri": back,
@@ -76,7 +76,7 @@ def address(shared: Services, begun: Begun, back: str) -> str:
         "code_challenge_method": "S256",
     }
     at = shared.issuer.sign_on.endpoint("authorization_endpoint")
-    return f"{at}{'&' if '?' in at else '?'}{urlencode(said)}"
+    return f"{at}{'&' if '?' in at else '?'}{urlencode(params)}"
 
 
 def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> Person | None:
@@ -94,7 +94,7 @@ def finish(shared: Services, begun: Begun, state: str, code: str, back: str) -> 
 def _exchanged(shared: Services, code: str, verifier: str, back: str) -> str | None:
     """Exchange the code for the ID token; None if the issuer refuses."""
     settings = shared.settings
-    said = {
+    form = {
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": back,
@@ -106,7 +106,7 @@ def _exchanged(shared: Services, code: str, verifier: str, back: str) -> str | N
     at = shared.issuer.sign_on.endpoint("token_endpoint")
     try:
         with open_client("forge-server", tls_context(), httpx.Timeout(TIMEOUT_S)) as client:
-            answer = client.post(at, data=said, auth=own or httpx.USE_CLIENT_DEFAULT)
+            answer = client.post(at, data=form, auth=own or httpx.USE_CLIENT_DEFAULT)
         token = answer.raise_for_status().json()["id_token"]
     except httpx.HTTPStatusError as error:
         log.warning("sign_on_refused", status=error.response.status_code)

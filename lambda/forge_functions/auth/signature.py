@@ -53,9 +53,9 @@ def check(
         SignatureInvalid: it is not.
     """
     key = Ed25519PublicKey.from_public_bytes(public_key)
-    said = _read(request, body, key)
+    claims = _read(request, body, key)
     row = database.one(
-        "use_nonce", key_id=signer, nonce=said.nonce, sent=said.sent, window=WINDOW_S
+        "use_nonce", key_id=signer, nonce=claims.nonce, sent=claims.sent, window=WINDOW_S
     )
     assert row is not None  # noqa: S101 - the statement always returns one row
     if not row["fresh"]:

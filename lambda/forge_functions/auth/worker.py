@@ -120,14 +120,14 @@ def checked_again(shared: Services, caller: WorkerCaller) -> WorkerCaller:
     return holder
 
 
-def _found(shared: Services, said: ParsedToken) -> WorkerCaller | None:
-    row = WorkerTokens(shared.database, actor=f"worker:{said.id}").check(said)
+def _found(shared: Services, token: ParsedToken) -> WorkerCaller | None:
+    row = WorkerTokens(shared.database, actor=f"worker:{token.id}").check(token)
     if row is None:
         return None
     command = row["command"] and Command(row["command"])
     kind = WorkerKind(row["kind"])
     named = (row["id"], row["name"], kind, row["boot_id"], command)
-    return WorkerCaller(*named, said, row["address"], row["public_key"])
+    return WorkerCaller(*named, token, row["address"], row["public_key"])
 
 
 def _unauthenticated(

@@ -16,54 +16,58 @@ MOST_NAMED = 5
 P = TypeVar("P", Limit, Remedy, WorkerChance)
 
 
-def in_words(said: Explanation) -> Explanation:
+def in_words(explanation: Explanation) -> Explanation:
     """Return an explanation of a waiting job with sentences in the reader's language."""
     if words.reader().language == "en":
-        return said
-    limits = [_said(limit, _limit(limit, said)) for limit in said.limits]
+        return explanation
+    limits = [_said(limit, _limit(limit, explanation)) for limit in explanation.limits]
     basis = {"basis": t("from jobs that ended recently")}
     changed = {
-        "text": _outlook(said, limits),
-        "begins": said.begins and t("it begins with an older checkpoint"),
+        "text": _outlook(explanation, limits),
+        "begins": explanation.begins and t("it begins with an older checkpoint"),
         "limits": limits,
-        "estimate": said.estimate and said.estimate.model_copy(update=basis),
-        "remedies": [_said(remedy, _remedy(remedy, said)) for remedy in said.remedies],
-        "workers": [_said(worker, _chance(worker, said)) for worker in said.workers],
+        "estimate": explanation.estimate and explanation.estimate.model_copy(update=basis),
+        "remedies": [
+            _said(remedy, _remedy(remedy, explanation)) for remedy in explanation.remedies
+        ],
+        "workers": [_said(worker, _chance(worker, explanation)) for worker in explanation.workers],
     }
-    return said.model_copy(update=changed)
+    return explanation.model_copy(update=changed)
 
 
 def _said(part: P, text: str) -> P:
     return part.model_copy(update={"text": text})
 
 
-def _outlook(said: Explanation, limits: list[Limit]) -> str:
-    if said.nodes > 1 and not limits:
+def _outlook(explanation: Explanation, limits: list[Limit]) -> str:
+    if explanation.nodes > 1 and not limits:
         return n(
             "it needs {nodes} machines at once, and {count} is free",
             "it needs {nodes} machines at once, and {count} are free",
-            said.free or 0,
-            nodes=said.nodes,
+            explanation.free or 0,
+            nodes=explanation.nodes,
         )
-    ahead = said.ahead or 0
+    ahead = explanation.ahead or 0
     before = n("{count} job is ahead of it", "{count} jobs are ahead of it", ahead)
-    first = said.workers[0].worker if said.workers else ""
+    first = explanation.workers[0].worker if explanation.workers else ""
     known = {
         Outlook.STARTS: t("{worker} takes it with its next claim", worker=first),
         Outlook.BEHIND: before if ahead else t("room is reserved for another job"),
         Outlook.BUSY: t("it waits for room"),
         Outlook.UNAVAILABLE: t("no worker that could run it takes jobs now"),
-        Outlook.UNFIT: t("no worker can run it ({count} checked)", count=said.workers_in_all),
+        Outlook.UNFIT: t(
+            "no worker can run it ({count} checked)", count=explanation.workers_in_all
+        ),
         Outlook.NO_WORKER: t("no worker is registered"),
     }
-    return known.get(said.outlook) or "; ".join(limit.text for limit in limits)
+    return known.get(explanation.outlook) or "; ".join(limit.text for limit in limits)
 
 
-def _limit(limit: Limit, said: Explanation) -> str:
+def _limit(limit: Limit, explanation: Explanation) -> str:
     span = duration(limit.wait_s)
     jobs = ", ".join(map(str, limit.jobs[:MOST_NAMED]))
     numbers = {"used": limit.used, "limit": limit.limit}
-    queue, owner = {"name": said.queue}, {"name": said.owner}
+    queue, owner = {"name": explanation.queue}, {"name": explanation.owner}
     return {
         "due": t("it will be queued within 10 s"),
         "backing_off": t("it is retried in {span}", span=span),
@@ -87,7 +91,7 @@ def _limit(limit: Limit, said: Explanation) -> str:
     }[limit.code]
 
 
-def _remedy(remedy: Remedy, said: Explanation) -> str:
+def _remedy(remedy: Remedy, explanation: Explanation) -> str:
     changes = remedy.changes or {}
     asked = ", ".join(f"{name}={value}" for name, value in changes.items())
     worker = remedy.worker or ""
@@ -97,8 +101,8 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
     if remedy.code == "wait" and worker:
         return t("wait until {worker} takes it", worker=worker)
     return {
-        "resume_queue": t("resume the queue {name}", name=said.queue),
-        "resume_owner": t("ask an admin to resume the owner {name}", name=said.owner),
+        "resume_queue": t("resume the queue {name}", name=explanation.queue),
+        "resume_owner": t("ask an admin to resume the owner {name}", name=explanation.owner),
         "wait": t("wait until it is due"),
         "wait_for_job": t("wait for the other job"),
         "wait_for_turn": t("wait for jobs of its sweep to end"),
@@ -117,8 +121,8 @@ def _remedy(remedy: Remedy, said: Explanation) -> str:
     }.get(remedy.code, t("allow more at once, or wait for one of its jobs to end"))
 
 
-def _chance(one: WorkerChance, said: Explanation) -> str:
-    free = said.nodes > 1 or said.limits
+def _chance(one: WorkerChance, explanation: Explanation) -> str:
+    free = explanation.nodes > 1 or explanation.limits
     ahead = n("takes {count} other job first", "takes {count} other jobs first", one.ahead or 0)
     return {
         Chance.STARTS: t("is free for it") if free else t("takes it with its next claim"),

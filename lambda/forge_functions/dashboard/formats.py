@@ -84,8 +84,8 @@ def relative(at: datetime) -> str:
     seconds = (reader().now - at).total_seconds()
     if -JUST_S < seconds < 1:
         return t("now")
-    said = roughly(abs(seconds))
-    return t("{duration} ago", duration=said) if seconds > 0 else t("in {duration}", duration=said)
+    text = roughly(abs(seconds))
+    return t("{duration} ago", duration=text) if seconds > 0 else t("in {duration}", duration=text)
 
 
 def _coarse(seconds: float) -> float:

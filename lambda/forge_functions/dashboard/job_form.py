@@ -68,10 +68,12 @@ class JobForm(BaseModel):
     def of(cls, asked: Mapping[str, Any]) -> Self:
         """Return a form that submits the same job again."""
         needs, timeout = asked["resources"], asked["timeout_s"]
-        said = {name: str(value) for name in SAID if (value := asked.get(name)) != USUAL.get(name)}
-        said |= {name: str(needs[name]) for name in NEEDS if needs[name] != USUAL_NEEDS[name]}
+        fields = {
+            name: str(value) for name in SAID if (value := asked.get(name)) != USUAL.get(name)
+        }
+        fields |= {name: str(needs[name]) for name in NEEDS if needs[name] != USUAL_NEEDS[name]}
         return cls(
-            **said,
+            **fields,
             **{
                 name: _short(needs[field] / MIB_PER_GIB)
                 for name, field in ROOMS.items()
@@ -143,8 +145,8 @@ def faults_of(error: JobInvalid) -> dict[str, str]:
         message = str(fault["msg"]).removeprefix("Value error, ")
         name = _field(place)
         inner = ".".join(place if name == "more" else place[1:])
-        said = f"{inner}: {message}" if inner and name in {"labels", "env", "more"} else message
-        faults.setdefault(name, said)
+        text = f"{inner}: {message}" if inner and name in {"labels", "env", "more"} else message
+        faults.setdefault(name, text)
     return faults
 
 

@@ -104,19 +104,21 @@ def whole(
     return HTMLResponse(template.render({**_around(request, who), **context}), status)
 
 
-def after(request: Request, to: str, said: str = "") -> Response:
+def after(request: Request, to: str, message: str = "") -> Response:
     """Answer a completed action: go to a page, or let the current page refresh itself.
 
     Args:
         request: the action's request.
         to: the path of the page to show.
-        said: a sentence of the catalogue, shown briefly if the page stays.
+        message: a sentence of the catalogue, shown briefly if the page stays.
     """
     if "hx-request" not in request.headers:
         return RedirectResponse(to, HTTPStatus.SEE_OTHER)
     if request.headers.get("hx-current-url", "").partition("?")[0].endswith(to):
-        told = json.dumps({"refresh": {}, "refresh-slowly": {}, "said": {"text": words.t(said)}})
-        return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Trigger": told})
+        events = json.dumps(
+            {"refresh": {}, "refresh-slowly": {}, "said": {"text": words.t(message)}}
+        )
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Trigger": events})
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"HX-Redirect": to})
 
 

@@ -39,8 +39,8 @@ def parquet_head(data: Iterable[bytes], rows: int, columns: int) -> dict[str, An
     Raises:
         Busy: try again later.
     """
-    told: dict[str, Any] | None = _rendered("parquet", data, rows, columns)
-    return told
+    head: dict[str, Any] | None = _rendered("parquet", data, rows, columns)
+    return head
 
 
 def indented(data: bytes, most: int) -> str | None:
@@ -49,8 +49,8 @@ def indented(data: bytes, most: int) -> str | None:
     Raises:
         Busy: try again later.
     """
-    told: str | None = _rendered("json", [data], most)
-    return told
+    text: str | None = _rendered("json", [data], most)
+    return text
 
 
 def _rendered(kind: str, data: Iterable[bytes], *limits: int) -> Any:  # noqa: ANN401 - any JSON
@@ -84,11 +84,11 @@ def _output(command: list[str], data: Iterable[bytes]) -> bytes:
             with suppress(BrokenPipeError), child.stdin:
                 for piece in data:
                     child.stdin.write(piece)
-            told = child.stdout.read(MOST_BYTES + 1)
+            output = child.stdout.read(MOST_BYTES + 1)
         finally:
             late.cancel()
             child.kill()
-    return told
+    return output
 
 
 def main() -> None:
@@ -98,8 +98,8 @@ def main() -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - only with the extra, and before the limits
     _confine()
     data = sys.stdin.buffer.read()
-    told = _parquet(data, *limits) if kind == "parquet" else _json(data, *limits)
-    json.dump(told, sys.stdout)
+    result = _parquet(data, *limits) if kind == "parquet" else _json(data, *limits)
+    json.dump(result, sys.stdout)
 
 
 def _confine() -> None:

@@ -48,8 +48,8 @@ def reader() -> Reader:
 def t(text: str, **values: object) -> str:
     """Return a sentence in the reader's language, with each `{name}` replaced by a value."""
     # gettext keeps the file's header under the empty text.
-    said = text and _texts().gettext(text)
-    return said.format(**values) if values else said
+    translated = text and _texts().gettext(text)
+    return translated.format(**values) if values else translated
 
 
 def n(one: str, many: str, count: int, **values: object) -> str:

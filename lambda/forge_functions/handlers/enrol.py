@@ -99,8 +99,8 @@ def enrol(machine: str) -> tuple[int, str]:
 def problem(event: dict[str, Any], status: HTTPStatus, code: str, message: str) -> dict[str, Any]:
     """Return an error in the common shape."""
     request_id = event.get("requestContext", {}).get("requestId", "")
-    said = {"code": code, "message": message, "hint": "", "request_id": request_id}
-    return answer(status, said)
+    body = {"code": code, "message": message, "hint": "", "request_id": request_id}
+    return answer(status, body)
 
 
 def answer(status: HTTPStatus, body: dict[str, Any]) -> dict[str, Any]:

@@ -114,15 +114,15 @@ def ended_after(url: str, name: str, seconds: float) -> Iterator[Event]:
 
 def explained(error: Exception, *, ended: bool) -> str:
     """Return what went wrong and what to do, for the events of the stack."""
-    said = str(error).strip().partition("\n")[0]
+    message = str(error).strip().partition("\n")[0]
     if ended:
         return (
             "The migration took longer than a function may run. What was unfinished is undone."
             " Run `forge db upgrade` from where the database can be reached, and deploy again."
         )
-    if "certificate" in said:
-        said += " (is the zip built with LAMBDA_ARGS='--ca global-bundle.pem'?)"
-    return f"The database could not be migrated: {said}"
+    if "certificate" in message:
+        message += " (is the zip built with LAMBDA_ARGS='--ca global-bundle.pem'?)"
+    return f"The database could not be migrated: {message}"
 
 
 def answer(event: dict[str, Any], reason: str) -> None:

@@ -92,12 +92,12 @@ class IssuedTokens:
     def _configuration(self) -> dict[str, Any]:
         issuer = self._issuer
         try:
-            told: dict[str, Any] = fetched(issuer.rstrip("/") + METADATA)
-            if told["issuer"] != issuer:
+            configuration: dict[str, Any] = fetched(issuer.rstrip("/") + METADATA)
+            if configuration["issuer"] != issuer:
                 raise IssuerFaulty(f"{issuer} names another issuer")
         except (httpx.HTTPError, ProxyUnusable, ValueError, TypeError, KeyError) as error:
             raise IssuerFaulty(f"{issuer} has no readable configuration: {error}") from error
-        return told
+        return configuration
 
     @cached_property
     def _keys(self) -> IssuerKeys:

@@ -74,11 +74,11 @@ class Issuer:
         except NoRole as error:
             error.actor = f"oidc:{subject}"
             raise
-        said = claims.get("iat")
-        return Person(subject, owner, role, said if isinstance(said, int | float) else None)
+        issued = claims.get("iat")
+        return Person(subject, owner, role, issued if isinstance(issued, int | float) else None)
 
-    def _role(self, said: object) -> Role:
-        words = said if isinstance(said, list) else [said]
+    def _role(self, claim: object) -> Role:
+        words = claim if isinstance(claim, list) else [claim]
         known = self._settings.oidc_roles or {role.value: role for role in ROLES}
         roles = {known[word] for word in words if isinstance(word, str) and word in known}
         if not roles:
@@ -99,9 +99,9 @@ def _claim(claims: dict[str, Any], name: str) -> object:
     return claim
 
 
-def _name(said: object, longest: int) -> str | None:
-    if isinstance(said, str) and 0 < len(said) <= longest and said.isprintable():
-        return said
+def _name(claim: object, longest: int) -> str | None:
+    if isinstance(claim, str) and 0 < len(claim) <= longest and claim.isprintable():
+        return claim
     return None
 
 

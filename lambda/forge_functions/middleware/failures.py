@@ -24,14 +24,14 @@ class Failures:
         # By id and address: the count and its start.
         self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def check(self, said: str) -> None:
+    def check(self, who: str) -> None:
         """Check that a caller has not failed too often.
 
         Raises:
             Refused: 429, with the seconds to wait before trying again.
         """
         with self._lock:
-            count, since = self._counted.get(said, (0, 0.0))
+            count, since = self._counted.get(who, (0, 0.0))
         left = WINDOW_S - (monotonic() - since)
         if count >= LIMIT and left > 0:
             raise Refused(
@@ -42,12 +42,12 @@ class Failures:
                 headers={"Retry-After": str(int(left) + 1)},
             )
 
-    def count(self, said: str) -> None:
+    def count(self, who: str) -> None:
         """Count a wrong secret."""
         with self._lock:
-            count, since = self._counted.pop(said, (0, 0.0))
+            count, since = self._counted.pop(who, (0, 0.0))
             now = monotonic()
             fresh = now - since > WINDOW_S
-            self._counted[said] = (1, now) if fresh else (count + 1, since)
+            self._counted[who] = (1, now) if fresh else (count + 1, since)
             if len(self._counted) > REMEMBERED:
                 self._counted.popitem(last=False)

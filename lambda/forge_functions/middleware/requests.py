@@ -163,8 +163,8 @@ def has_body(scope: Scope) -> bool:
 
 
 def _announced(scope: Scope) -> int:
-    said = Headers(scope=scope).get("content-length", "0")
-    return int(said) if said.isdecimal() else 0
+    length = Headers(scope=scope).get("content-length", "0")
+    return int(length) if length.isdecimal() else 0
 
 
 class KnownTurns(Protocol):

@@ -44,17 +44,17 @@ class Sessions:
         )
         return self.valid(session_id)
 
-    def note_person(self, person: str, owner: str, role: Role, said: float | None) -> None:
+    def note_person(self, person: str, owner: str, role: Role, issued: float | None) -> None:
         """Note what an issuer says of a person, for what the person makes and leaves behind.
 
         Args:
             person: `oidc:` and the person's id.
             owner: the owner whose jobs the person can reach.
             role: what the person may do.
-            said: when the issuer said so, in seconds since the epoch; None for now.
+            issued: when the issuer said so, in seconds since the epoch; None for now.
         """
         self._database.rows(
-            "note_standing", again=True, actor=person, owner=owner, role=role.value, said=said
+            "note_standing", again=True, actor=person, owner=owner, role=role.value, said=issued
         )
 
     def end_person(self, person: str) -> None:

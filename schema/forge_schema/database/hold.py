@@ -86,8 +86,10 @@ def note(url: str) -> str:
 def set_note(url: str, text: str) -> None:
     """Note why the database is held; an empty text removes the note."""
     with writing(url) as connection:
-        said = sql.Literal(text or None)
-        connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(_name(connection), said))
+        literal = sql.Literal(text or None)
+        connection.execute(
+            sql.SQL("COMMENT ON DATABASE {} IS {}").format(_name(connection), literal)
+        )
 
 
 def _set(url: str, statement: str) -> None:

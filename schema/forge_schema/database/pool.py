@@ -435,9 +435,9 @@ def explained(error: Exception, url: str) -> DatabaseUnreachable:
             hint="it is a standby, was the primary, or its queue was moved: check the URL",
         )
     if REFUSAL.search(str(error)):
-        said = re.split(r"FATAL:\s+", first_line)[-1]
+        reason = re.split(r"FATAL:\s+", first_line)[-1]
         return AccessRefused(
-            f"the database {place} refuses this role: {said}",
+            f"the database {place} refuses this role: {reason}",
             hint="check the user and the password in the URL, and pg_hba.conf on the server",
         )
     return DatabaseUnreachable(

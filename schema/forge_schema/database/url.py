@@ -13,6 +13,6 @@ def url_fault(url: str) -> str:
     try:
         psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        said = str(error).strip().partition(': "')[0]
-        return said if url.startswith(SCHEMES) else "it is no connection string either"
+        fault = str(error).strip().partition(': "')[0]
+        return fault if url.startswith(SCHEMES) else "it is no connection string either"
     return ""

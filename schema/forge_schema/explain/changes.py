@@ -103,7 +103,7 @@ def in_words(job: Row, changes: Changes) -> str:
         else:
             requested.append(f"{_thing(name, value)} instead of {_amount(name, job[name])}")
     verbs = (("request", requested), ("drop", dropped))
-    return " and ".join(f"{verb} {' and '.join(said)}" for verb, said in verbs if said)
+    return " and ".join(f"{verb} {' and '.join(words)}" for verb, words in verbs if words)
 
 
 def _thing(name: str, value: JsonValue) -> str:

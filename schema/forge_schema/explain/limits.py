@@ -54,10 +54,10 @@ def how_it_failed(last: AttemptEnd) -> str:
     """Continue the words that an attempt failed."""
     if last.reason == Reason.EXIT_CODE:
         return f" with {exit_in_words(last.exit_code)}" if last.exit_code is not None else ""
-    said = next(iter((last.detail or "").splitlines()), "")
+    first = next(iter((last.detail or "").splitlines()), "")
     if last.reason == Reason.START_FAILED:
-        return f" to start{f': {said}' if said else ''}"
-    cause = f": {said}" if said and last.reason == Reason.STORAGE_FAILED else ""
+        return f" to start{f': {first}' if first else ''}"
+    cause = f": {first}" if first and last.reason == Reason.STORAGE_FAILED else ""
     return f" ({reason_in_words(last.reason)}{cause})"
 
 

@@ -76,14 +76,14 @@ def begins(database: Database, status: Row) -> str:
         if begun is not None:
             return _began(rows, status["attempt"], (begun["from_attempt"], begun["from_number"]))
     usable = [n for n, row in enumerate(rows) if row["passed_over"] is None]
-    said = passed_over_text(rows[: usable[0]] if usable else rows)
-    if not said:
+    text = passed_over_text(rows[: usable[0]] if usable else rows)
+    if not text:
         return ""
     name = checkpoint_name(rows[usable[0]]["attempt"], rows[usable[0]]["number"]) if usable else ""
     verb = "began" if status["state"] == State.RUNNING else "begins"
     place = f"with checkpoint {name}" if name else "without a checkpoint"
     following = status["attempt"] + (status["state"] != State.RUNNING)
-    return f"attempt {following} {verb} {place}: {said}"
+    return f"attempt {following} {verb} {place}: {text}"
 
 
 def _began(rows: Sequence[Row], attempt: int, begun: tuple[int, int]) -> str:
@@ -168,8 +168,8 @@ def ended_text(status: Row, spent: list[Spending]) -> str:
     if status["detail"] and (status["reason"] == Reason.DEPENDENCY_FAILED or not status["attempt"]):
         return f"it was cancelled before it began: {status['detail']}"
     why = f": {_why(status)}" if status["reason"] != status["state"] else ""
-    said = f"it {_was(status['state'])} after {counted(status['attempt'], 'attempt')}{why}"
-    return "; ".join(filter(None, [said, _not_again(status, spent)]))
+    text = f"it {_was(status['state'])} after {counted(status['attempt'], 'attempt')}{why}"
+    return "; ".join(filter(None, [text, _not_again(status, spent)]))
 
 
 def _why(status: Row) -> str:

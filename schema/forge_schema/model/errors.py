@@ -54,14 +54,14 @@ SHORTER = {
 }
 
 
-def plainly(said: str) -> str:
+def plainly(message: str) -> str:
     """Return pydantic's message in our words, and without its prefix."""
-    said = said.removeprefix("Value error, ")
-    return shorter(PLAINLY.get(said, said))
+    message = message.removeprefix("Value error, ")
+    return shorter(PLAINLY.get(message, message))
 
 
-def shorter(said: str) -> str:
+def shorter(message: str) -> str:
     """Return a message with pydantic's phrases in fewer words."""
     for theirs, ours in SHORTER.items():
-        said = said.replace(theirs, ours)
-    return said
+        message = message.replace(theirs, ours)
+    return message

@@ -64,30 +64,30 @@ def _storable(text: str) -> str:
     return text
 
 
-def storable(said: bytes) -> bytes:
+def storable(text: bytes) -> bytes:
     """Return JSON with a replacement character for each one that Postgres refuses in text."""
-    return ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], said)
+    return ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], text)
 
 
-def _numeric(said: object) -> object:
+def _numeric(value: object) -> object:
     # Not `strict`: in JSON, 5.0 is an integer.
-    if isinstance(said, bool | str):
+    if isinstance(value, bool | str):
         raise ValueError("Input should be a number")  # noqa: TRY004 - pydantic expects a ValueError
-    return said
+    return value
 
 
-def _not_a_number(said: object) -> object:
+def _not_a_number(value: object) -> object:
     # Pydantic would read a number as seconds since 1970; it is usually a mistake.
-    if not isinstance(said, datetime) and not (isinstance(said, str) and "-" in said[1:]):
+    if not isinstance(value, datetime) and not (isinstance(value, str) and "-" in value[1:]):
         raise ValueError("write it as 2026-11-21T09:30:00Z")
-    return said
+    return value
 
 
-def _in_the_calendar(said: datetime) -> datetime:
+def _in_the_calendar(moment: datetime) -> datetime:
     # In UTC, it could have a year that Python cannot read back.
-    if said.year in {MINYEAR, MAXYEAR}:
+    if moment.year in {MINYEAR, MAXYEAR}:
         raise ValueError("a time must be within the years 2 to 9998")
-    return said
+    return moment
 
 
 def _short_path(path: str) -> str:
@@ -201,13 +201,13 @@ class _OrNewer:
     def __get_pydantic_core_schema__(
         self, words: type[StrEnum], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        def member(said: object, known: ValidatorFunctionWrapHandler) -> object:
+        def member(value: object, known: ValidatorFunctionWrapHandler) -> object:
             try:
-                return known(said)
+                return known(value)
             except ValidationError:
-                if not isinstance(said, str):
+                if not isinstance(value, str):
                     raise
-                return _newer(words, said)
+                return _newer(words, value)
 
         return no_info_wrap_validator_function(member, handler(words))
 
@@ -257,8 +257,8 @@ class KnownFields(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_unknown_fields(cls, said: Any) -> Any:  # noqa: ANN401 - any input
-        return _known(cls.__name__, cls.model_fields, said)
+    def _no_unknown_fields(cls, value: Any) -> Any:  # noqa: ANN401 - any input
+        return _known(cls.__name__, cls.model_fields, value)
 
 
 class MessagePart:
@@ -271,15 +271,15 @@ class MessagePart:
     __pydantic_config__: ClassVar = ConfigDict(extra="ignore", revalidate_instances="always")
 
 
-def _known(model: str, fields: Mapping[str, Any], said: Any) -> Any:  # noqa: ANN401 - any input
+def _known(model: str, fields: Mapping[str, Any], value: Any) -> Any:  # noqa: ANN401 - any input
     # Pydantic creates an error for each: a body full of them would take seconds.
-    if isinstance(said, Mapping) and not said.keys() <= fields.keys():
-        raise ValidationError.from_exception_data(model, _faults(fields, said))
-    return said
+    if isinstance(value, Mapping) and not value.keys() <= fields.keys():
+        raise ValidationError.from_exception_data(model, _faults(fields, value))
+    return value
 
 
-def _faults(fields: Mapping[str, Any], said: Mapping[Any, Any]) -> list[InitErrorDetails]:
-    unknown = (name for name in said if name not in fields)
+def _faults(fields: Mapping[str, Any], given: Mapping[Any, Any]) -> list[InitErrorDetails]:
+    unknown = (name for name in given if name not in fields)
     return [
         InitErrorDetails(
             type=_fault(str(name)[:LONGEST_NAME], fields), loc=(str(name),), input=None

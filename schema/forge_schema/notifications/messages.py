@@ -27,8 +27,8 @@ def job_message(event: str, at: datetime, facts: Facts, job: Facts, url: str | N
     """Return the message about a job: what was known of the event goes before what is now."""
     if event == "started":
         job = {**job, **dict.fromkeys(OF_AN_END), "state": State.RUNNING}
-    told = {name: facts.get(name, job.get(name)) for name in OF_JOB}
-    about = {"id": job["job_id"], **told, "state": in_words(job["state"])}
+    fields = {name: facts.get(name, job.get(name)) for name in OF_JOB}
+    about = {"id": job["job_id"], **fields, "state": in_words(job["state"])}
     about |= {"worker": job.get("worker"), "url": url and f"{url}/jobs/{job['job_id']}"}
     if approval := facts.get("approval"):
         about["approval"] = approval
@@ -61,8 +61,8 @@ def line(message: Facts) -> str:
     if message["type"] == "worker.offline":
         return f"Forge: worker {plain(data['worker']['name'])} is offline"
     job = data["job"]
-    said = f"Forge: job {job['id']} {plain(job['name'])!r} of {plain(job['owner'])}"
-    return f"{said} {_happened(message['type'].removeprefix('job.'), job)}"
+    text = f"Forge: job {job['id']} {plain(job['name'])!r} of {plain(job['owner'])}"
+    return f"{text} {_happened(message['type'].removeprefix('job.'), job)}"
 
 
 def _happened(event: str, job: Facts) -> str:

@@ -83,10 +83,12 @@ def _why(error: Exception, seconds: float) -> str:
         return _mail_answer(code, text)
     if isinstance(error, SMTPResponseException):
         return _mail_answer(error.smtp_code, error.smtp_error)
-    said = str(error) if not isinstance(error, OSError) or error.errno is None else error.strerror
-    return (said or type(error).__name__)[:LONGEST_WHY]
+    message = (
+        str(error) if not isinstance(error, OSError) or error.errno is None else error.strerror
+    )
+    return (message or type(error).__name__)[:LONGEST_WHY]
 
 
 def _mail_answer(code: int, text: bytes | str) -> str:
-    said = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return f"the mail server answered {code} {said}"[:LONGEST_WHY]
+    answer = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return f"the mail server answered {code} {answer}"[:LONGEST_WHY]

@@ -31,8 +31,8 @@ def slack_body(messages: Iterable[Facts]) -> dict[str, str]:
 
 
 def _linked(message: Facts) -> str:
-    said, url = line(message).translate(ESCAPES), url_of(message)
-    return f"{said} (<{url}|open>)" if url else said
+    text, url = line(message).translate(ESCAPES), url_of(message)
+    return f"{text} (<{url}|open>)" if url else text
 
 
 def new_secret() -> str:

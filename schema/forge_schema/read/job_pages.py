@@ -78,12 +78,12 @@ def page(
     params["look"] = LOOK if narrows else count + 1
     params["sortable"] = SORTABLE
     rows = database.rows("page_jobs", again=True, before=before or NEWEST, **params)
-    said = {name: rows[0][name] for name in REACH}
+    reach = {name: rows[0][name] for name in REACH}
     jobs = [{k: v for k, v in row.items() if k not in REACH} for row in rows if row["job_id"]]
     if len(jobs) > count:
-        return JobPage(jobs[:count], jobs[count - 1]["job_id"], said["looked"])
-    more = said["looked"] == said["reach"] and not said["past"]
-    return JobPage(jobs, said["lowest"] if more else None, said["looked"])
+        return JobPage(jobs[:count], jobs[count - 1]["job_id"], reach["looked"])
+    more = reach["looked"] == reach["reach"] and not reach["past"]
+    return JobPage(jobs, reach["lowest"] if more else None, reach["looked"])
 
 
 def among(
@@ -234,10 +234,10 @@ def _unknown(handle: str, owner: str, nth: int | None) -> JobUnknown:
 
 def _ambiguous(handle: str, rows: list[Row]) -> JobAmbiguous:
     alike = all(row["name"] == handle for row in rows)
-    said = [str(row["job_id"]) if alike else f"{row['job_id']} {row['name']!r}" for row in rows]
-    said += [""] * (rows[0]["found"] - len(rows))
+    lines = [str(row["job_id"]) if alike else f"{row['job_id']} {row['name']!r}" for row in rows]
+    lines += [""] * (rows[0]["found"] - len(rows))
     newest = rows[0]["job_id"]
     return JobAmbiguous(
-        f"{handle!r} could be job {names_text(said, SHOWN, last='or')}",
+        f"{handle!r} could be job {names_text(lines, SHOWN, last='or')}",
         hint=f"write the id: the newest of them is {newest}; `@last` is your newest job of all",
     )

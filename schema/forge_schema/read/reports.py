@@ -37,11 +37,11 @@ def moment(text: str, now: datetime) -> datetime:
     Raises:
         SinceInvalid: it is neither an age nor a time.
     """
-    said = text.strip()
+    word = text.strip()
     try:
-        if "-" not in said[1:]:
-            return now - timedelta(seconds=span(said))
-        when = datetime.fromisoformat(said)
+        if "-" not in word[1:]:
+            return now - timedelta(seconds=span(word))
+        when = datetime.fromisoformat(word)
     except (ValueError, OverflowError):
         raise SinceInvalid(
             f"{text!r} is neither an age nor a time",

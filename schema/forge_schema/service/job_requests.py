@@ -76,8 +76,8 @@ class NewJobs(KnownFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _listed(cls, said: Any) -> Any:  # noqa: ANN401 - any input
-        return {"jobs": [said]} if isinstance(said, dict) and "jobs" not in said else said
+    def _listed(cls, value: Any) -> Any:  # noqa: ANN401 - any input
+        return {"jobs": [value]} if isinstance(value, dict) and "jobs" not in value else value
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -100,7 +100,7 @@ def _schema_of_job(handler: GetJsonSchemaHandler) -> JsonSchemaValue:
 
 def _of_many(whole: JsonSchemaValue) -> JsonSchemaValue:
     """Leave out the fields that belong to one job."""
-    fields = {name: said for name, said in whole["properties"].items() if name not in OWN}
+    fields = {name: value for name, value in whole["properties"].items() if name not in OWN}
     return {**whole, "properties": fields}
 
 
@@ -114,7 +114,7 @@ def _changed(whole: JsonSchemaValue) -> JsonSchemaValue:
 
 def _optional(whole: JsonSchemaValue) -> JsonSchemaValue:
     fields = {
-        name: {key: word for key, word in said.items() if key != "default"}
-        for name, said in whole["properties"].items()
+        name: {key: word for key, word in value.items() if key != "default"}
+        for name, value in whole["properties"].items()
     }
     return {**{k: v for k, v in whole.items() if k != "required"}, "properties": fields}

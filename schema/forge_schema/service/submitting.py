@@ -148,8 +148,8 @@ class Submitting(Verbs):
         """Return requests as jobs, each with the fields of its `config_name` below its own."""
         return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
 
-    def _whole(self, said: Fields, place: tuple[str | int, ...]) -> JobSpec:
-        fields = {"owner": self.caller.owner, **said}
+    def _whole(self, given: Fields, place: tuple[str | int, ...]) -> JobSpec:
+        fields = {"owner": self.caller.owner, **given}
         if fields["owner"] != self.caller.owner and not self.caller.admin:
             raise Forbidden("only an admin may submit jobs of another owner")
         if "config_name" in fields:
@@ -212,9 +212,9 @@ def _merged(below: Fields, above: Fields) -> dict[str, Any]:
     A number of nodes replaces a range of them.
     """
     both = {
-        name: _merged(below[name], said)
-        for name, said in above.items()
-        if isinstance(said, Mapping) and isinstance(below.get(name), Mapping)
+        name: _merged(below[name], value)
+        for name, value in above.items()
+        if isinstance(value, Mapping) and isinstance(below.get(name), Mapping)
     }
     alone = {"max_nodes": None} if below.get("max_nodes") and "nodes" in above else {}
     return {**below, **alone, **above, **both}

@@ -104,12 +104,12 @@ def _line(kind: type[BaseSettings], fault: ErrorDetails) -> str:
         return f"{where} is missing{_example(kind, name, field)}"
     if fault["type"] == "too_short" and "actual_length" in fault.get("ctx", {}):
         least, had = fault["ctx"]["min_length"], fault["ctx"]["actual_length"]
-        said = f"has {had} of at least {counted(least, 'character')}"
-        return f"{where}: {said}{_example(kind, name, field)}"
-    said = plainly(fault["msg"])
+        message = f"has {had} of at least {counted(least, 'character')}"
+        return f"{where}: {message}{_example(kind, name, field)}"
+    message = plainly(fault["msg"])
     if fault["type"].endswith(SHOWN):
-        said += f", and not {str(fault['input'])[:60]!r}"
-    return f"{where}: {said}{_example(kind, name, field)}"
+        message += f", and not {str(fault['input'])[:60]!r}"
+    return f"{where}: {message}{_example(kind, name, field)}"
 
 
 def _example(kind: type[BaseSettings], name: str, field: FieldInfo) -> str:
@@ -120,15 +120,15 @@ def _example(kind: type[BaseSettings], name: str, field: FieldInfo) -> str:
     return "" if example is None else f"; for example {variable}={example}"
 
 
-def _unreadable(said: str, kind: type[BaseSettings], words: Mapping[str, str]) -> str:
-    said = said.removeprefix("error parsing CLI: ")
-    if field := NO_JSON.search(said):
+def _unreadable(message: str, kind: type[BaseSettings], words: Mapping[str, str]) -> str:
+    message = message.removeprefix("error parsing CLI: ")
+    if field := NO_JSON.search(message):
         return f"{place(kind, field[1])}: it is not JSON, such as {JSON}"
-    if said.startswith(UNKNOWN):
-        flag = said.removeprefix(UNKNOWN).split()[0].partition("=")[0]
+    if message.startswith(UNKNOWN):
+        flag = message.removeprefix(UNKNOWN).split()[0].partition("=")[0]
         if near := words.get(flag) or _near(flag, kind):
-            return f"{said}; {near}; --help lists the flags"
-    return f"{said}; --help lists the flags"
+            return f"{message}; {near}; --help lists the flags"
+    return f"{message}; --help lists the flags"
 
 
 def _near(flag: str, kind: type[BaseSettings]) -> str:
@@ -166,7 +166,7 @@ def _names(kind: type[BaseSettings], name: str) -> tuple[str, str]:
     return f"--{alias.replace('_', '-')}", f"FORGE_{alias.upper()}"
 
 
-def _field_of(kind: type[BaseSettings], said: str) -> str:
+def _field_of(kind: type[BaseSettings], message: str) -> str:
     fields: dict[str, Any] = kind.model_fields
     aliases = {str(field.validation_alias): name for name, field in fields.items()}
-    return said if said in fields else aliases.get(said, said)
+    return message if message in fields else aliases.get(message, message)

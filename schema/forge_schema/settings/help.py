@@ -38,8 +38,8 @@ def settings_in(groups: Mapping[str, Mapping[str, FieldInfo]]) -> Iterator[Setti
 
 def in_groups(kind: type[BaseModel], groups: Mapping[str, Sequence[str]]) -> Iterator[Setting]:
     """Yield the settings of a class by groups of names; the rest comes last."""
-    told = {name for names in groups.values() for name in names}
-    rest = [name for name in kind.model_fields if name not in told]
+    grouped = {name for names in groups.values() for name in names}
+    rest = [name for name in kind.model_fields if name not in grouped]
     whole = {**groups, **({"Others": rest} if rest else {})}
     return settings_in(
         {group: {name: kind.model_fields[name] for name in names} for group, names in whole.items()}
@@ -53,11 +53,11 @@ def _setting(group: str, field: str, info: FieldInfo) -> Setting:
         metadata is NoDecode or isinstance(metadata, NoDecode) for metadata in info.metadata
     )
     place = "TEXT" if as_text else _place(info.annotation)
-    said = f"--no-{flag}" if info.default is True else f"--{flag} {place}".rstrip()
+    flags = f"--no-{flag}" if info.default is True else f"--{flag} {place}".rstrip()
     return Setting(
         group,
         field,
-        said,
+        flags,
         f"FORGE_{name.upper()}",
         "required" if info.is_required() else _default(info),
         info.description or "",

@@ -129,12 +129,12 @@ class Entry:
     def dumped(self) -> dict[str, object]:
         if self.target:
             return {"path": self.path, "target": self.target}
-        told: dict[str, object] = {"path": self.path, "size": self.size, "sha256": self.sha256}
+        fields: dict[str, object] = {"path": self.path, "size": self.size, "sha256": self.sha256}
         if self.mtime_ns is not None:
-            told["mtime_ns"] = self.mtime_ns
+            fields["mtime_ns"] = self.mtime_ns
         if not self.chunks:
-            return {**told, "key": self.key}
-        return {**told, "chunks": list(self.chunks), "chunk_bytes": self.chunk_bytes}
+            return {**fields, "key": self.key}
+        return {**fields, "chunks": list(self.chunks), "chunk_bytes": self.chunk_bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +156,13 @@ class Manifest:
     def dumped(self) -> bytes:
         """Serialise it, in the oldest version that can represent it."""
         version = IN_CHUNKS if any(entry.chunks for entry in self.files) else WHOLE_FILES
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "version": version,
             "files": [entry.dumped() for entry in self.files if not entry.target],
         }
         if links := [entry.dumped() for entry in self.files if entry.target]:
-            told["links"] = links
-        return json.dumps(told, sort_keys=True).encode()
+            fields["links"] = links
+        return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
     def loaded(cls, data: bytes, *, job_id: int) -> "Manifest":
@@ -173,11 +173,11 @@ class Manifest:
                 a path lies below a link, or a file is not the job's.
         """
         try:
-            told = json.loads(data)
-            if told["version"] not in {WHOLE_FILES, IN_CHUNKS}:
+            document = json.loads(data)
+            if document["version"] not in {WHOLE_FILES, IN_CHUNKS}:
                 raise CheckpointUnsound("the checkpoint's manifest has another version")
-            links = [Entry.link(row["path"], row["target"]) for row in told.get("links", ())]
-            files = (*(_entry(row) for row in told["files"]), *links)
+            links = [Entry.link(row["path"], row["target"]) for row in document.get("links", ())]
+            files = (*(_entry(row) for row in document["files"]), *links)
             faults = [fault for entry in files if (fault := _fault(entry, job_id))]
             faults += _misplaced(files)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

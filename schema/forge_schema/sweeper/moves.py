@@ -66,7 +66,7 @@ class Moves:
         return len(self._database.rows("promote", again=True, **params))
 
     def _set_aside(self, place: str, error: Exception, **row: object) -> None:
-        said = str(error).strip().partition("\n")[0]
-        params = {**row, "error": said, "actor": self._queue.actor}
+        message = str(error).strip().partition("\n")[0]
+        params = {**row, "error": message, "actor": self._queue.actor}
         self._database.rows(f"set_aside_{place}", again=True, **params)
-        log.error("row_set_aside", place=place, job=row["job_id"], error=said)
+        log.error("row_set_aside", place=place, job=row["job_id"], error=message)

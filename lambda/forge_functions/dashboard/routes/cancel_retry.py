@@ -101,8 +101,8 @@ def do(
             counts = service.retry_all(ids)
         case "approve":
             counts = service.admin.approve(ids).model_dump(exclude={"became"})
-    said = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
-    return after(request, f"/jobs?{urlencode(said)}")
+    params = {**({"q": confirmed.q} if confirmed.q else {}), "did": act, **counts}
+    return after(request, f"/jobs?{urlencode(params)}")
 
 
 def _may(who: Visitor, act: Act) -> None:

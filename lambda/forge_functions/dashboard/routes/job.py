@@ -83,10 +83,10 @@ class JobPageData:
     @property
     def metric(self) -> Row | None:
         """Its last value of the metric that says most: a loss, or else the first by name."""
-        told = [row for row in self.metrics if row["key"] not in COUNTERS]
+        metrics = [row for row in self.metrics if row["key"] not in COUNTERS]
         rows = [
             row
-            for row in told
+            for row in metrics
             if isinstance(row["value"], float | int) or row["value"] in NOT_FINITE
         ]
         return min(rows, key=lambda row: telling(row["key"]), default=None)
@@ -164,11 +164,11 @@ def job(
 def cancel(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
     """Cancel the job. One that has ended stays as it is."""
     state = shared.service(who).cancel(job.job_id)
-    said = {
+    messages = {
         "cancelled": t("The job is cancelled."),
         "running": t("Its worker was asked to stop the job."),
     }
-    return after(request, _path(job.job_id), said.get(state, t("The job had already ended.")))
+    return after(request, _path(job.job_id), messages.get(state, t("The job had already ended.")))
 
 
 @router.post("/retry")
@@ -189,10 +189,10 @@ def approve(request: Request, who: RulesByPage, job: PageJob, shared: Shared) ->
 def preempt(request: Request, who: SubmitsByPage, job: PageJob, shared: Shared) -> Response:
     """Ask for a running job back, as a spot notice would."""
     asked = shared.service(who).preempt(job.job_id)
-    said = (
+    message = (
         t("Its worker was asked to give the job back.") if asked else t("The job is not running.")
     )
-    return after(request, _path(job.job_id), said)
+    return after(request, _path(job.job_id), message)
 
 
 def _path(job_id: int) -> str:

@@ -31,5 +31,5 @@ def pause(
 ) -> Response:
     """Pause or resume a schedule."""
     shared.service(who).pause_schedule(name, paused=paused, owner=owner)
-    said = t("The schedule is paused.") if paused else t("The schedule is resumed.")
-    return after(request, "/schedules", said)
+    message = t("The schedule is paused.") if paused else t("The schedule is resumed.")
+    return after(request, "/schedules", message)

@@ -155,9 +155,9 @@ def devices(worker: Row, jobs: list[Row]) -> list[Device]:
     return found
 
 
-def _object(said: object) -> dict[str, Any]:
+def _object(value: object) -> dict[str, Any]:
     # A heartbeat may contain any JSON.
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _aware(at: datetime) -> datetime:

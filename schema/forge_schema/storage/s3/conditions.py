@@ -53,7 +53,7 @@ def find(client: "S3Client", bucket: str, name: str) -> Conditions:
     """
     try:
         client.put_object(Bucket=bucket, Key=name, Body=b"first")
-        put, said = _held(
+        put, answer = _held(
             lambda: client.put_object(Bucket=bucket, Key=name, Body=b"second", IfNoneMatch="*")
         )
         complete, also_said = _held(
@@ -62,7 +62,7 @@ def find(client: "S3Client", bucket: str, name: str) -> Conditions:
     finally:
         with suppress(ClientError, BotoCoreError):
             client.delete_object(Bucket=bucket, Key=name)
-    return Conditions(put, complete, (said, also_said))
+    return Conditions(put, complete, (answer, also_said))
 
 
 def _held(write: "Callable[[], object]") -> tuple[bool, str]:

@@ -99,16 +99,16 @@ class _Tried:
         try:
             listed = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=name)
             seen = upload in [begun["UploadId"] for begun in listed.get("Uploads", [])]
-            said = "an unfinished upload is not listed"
+            detail = "an unfinished upload is not listed"
         except ClientError as error:
-            seen, said = False, f"they are not listed ({error})"
+            seen, detail = False, f"they are not listed ({error})"
         finally:
             with suppress(ClientError, BotoCoreError):
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=name, UploadId=upload)
         if seen:
             return ProbeFinding(capability, ProbeVerdict.OK, "they are listed, and can be aborted")
         hint = "let the store itself delete what killed workers leave, with a lifecycle rule"
-        return ProbeFinding(capability, ProbeVerdict.WEAK, said, hint)
+        return ProbeFinding(capability, ProbeVerdict.WEAK, detail, hint)
 
     def conditions(self) -> ProbeFinding:
         capability = "conditional writes"

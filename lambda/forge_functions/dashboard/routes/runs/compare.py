@@ -135,18 +135,18 @@ def compare(
 ) -> Response:
     """Show jobs side by side, the first ones if there are too many."""
     chosen = list(dict.fromkeys(job))
-    told = Comparison([Compared.read(shared, who, job_id) for job_id in chosen[:MOST_JOBS]])
+    comparison = Comparison([Compared.read(shared, who, job_id) for job_id in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(
-        request, who, "compare.html", told=told, left_off=left_off, most=MOST_JOBS,
-        different_code=partial(_different_code, shared, told),
+        request, who, "compare.html", told=comparison, left_off=left_off, most=MOST_JOBS,
+        different_code=partial(_different_code, shared, comparison),
     )  # fmt: skip
 
 
-def _different_code(shared: Services, told: Comparison) -> CodeDiff | None:
-    if told.other_code is None:
+def _different_code(shared: Services, comparison: Comparison) -> CodeDiff | None:
+    if comparison.other_code is None:
         return None
-    first, second = (job.bundle_digest or "" for job in told.other_code)
+    first, second = (job.bundle_digest or "" for job in comparison.other_code)
     return code_diff(shared.store, first, second)
 
 
