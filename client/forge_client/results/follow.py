@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from forge_client.backend import Backend
 from forge_client.errors import ClientError, Outage
 from forge_client.results.log_reader import LogPart, LogPiece, LogReading
 
 if TYPE_CHECKING:
     from forge_schema.model.job import JobDetail
+
+    from forge_client.backend import Backend
 
 QUICKEST_S = 0.1
 

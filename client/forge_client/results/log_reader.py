@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from forge_schema.model.reading import BEGINNING, THE_END, Place
 
-from forge_client.backend import Backend
 from forge_client.errors import ClientError
 from forge_client.plain.unpacking import OF_ONE_FILE
 
 if TYPE_CHECKING:
     from forge_schema.model.job import JobDetail
     from forge_schema.model.stored import LogChunk
+
+    from forge_client.backend import Backend
 
 
 class LogPiece(NamedTuple):

@@ -1,15 +1,18 @@
 """Sweeps and workers by what people call them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import names_text
 
-from forge_client.backend import Backend
 from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
     from forge_schema.model.worker import WorkerInfo
+
+    from forge_client.backend import Backend
 
 SHOWN = 5
 
@@ -45,7 +48,7 @@ def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:
     return found[0]
 
 
-def find_worker(backend: Backend, worker: str) -> "WorkerInfo":
+def find_worker(backend: Backend, worker: str) -> WorkerInfo:
     """Return a worker by its name or id.
 
     Raises:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from forge_schema.model.quantities import counted, names_text
 
-from forge_client.backend import Backend
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.log_lines import Shaping
 from forge_client.cli.show.output import Format
@@ -21,6 +20,8 @@ from forge_client.results.log_reader import LogPart, LogPiece
 
 if TYPE_CHECKING:
     from forge_schema.model.job import Attempt, JobDetail, JobStatus
+
+    from forge_client.backend import Backend
 
 SIGNAL_BASE = 128
 LARGEST_CODE = 255
