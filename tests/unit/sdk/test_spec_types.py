@@ -22,6 +22,7 @@ from forge_client.project import request
 from forge_client.project.request import TABLES, Capacity, Duration, Request
 from forge_client.sdk import spec as typed
 from forge_schema.model.spec import Option
+from pydantic import AfterValidator
 
 if TYPE_CHECKING:
     from forge_client import Client, Job
@@ -40,19 +41,21 @@ WRITTEN: dict[Any, Any] = {
 
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {name: _without_option(hint) for name, hint in hints.items()}
+    return {name: _as_typed(hint) for name, hint in hints.items()}
 
 
-def _without_option(hint: Any) -> Any:  # noqa: ANN401  any type
+def _as_typed(hint: Any) -> Any:  # noqa: ANN401  any type
     if get_origin(hint) is not Annotated:
         return hint
     kind, *metadata = get_args(hint)
-    left = [one for one in metadata if not isinstance(one, Option)]
+    # Bounds narrow a type, and change none.
+    left = [one for one in metadata if not isinstance(one, Option | AfterValidator)]
     return Annotated[(kind, *left)] if left else kind
 
 
 def _members(hint: Any) -> set[Any]:  # noqa: ANN401  any type
     """Return the types of a union, the abstract ones as the concrete ones, without None."""
+    hint = _as_typed(hint)
     found = WRITTEN.get(hint, hint)
     if get_origin(found) is Annotated:
         found = get_args(found)[0]
