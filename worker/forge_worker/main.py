@@ -115,16 +115,16 @@ def _asked(settings: WorkerSettings) -> int:
 
 def tell_status(settings: WorkerSettings) -> int:
     """Print the worker's status, and return an exit code: 0 if an agent is running."""
-    told = status.look(settings)
+    report = status.look(settings)
     beside = [
         folder
         for folder in beside_up.joined(settings.worker_dir.parent)
         if folder != settings.worker_dir
     ]
-    told["beside"] = [str(folder) for folder in beside]
-    text = json.dumps(told, indent=2) if settings.json_output else status.words(told)
+    report["beside"] = [str(folder) for folder in beside]
+    text = json.dumps(report, indent=2) if settings.json_output else status.words(report)
     sys.stdout.write(f"{text}\n")
-    return 0 if told["running"] else EXIT_NO_AGENT
+    return 0 if report["running"] else EXIT_NO_AGENT
 
 
 def tell_speed(settings: WorkerSettings) -> None:

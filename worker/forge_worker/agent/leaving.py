@@ -99,10 +99,10 @@ class Shutdown(Loop):
 
     def _tell_aside(self, ends: list[End], kept: list[End]) -> None:
         """Report in a separate thread: the queue may need longer to answer than there is time."""
-        told = Thread(target=self._tell, args=(ends, kept), name="given back", daemon=True)
-        told.start()
-        self._telling = [*filter(Thread.is_alive, self._telling), told]
-        told.join(self.left_s(TELL_S))
+        thread = Thread(target=self._tell, args=(ends, kept), name="given back", daemon=True)
+        thread.start()
+        self._telling = [*filter(Thread.is_alive, self._telling), thread]
+        thread.join(self.left_s(TELL_S))
 
     def _tell(self, ends: list[End], kept: list[End]) -> None:
         """Report now; if the queue does not answer, the ends in the spool wait for it."""

@@ -83,8 +83,8 @@ class Registration:
         identity.ttl_s = registered.lease_ttl_s
         identity.heartbeat_s = min(identity.heartbeat_s, registered.heartbeat_s)
         if first and self._settings.worker_name not in ("", identity.name):
-            told = {"name": identity.name, "ignored": self._settings.worker_name}
-            log.warning("name_ignored", note="over HTTP, an admin names the worker", **told)
+            names = {"name": identity.name, "ignored": self._settings.worker_name}
+            log.warning("name_ignored", note="over HTTP, an admin names the worker", **names)
 
     def outdated(self) -> bool:
         """Tell whether the operator has added or removed a secret since."""

@@ -118,9 +118,9 @@ def policy(settings: WorkerSettings) -> dict[str, Any]:
 def read(folder: Path) -> dict[str, Any]:
     """Return the last status that an agent of this folder wrote, or {} if it is unreadable."""
     with suppress(OSError, ValueError):
-        told = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        if isinstance(told, dict):
-            return told
+        state = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        if isinstance(state, dict):
+            return state
     return {}
 
 

@@ -76,8 +76,8 @@ def _engine_fault() -> tuple[str, str] | None:
             f"add the user to the group of {socket_path()}, as docker, and log in again",
         )
     except OSError as error:
-        said = error.strerror or str(error)
-        return f"the container engine at {place} does not answer: {said}", "start it"
+        reason = error.strerror or str(error)
+        return f"the container engine at {place} does not answer: {reason}", "start it"
     if not engine_answers():
         return (
             f"the engine at {place} does not run Linux containers, or is too old",

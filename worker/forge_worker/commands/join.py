@@ -191,11 +191,11 @@ def _asked(url: str, token: str, secret: str) -> dict[str, Any]:
             found: dict[str, Any] = json.load(answer)
             return found
     except HTTPError as error:
-        said = {}
+        problem = {}
         with suppress(ValueError):
-            said = json.loads(error.read())
-        message = said.get("message", f"it answers {error.code}")
-        raise CannotJoin(f"{url}: {message}\n  {said.get('hint', 'try again later')}") from error
+            problem = json.loads(error.read())
+        message = problem.get("message", f"it answers {error.code}")
+        raise CannotJoin(f"{url}: {message}\n  {problem.get('hint', 'try again later')}") from error
     except (URLError, OSError, ValueError) as error:
         raise CannotJoin(f"{url} does not answer: {error}; {AGAIN}") from error
 
@@ -344,8 +344,8 @@ def _stops(place: WorkerPlace, running: int) -> bool:
 
 def _state(place: WorkerPlace) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        told = json.loads((place.state / "state.json").read_text(encoding="utf-8"))
-        return told if isinstance(told, dict) else {}
+        state = json.loads((place.state / "state.json").read_text(encoding="utf-8"))
+        return state if isinstance(state, dict) else {}
     return {}
 
 

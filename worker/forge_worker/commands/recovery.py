@@ -166,8 +166,8 @@ def _gateway(settings: WorkerSettings, stack: ExitStack) -> Gateway:
 
 
 def _earlier_name(settings: WorkerSettings) -> str:
-    told = state_file.read(settings.worker_dir).get("worker")
-    named = settings.worker_name or (told if isinstance(told, str) else "")
+    name = state_file.read(settings.worker_dir).get("worker")
+    named = settings.worker_name or (name if isinstance(name, str) else "")
     return named or settings.known_name() or "unnamed"
 
 
@@ -179,17 +179,17 @@ class QueueNotNamed(ForgeError):
 
 def _cleared(folders: Folders, gateway: Gateway | None) -> str:
     fence = folders.fence()
-    said = "its lease cannot be read, and will expire"
+    detail = "its lease cannot be read, and will expire"
     if fence is not None:
-        said = f"the lease of job {fence.job_id} will expire"
+        detail = f"the lease of job {fence.job_id} will expire"
         end = End(fence, Reason.WORKER_LOST, detail="the worker was recovered")
         with suppress(ForgeError):
             if gateway is not None and gateway.finish([end])[0].accepted:
-                said = f"the lease of job {fence.job_id} was given back"
+                detail = f"the lease of job {fence.job_id} was given back"
             elif gateway is not None:
-                said = f"the lease of job {fence.job_id} had expired"
+                detail = f"the lease of job {fence.job_id} had expired"
     folders.remove()
-    return f"removed {folders.root}: {said}"
+    return f"removed {folders.root}: {detail}"
 
 
 def put_aside(folder: Path) -> None:

@@ -39,29 +39,29 @@ def look(settings: WorkerSettings) -> Json:
     While an agent runs, the policy is its own; `differs` has what this command was given instead.
     """
     pid = holder(settings.worker_dir)
-    told = state_file.read(settings.worker_dir)
+    report = state_file.read(settings.worker_dir)
     here = state_file.policy(settings)
-    policy = here | (told.get("policy", {}) if pid is not None else {})
+    policy = here | (report.get("policy", {}) if pid is not None else {})
     given = {name: here[name] for name in here.keys() & settings.model_fields_set}
     in_force = settings.model_copy(update=policy)
     left = _left_behind(settings) if pid is None else []
     return {
         "running": pid is not None,
         "pid": pid,
-        "worker": told.get("worker") or settings.known_name(),
+        "worker": report.get("worker") or settings.known_name(),
         "folder": str(settings.worker_dir),
-        "queue": told.get("queue") or queue_words(settings),
-        "does": told if pid is not None else {},
+        "queue": report.get("queue") or queue_words(settings),
+        "does": report if pid is not None else {},
         "left_behind": left,
         "crashes": crashes.told(settings.worker_dir),
         "untold": _untold(settings),
-        "leases": _leases(settings, told, left),
+        "leases": _leases(settings, report, left),
         "sees": _seen(in_force),
         "policy": {
             **policy,
             "processes_held_by": [setting for setting in WANTED if setting in parents()],
         },
-        "policy_of": "agent" if pid is not None and "policy" in told else "command",
+        "policy_of": "agent" if pid is not None and "policy" in report else "command",
         "differs": {name: it for name, it in sorted(given.items()) if it != policy[name]},
         "lacks": [lack.reported() for lack in lacking(in_force)],
     }
@@ -105,9 +105,9 @@ def _left_behind(settings: WorkerSettings) -> list[Json]:
     ]
 
 
-def _leases(settings: WorkerSettings, told: Json, left: list[Json]) -> Json:
+def _leases(settings: WorkerSettings, report: Json, left: list[Json]) -> Json:
     """Return whether the worker holds each job's lease, or why that is unknown."""
-    jobs = {job["job"] for job in [*told.get("jobs", []), *left] if job["job"] is not None}
+    jobs = {job["job"] for job in [*report.get("jobs", []), *left] if job["job"] is not None}
     if not jobs:
         return {}
     if not settings.queue_is_named:
@@ -117,7 +117,7 @@ def _leases(settings: WorkerSettings, told: Json, left: list[Json]) -> Json:
 
     def asked() -> None:
         try:
-            held = ask(settings, told.get("worker_id", 0), jobs)
+            held = ask(settings, report.get("worker_id", 0), jobs)
             answer.update({"unknown": "", **{str(job): held[job] for job in sorted(held)}})
         except (ForgeError, OSError) as error:
             answer["unknown"] = str(error)
@@ -151,24 +151,24 @@ def _standing(ask: Callable[[int], object], job: int) -> str:
     return "held"
 
 
-def words(told: Json) -> str:
+def words(report: Json) -> str:
     """Return the lines to print."""
     return "\n".join(
         [
-            *_agent_lines(told),
-            *_job_lines(told),
-            *_machine_lines(told),
-            *_policy_lines(told),
-            *_lack_lines(told),
+            *_agent_lines(report),
+            *_job_lines(report),
+            *_machine_lines(report),
+            *_policy_lines(report),
+            *_lack_lines(report),
         ]
     )
 
 
-def _agent_lines(told: Json) -> Iterator[str]:
-    name = told["worker"] or "(no name yet)"
-    if told["running"]:
-        pid = f"process {told['pid']}" if told["pid"] else "process unknown"
-        does = told["does"]
+def _agent_lines(report: Json) -> Iterator[str]:
+    name = report["worker"] or "(no name yet)"
+    if report["running"]:
+        pid = f"process {report['pid']}" if report["pid"] else "process unknown"
+        does = report["does"]
         draining = ", draining" if does.get("draining") else ""
         yield f"worker {name}: an agent is running ({pid}, version {does.get('version')}{draining})"
         condition = does.get("condition") or {}
@@ -180,30 +180,30 @@ def _agent_lines(told: Json) -> Iterator[str]:
             yield f"  refused by the queue, and tries again every few minutes: {why}"
     else:
         yield f"worker {name}: no agent is running"
-    if crashes := told["crashes"]:
+    if crashes := report["crashes"]:
         waits = f"; next start in {duration_text(crashes['waits_s'])}" if crashes["waits_s"] else ""
         yield f"  crashes in a row: {crashes['bad_ends']}{waits}"
         yield f"    last: {crashes['why']}"
-    for job in told["untold"]:
+    for job in report["untold"]:
         yield f"  the result of job {job} waits until the queue answers"
-    yield f"  folder: {told['folder']}"
-    yield f"  queue: {', '.join(told['queue']) or 'not configured'}"
-    for folder in told.get("beside", []):
+    yield f"  folder: {report['folder']}"
+    yield f"  queue: {', '.join(report['queue']) or 'not configured'}"
+    for folder in report.get("beside", []):
         yield f"  another runs in {folder}: forge-worker --status --worker-dir {folder}"
 
 
-def _job_lines(told: Json) -> Iterator[str]:
-    leases = told["leases"]
-    jobs = told["does"].get("jobs", [])
+def _job_lines(report: Json) -> Iterator[str]:
+    leases = report["leases"]
+    jobs = report["does"].get("jobs", [])
     for job in jobs:
         yield _job_line(job, leases)
-    if told["running"] and not jobs:
+    if report["running"] and not jobs:
         yield "  no running jobs"
-    for job in told["left_behind"]:
-        said = f"job {job['job']}" if job["job"] is not None else "an unknown job"
+    for job in report["left_behind"]:
+        line = f"job {job['job']}" if job["job"] is not None else "an unknown job"
         lease = leases.get(str(job["job"]))
         also = f", lease {lease}" if lease else ""
-        yield f"  left behind: {said} in jobs/{job['folder']}{also}; --recover removes it"
+        yield f"  left behind: {line} in jobs/{job['folder']}{also}; --recover removes it"
     if leases.get("unknown"):
         yield f"  whether the leases are held is unknown: {leases['unknown']}"
 
@@ -226,8 +226,8 @@ def _lent(job: Json) -> list[str]:
     return [counted(job["cpus"], "CPU"), size_text(job["memory_mb"] * MIB), *gpus]
 
 
-def _machine_lines(told: Json) -> Iterator[str]:
-    seen = told["sees"]
+def _machine_lines(report: Json) -> Iterator[str]:
+    seen = report["sees"]
     yield "machine:"
     if machine := seen.get("machine"):
         yield (
@@ -248,10 +248,12 @@ def _machine_lines(told: Json) -> Iterator[str]:
     yield f"  container engine: {'answers' if seen['engine'] else 'none in use'}"
 
 
-def _policy_lines(told: Json) -> Iterator[str]:
-    policy = told["policy"]
+def _policy_lines(report: Json) -> Iterator[str]:
+    policy = report["policy"]
     profile = f", profile {policy['profile']}" if policy["profile"] else ""
-    whose = "of the running agent" if told["policy_of"] == "agent" else "of this command's settings"
+    whose = (
+        "of the running agent" if report["policy_of"] == "agent" else "of this command's settings"
+    )
     yield f"policy {whose}:"
     yield (
         f"  gives jobs {counted(policy['cpus'], 'CPU')},"
@@ -264,13 +266,13 @@ def _policy_lines(told: Json) -> Iterator[str]:
     yield f"  jobs as processes: {by if policy['allow_processes'] else 'not allowed'}"
     images = policy["default_image"] or "none"
     yield f"  images: {', '.join(policy['allowed_images'])}; for jobs without an image: {images}"
-    for name, given in told["differs"].items():
+    for name, given in report["differs"].items():
         flag = name.replace("_", "-")
         yield f"  this command was given another --{flag}, which is not in force: {given}"
 
 
-def _lack_lines(told: Json) -> Iterator[str]:
-    for lack in told["lacks"]:
+def _lack_lines(report: Json) -> Iterator[str]:
+    for lack in report["lacks"]:
         yield f"missing: {lack['what']}"
         yield f"  consequence: {lack['so']}"
         yield f"  fix: {lack['do']}"

@@ -34,6 +34,6 @@ class Apple:
 def read_hardware(text: str) -> tuple[str, str] | None:
     """Return the chip's name and the machine's UUID, or None if one is missing."""
     with suppress(ValueError, KeyError, IndexError, TypeError):
-        told = json.loads(text)["SPHardwareDataType"][0]
-        return str(told["chip_type"]), str(told["platform_UUID"])
+        hardware = json.loads(text)["SPHardwareDataType"][0]
+        return str(hardware["chip_type"]), str(hardware["platform_UUID"])
     return None

@@ -32,9 +32,9 @@ class GpuDevice(worker.Gpu):
 
     def reported(self) -> dict[str, Any]:
         """Return the GPU as the queue stores it."""
-        told = asdict(self)
-        del told["number"]
-        return told
+        fields = asdict(self)
+        del fields["number"]
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def asked(name: str, *arguments: str) -> str | None:
     if program is None:
         return None
     try:
-        told = subprocess.run(  # noqa: S603  a program of the machine's own, and no shell
+        done = subprocess.run(  # noqa: S603  a program of the machine's own, and no shell
             [program, *arguments],
             capture_output=True,
             text=True,
@@ -85,4 +85,4 @@ def asked(name: str, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError) as error:
         log.info("program_failed", program=program, error=str(error))
         return None
-    return told.stdout
+    return done.stdout

@@ -57,10 +57,10 @@ class NvidiaSmi:
 
 
 def _rows(about: str, fields: tuple[str, ...]) -> list[dict[str, str]] | None:
-    told = asked("nvidia-smi", f"--query-{about}={','.join(fields)}", CSV)
-    if told is None:
+    table = asked("nvidia-smi", f"--query-{about}={','.join(fields)}", CSV)
+    if table is None:
         return None
-    lines = [line.split(", ") for line in told.splitlines()]
+    lines = [line.split(", ") for line in table.splitlines()]
     return [
         dict(zip(fields, map(str.strip, line), strict=True))
         for line in lines

@@ -224,14 +224,14 @@ class SavedFiles:
         """Add which links are stored, and why others are not."""
         for path, target in raw.items():
             roots = self._seen.get(start, ())
-            said = links.relative(path, target, raw, before=before, roots=roots)
-            dangling = said is None or destination(path, said) not in there
+            link = links.relative(path, target, raw, before=before, roots=roots)
+            dangling = link is None or destination(path, link) not in there
             if links.is_lock(path, target, dangling=dangling):
                 continue
-            if said is None:
+            if link is None:
                 found.refused[path] = f"is a link to {target!r}, which leads out of its folder"
             else:
-                found.links[path] = said
+                found.links[path] = link
 
     def replaced(self) -> str | None:
         """Return what stands in place of the checkpoint folder, or of one above it."""

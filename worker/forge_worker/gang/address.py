@@ -29,9 +29,9 @@ def towards(queue_url: str) -> str | None:
     if queue_url.startswith(("http://", "https://")):
         host = urlsplit(queue_url).hostname or ""
     else:
-        said = conninfo_to_dict(queue_url)
+        params = conninfo_to_dict(queue_url)
         # Of several hosts, any: they are alike.
-        host = str(said.get("hostaddr") or said.get("host") or "").split(",")[0]
+        host = str(params.get("hostaddr") or params.get("host") or "").split(",")[0]
     return LOOPBACK if not host or host.startswith("/") else local_address(host)
 
 

@@ -188,8 +188,8 @@ class Gatherer:
             pause_s = min(2 * pause_s, LONGEST_S)
 
     def _tell(self, own: Peer, step: int) -> Gathering:
-        told: dict[str, JsonValue] = {**own.details(), UNREACHED: self._unreached}
-        return self._gateway.gather(self._attempt.fence, step, told)
+        details: dict[str, JsonValue] = {**own.details(), UNREACHED: self._unreached}
+        return self._gateway.gather(self._attempt.fence, step, details)
 
     def _waits_for(self, met: Gathering, step: int) -> bool:
         """Tell whether others have not come to a step yet; note in the job's log who.

@@ -224,11 +224,11 @@ def launched(gang: Gang, spec: RunSpec, runner: Runner, launcher: str) -> RunSpe
     for name, text in launch.files.items():
         (spec.control_dir / name).write_text(text, encoding="utf-8")
         (spec.control_dir / name).chmod(0o755)
-    told = variables(gang, per_gpu=launcher in PER_GPU)
+    environment = variables(gang, per_gpu=launcher in PER_GPU)
     return replace(
         spec,
         command=launch.command,
-        env={**spec.env, **told, **launch.env},
+        env={**spec.env, **environment, **launch.env},
         secrets={**spec.secrets, **launch.secrets},
         host_network=not gang.own.publishes,
         publishes=_published(gang.own),

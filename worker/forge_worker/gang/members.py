@@ -133,8 +133,8 @@ class Peer:
 
     def details(self) -> dict[str, JsonValue]:
         """Return what the others are told."""
-        told = asdict(self)
-        return {name: told[name] for name in told if name not in {"rank", "worker"}}
+        fields = asdict(self)
+        return {name: fields[name] for name in fields if name not in {"rank", "worker"}}
 
 
 PEER = TypeAdapter(Peer)
@@ -146,9 +146,9 @@ def peer_of(member: Member) -> Peer:
     Raises:
         MemberUnreadable: its description is incomplete or invalid.
     """
-    told = {**member.details, "rank": member.rank, "worker": member.worker}
+    fields = {**member.details, "rank": member.rank, "worker": member.worker}
     try:
-        return PEER.validate_python(told)
+        return PEER.validate_python(fields)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
@@ -229,8 +229,8 @@ class Gang:
 
 
 def _described(peer: Peer) -> dict[str, JsonValue]:
-    told = {name: said for name, said in asdict(peer).items() if name not in PRIVATE}
-    return {**told, "port": peer.program_port}
+    fields = {name: value for name, value in asdict(peer).items() if name not in PRIVATE}
+    return {**fields, "port": peer.program_port}
 
 
 def _ranks(peer: Peer, *, per_gpu: bool) -> int:

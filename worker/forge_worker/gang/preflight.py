@@ -169,9 +169,11 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 
 def _words(own: Peer, unreached: list[Unreached]) -> str:
-    said = [f"{failure.peer}, port {failure.port}: {failure.why}" for failure in unreached[:NAMED]]
+    failures = [
+        f"{failure.peer}, port {failure.port}: {failure.why}" for failure in unreached[:NAMED]
+    ]
     more = [f"and {len(unreached) - NAMED} more"] if len(unreached) > NAMED else []
-    return f"{own} cannot reach {'; '.join([*said, *more])}"
+    return f"{own} cannot reach {'; '.join([*failures, *more])}"
 
 
 def _advice(own: Peer, first: Unreached) -> str:

@@ -62,11 +62,11 @@ Handler = Callable[[dict[str, Any], Context], dict[str, Any] | None]
 def main() -> None:
     """Run the handler named by the first argument, with the arguments file named by the second."""
     name, file = sys.argv[1:]
-    told = json.loads(Path(file).read_text(encoding="utf-8"))
-    context = Context.of_environment(told["env"])
+    call = json.loads(Path(file).read_text(encoding="utf-8"))
+    context = Context.of_environment(call["env"])
     signal.signal(signal.SIGTERM, lambda *_: context._asked.set())  # noqa: SLF001  our own
     try:
-        result = _load(name)(told["arguments"], context)
+        result = _load(name)(call["arguments"], context)
         if result is not None:
             _write(result)
     except Exception:  # noqa: BLE001  whatever a handler raises goes into the job's log

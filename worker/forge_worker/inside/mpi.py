@@ -137,12 +137,12 @@ class Head:
         # A stranger, or one that left.
         with suppress(AuthenticationError, EOFError, OSError):
             line = authentic(accepted, first=True)
-            told = heard(line)
-            if "command" in told:
-                say(line, code=self._start(int(told["rank"]), str(told["command"])))
+            message = heard(line)
+            if "command" in message:
+                say(line, code=self._start(int(message["rank"]), str(message["command"])))
             else:
                 with self._changed:
-                    self._members[int(told["rank"])] = line
+                    self._members[int(message["rank"])] = line
                     self._changed.notify_all()
 
     def _start(self, rank: int, command: str) -> int:
@@ -192,9 +192,9 @@ def head(hosts: str, command: list[str]) -> int:
             code = process.wait()
         finally:
             process.terminate()
-        said = complaints.read()
+        output = complaints.read()
     if code and not daemon.stopping:
-        sys.stderr.write(first_failed(said, processes(hosts)))
+        sys.stderr.write(first_failed(output, processes(hosts)))
     known.tell(code)
     return code if code >= 0 else BY_SIGNAL - code
 
@@ -228,17 +228,17 @@ class Complaints:
                     left = left[os.write(2, left) :]
 
 
-def first_failed(said: bytes, counts: list[int]) -> str:
+def first_failed(output: bytes, counts: list[int]) -> str:
     """Return the line about the process that failed first, as mpirun says; empty if it does not.
 
     Args:
-        said: the end of what mpirun wrote to stderr.
+        output: the end of what mpirun wrote to stderr.
         counts: the number of processes of each machine, which is what Forge calls a rank.
     """
     alone = max(counts) == 1
-    if match := EXITED.search(said):
+    if match := EXITED.search(output):
         how = f"exit code {int(match[2])}"
-    elif match := SIGNALLED.search(said):
+    elif match := SIGNALLED.search(output):
         how = by_signal(int(match[2]))
     else:
         return ""
@@ -297,12 +297,12 @@ def hydra(hosts: str, agent: str, own: str) -> tuple[list[str], dict[str, str]]:
 
 def open_mpi(hosts: str, agent: str, own: str) -> tuple[list[str], dict[str, str]]:
     """Return those of Open MPI 4 and 5."""
-    told = {"plm": "rsh", "plm_rsh_agent": agent, "plm_rsh_no_tree_spawn": "1"}
-    told.update({"opal_if_do_not_resolve": "1", **network(own)})
+    parameters = {"plm": "rsh", "plm_rsh_agent": agent, "plm_rsh_no_tree_spawn": "1"}
+    parameters.update({"opal_if_do_not_resolve": "1", **network(own)})
     newer = {"plm": "ssh", "plm_ssh_agent": agent, "plm_ssh_no_tree_spawn": "1"}
     # By shared memory alone: to read another process's memory is forbidden in many containers.
-    told["btl_vader_single_copy_mechanism"] = "none"
-    env = {f"OMPI_MCA_{name}": value for name, value in told.items()}
+    parameters["btl_vader_single_copy_mechanism"] = "none"
+    env = {f"OMPI_MCA_{name}": value for name, value in parameters.items()}
     env.update({f"PRTE_MCA_{name}": value for name, value in newer.items()})
     # A machine's jobs would otherwise all be bound to its first cores.
     return ["--bind-to", "none", "--map-by", "slot", "--host", hosts], env
@@ -326,11 +326,11 @@ def member(rank: int) -> int:
     daemon = Daemon()
     with suppress(EOFError, OSError):
         line = joined(rank)
-        told = heard(line)
-        if "command" in told:
-            say(line, code=daemon.run(told["command"]))
-            told = heard(line)
-        if told["code"] == 0:
+        message = heard(line)
+        if "command" in message:
+            say(line, code=daemon.run(message["command"]))
+            message = heard(line)
+        if message["code"] == 0:
             return 0
     if not daemon.stopping:
         time.sleep(STOPPED_S)
@@ -379,15 +379,15 @@ def authentic(connected: socket.socket, *, first: bool) -> Connection:
     return line
 
 
-def say(line: Connection, **told: object) -> None:
+def say(line: Connection, **fields: object) -> None:
     """Send a message."""
-    line.send_bytes(json.dumps(told).encode())
+    line.send_bytes(json.dumps(fields).encode())
 
 
 def heard(line: Connection) -> dict[str, Any]:
     """Return the next message."""
-    told: dict[str, Any] = json.loads(line.recv_bytes(LONGEST))
-    return told
+    message: dict[str, Any] = json.loads(line.recv_bytes(LONGEST))
+    return message
 
 
 def place() -> tuple[str, int]:

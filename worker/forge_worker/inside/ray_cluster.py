@@ -78,8 +78,8 @@ def ran(command: list[str], ray: subprocess.Popen[bytes], stopping: RaySignals) 
     try:
         process = subprocess.Popen(command)  # noqa: S603  the job's own words
     except OSError as error:
-        said = "not found" if isinstance(error, FileNotFoundError) else error
-        sys.stderr.write(f"forge: {command[0]}: {said}\n")
+        reason = "not found" if isinstance(error, FileNotFoundError) else error
+        sys.stderr.write(f"forge: {command[0]}: {reason}\n")
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     stopping.passed_to = process
     if stopping.number:
@@ -146,8 +146,8 @@ def checked(check: list[str], stopping: RaySignals) -> tuple[int | None, bytes]:
     with subprocess.Popen(check, stdout=pipe, stderr=both) as process:  # noqa: S603  our own words
         while not stopping.number:
             with suppress(subprocess.TimeoutExpired):
-                said = process.communicate(timeout=TURN_S)[0]
-                return process.returncode, said
+                output = process.communicate(timeout=TURN_S)[0]
+                return process.returncode, output
         process.kill()
     return None, b""
 

@@ -75,8 +75,8 @@ class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Report what the trainer logs; on other machines the progress, watched for stalls."""
-        told = (logs or {}) if state.is_world_process_zero else {}
-        values = {k: v for k, v in told.items() if k not in ("step", "total")}
+        metrics = (logs or {}) if state.is_world_process_zero else {}
+        values = {k: v for k, v in metrics.items() if k not in ("step", "total")}
         if group.first_here():
             job.report(step=state.global_step, total=state.max_steps, **values)
 

@@ -100,8 +100,8 @@ def _away(error: Exception) -> bool:
         RestException,
     )
 
-    said = str(error)
-    silent = "failed with exception" in said or "failed with timeout" in said
+    message = str(error)
+    silent = "failed with exception" in message or "failed with timeout" in message
     return isinstance(error, MlflowException) and not isinstance(error, RestException) and silent
 
 

@@ -51,9 +51,9 @@ def link(tracker: str, url: str | None) -> None:
         job.report(**{tracker: address.geturl()})
 
 
-def note(said: str) -> None:
+def note(message: str) -> None:
     """Write a line into the job's log."""
-    sys.stderr.write(f"forge: {said}\n")
+    sys.stderr.write(f"forge: {message}\n")
     sys.stderr.flush()
 
 

@@ -99,8 +99,8 @@ class ArtifactKeeper:
 
     def _send_links(self, targets: Mapping[str, str]) -> None:
         """Store what links say, several at once."""
-        said = {path: os.fsencode(target) for path, target in targets.items()}
-        sources = [self._source(path, len(text), text) for path, text in said.items()]
+        paths = {path: os.fsencode(target) for path, target in targets.items()}
+        sources = [self._source(path, len(text), text) for path, text in paths.items()]
         FileSender(
             self._store, self._chunks, self._attempt.keys.chunk, self._attempt.while_held
         ).send(sources)

@@ -484,8 +484,8 @@ class CheckpointSync(Loop):
         if source.refused is not None:
             # The file is not read again until it is smaller.
             self._too_large = min(self._too_large, source.size)
-            said = f"{source.path!r}: {source.refused.message}"
-            raise ObjectTooLarge(said, hint=source.refused.hint)
+            text = f"{source.path!r}: {source.refused.message}"
+            raise ObjectTooLarge(text, hint=source.refused.hint)
         if source.chunked:
             return Entry.in_chunks(
                 source.path, source.size, source.keys, self._chunk_bytes, mtime_ns

@@ -130,8 +130,8 @@ class Restore:
         self._empty()
         if len(rows) > len(passed_over):
             self._attempt.note("no checkpoint is complete: the job starts from the beginning")
-        elif said := passed_over_text(passed_over):
-            self._attempt.note(f"the job starts from the beginning: {said}")
+        elif text := passed_over_text(passed_over):
+            self._attempt.note(f"the job starts from the beginning: {text}")
         return None
 
     def recalled(self) -> Recalled:
@@ -164,10 +164,10 @@ class Restore:
         if own:
             self._gateway.record(self._attempt.fence, BeginsWith(row["attempt"], row["number"]))
         newer = [one for one in passed_over if not own or _place(one) > _place(row)]
-        if said := passed_over_text(newer):
+        if text := passed_over_text(newer):
             name = checkpoint_name(*_place(row))
             of = "" if own else f" of job {row['job_id']}"
-            self._attempt.note(f"the job starts from checkpoint {name}{of}: {said}")
+            self._attempt.note(f"the job starts from checkpoint {name}{of}: {text}")
 
     def _sound(self, row: Row) -> list[Part] | None:
         if row["key"] in self._damaged:

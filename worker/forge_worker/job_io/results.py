@@ -73,9 +73,9 @@ class ResultFiles:
             why = f"$FORGE_RESULT_FILE is {odd}, which Forge does not read"
             self._attempt.note(f"the result was not stored: {why}")
         with suppress(OSError), opened(control, RESULT_FILE) as file:
-            said = file.read(DOCUMENT_BYTES + 1)
+            document = file.read(DOCUMENT_BYTES + 1)
             try:
-                found: dict[str, Any] = self._covered(parse_result(said))
+                found: dict[str, Any] = self._covered(parse_result(document))
             except ValueError as error:
                 self._attempt.note(f"the result was not stored: {error}")
             else:
@@ -125,36 +125,36 @@ def batch_of(tests: Sequence[Tested]) -> int:
     """Return how many of the first tests fit in one request."""
     size = 0
     for count, test in enumerate(tests[:BATCH_ROWS]):
-        size += sum(len((said or "").encode()) for said in (test.suite, test.name, test.message))
+        size += sum(len((text or "").encode()) for text in (test.suite, test.name, test.message))
         if size > BATCH_BYTES and count:
             return count
     return min(len(tests), BATCH_ROWS)
 
 
-def parse_result(said: bytes) -> dict[str, Any]:
+def parse_result(document: bytes) -> dict[str, Any]:
     """Return the JSON object that a job wrote; NaN and infinities become null.
 
     Raises:
         ValueError: it is not a JSON object, or is too large for a row; the text says why.
     """
-    if len(said) > DOCUMENT_BYTES:
+    if len(document) > DOCUMENT_BYTES:
         raise ValueError(f"it is longer than {size_text(DOCUMENT_BYTES)}")
     try:
-        values = json.loads(storable(said), parse_constant=lambda _: None, parse_float=_finite)
+        values = json.loads(storable(document), parse_constant=lambda _: None, parse_float=_finite)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(_no_object(said)) from error
+        raise ValueError(_no_object(document)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(values, dict):
-        raise ValueError(_no_object(said))  # noqa: TRY004  as for any other wrong content
+        raise ValueError(_no_object(document))  # noqa: TRY004  as for any other wrong content
     try:
         return DOCUMENT.validate_python(values)
     except ValidationError as error:
         raise ValueError(f"{error.errors()[0]['msg']}") from error
 
 
-def _no_object(said: bytes) -> str:
-    begin = said.strip()[:QUOTED].decode(errors="replace")
+def _no_object(document: bytes) -> str:
+    begin = document.strip()[:QUOTED].decode(errors="replace")
     what = f"begins with {begin}" if begin else "is empty"
     return f'$FORGE_RESULT_FILE needs one JSON object, such as {{"accuracy": 0.9}}, but {what}'
 

@@ -69,8 +69,8 @@ class ProgressSign:
     def _rises(self, line: bytes) -> bool:
         if (values := parse(line)) is None:
             return False
-        told = {"step": step_of(values), "progress": progress_of(values)}
-        known = {name: value for name, value in told.items() if value is not None}
+        progress = {"step": step_of(values), "progress": progress_of(values)}
+        known = {name: value for name, value in progress.items() if value is not None}
         risen = any(value > self._last.get(name, -inf) for name, value in known.items())
         self._last |= known
         return risen
@@ -155,13 +155,13 @@ class StallWatch(Loop):
             self._stop(late[0])
 
     def _stop(self, rule: Rule) -> None:
-        said = f"{rule.lack} for {duration_text(rule.limit_s)}"
-        log.warning("job_stalled", job=self._attempt.fence.job_id, why=said)
+        lack = f"{rule.lack} for {duration_text(rule.limit_s)}"
+        log.warning("job_stalled", job=self._attempt.fence.job_id, why=lack)
         self._attempt.note(
-            f"stalled: {said}, so the job was stopped; it is retried from its last checkpoint if it"
+            f"stalled: {lack}, so the job was stopped; it is retried from its last checkpoint if it"
             f" has retries left; if this is normal for the job, raise or remove {rule.option}"
         )
-        self._attempt.request_stop(Stop(Reason.STALLED, said))
+        self._attempt.request_stop(Stop(Reason.STALLED, lack))
 
 
 def stall_watches(
@@ -194,8 +194,8 @@ def _rules(attempt: LiveAttempt, usage: AttemptUsage) -> list[Rule]:
 
 def stall_rules_of(spec: Mapping[str, Any]) -> Stall:
     """Return the stall rules in a job's spec, ignoring those of newer servers."""
-    said = spec.get("stall") or {}
+    rules = spec.get("stall") or {}
     # Validated at submission; rules that watch nothing are allowed here.
     return Stall.model_construct(
-        **{name: said[name] for name in Stall.model_fields if name in said}
+        **{name: rules[name] for name in Stall.model_fields if name in rules}
     )

@@ -50,8 +50,8 @@ def run_spec(attempt: LiveAttempt, slot: MachineSlot, runner: Runner, host: Host
         # Ids of jobs overlap between queues; a tracker may serve several.
         "FORGE_RUN": f"forge-{host.queue_id[:8]}-{attempt.fence.job_id}",
     }
-    told = {**variables(attempt, spec, runner, device), **own}
-    return replace(spec, env={**grant.spec["env"], **told})
+    environment = {**variables(attempt, spec, runner, device), **own}
+    return replace(spec, env={**grant.spec["env"], **environment})
 
 
 def container_name(attempt: LiveAttempt) -> str:
@@ -92,10 +92,11 @@ def variables(attempt: LiveAttempt, spec: RunSpec, runner: Runner, device: str) 
 def _told(asked: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables with the parameters, tuning values and experiment of the job."""
     tuning, parameters = asked.get("tuning", {}), asked.get("parameters", {})
-    told = {f"FORGE_{name.upper()}": said for name, said in tuning.items() if said is not None}
-    told |= {f"FORGE_PARAM_{name.upper()}": said for name, said in parameters.items()}
+    values = {f"FORGE_{name.upper()}": value for name, value in tuning.items() if value is not None}
+    values |= {f"FORGE_PARAM_{name.upper()}": value for name, value in parameters.items()}
     words = {
-        name: said if isinstance(said, str) else json.dumps(said) for name, said in told.items()
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
     }
     if experiment := asked.get("experiment"):
         words["FORGE_EXPERIMENT"] = experiment

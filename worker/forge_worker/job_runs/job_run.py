@@ -80,12 +80,12 @@ def run(
     except Stopped:
         return end_as_asked(parts, attempt.stop)
     except (ForgeError, OSError) as error:
-        said = attempt.redactor.text(with_advice(error))
-        log.warning("attempt_failed", job=attempt.fence.job_id, error=said)
+        detail = attempt.redactor.text(with_advice(error))
+        log.warning("attempt_failed", job=attempt.fence.job_id, error=detail)
         if isinstance(error, StartFailed) and not isinstance(error, PullFailed):
-            services.health.failed(said)
+            services.health.failed(detail)
         reason = next((r for kind, r in REASONS.items() if isinstance(error, kind)), None)
-        end = end_failed(parts, reason or Reason.START_FAILED, said, _code(error))
+        end = end_failed(parts, reason or Reason.START_FAILED, detail, _code(error))
         return end and replace(end, lasting=isinstance(error, LASTING))
     except Exception as error:
         log.exception("attempt_failed", job=attempt.fence.job_id)

@@ -30,8 +30,8 @@ Multiply = Callable[[int], None]
 
 def main(folder: str, accelerator: str) -> None:
     """Print the fields of `forge_schema.model.worker.Speed`."""
-    told = {**processors(accelerator), "memory_gb_s": memory(), "disk_mb_s": disk(folder)}
-    sys.stdout.write(json.dumps({**told, "version": 1}))
+    figures = {**processors(accelerator), "memory_gb_s": memory(), "disk_mb_s": disk(folder)}
+    sys.stdout.write(json.dumps({**figures, "version": 1}))
 
 
 def processors(accelerator: str) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def by_torch(accelerator: str) -> dict[str, Any]:
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415  may be missing
 
     cpu = {"fp32": of_torch(torch, "cpu", torch.float32, CPU_SIZE)}
-    told = {"method": "torch", "cpus": cpus(), "cpu": cpu}
+    figures = {"method": "torch", "cpus": cpus(), "cpu": cpu}
     if devices := list(gpus(torch, accelerator)):
-        told[accelerator] = of_gpus(torch, devices)
-    return told
+        figures[accelerator] = of_gpus(torch, devices)
+    return figures
 
 
 def gpus(torch: Any, accelerator: str) -> Iterator[str]:  # noqa: ANN401  a module

@@ -73,11 +73,11 @@ def measured(settings: WorkerSettings, devices: Inventory) -> Speed:
         NotMeasured: the program failed, or took too long.
         OSError: the disk is full or faulty.
     """
-    told = _run(settings, devices)
+    figures = _run(settings, devices)
     try:
-        speed = SPEED.validate_json(told)
+        speed = SPEED.validate_json(figures)
     except ValidationError as error:
-        raise NotMeasured(f"the measurement printed {told[:LAST_WORDS]!r}") from error
+        raise NotMeasured(f"the measurement printed {figures[:LAST_WORDS]!r}") from error
     text = json.dumps({"on": hardware(devices), "speed": speed.reported()})
     write_atomically(settings.worker_dir / FILE, text, durable=False)
     return speed
@@ -143,13 +143,13 @@ def profile(settings: WorkerSettings) -> Speed:
 
 def words(speed: Speed) -> str:
     """Return the lines to print."""
-    told = [f"matrix multiplication, with {METHODS.get(speed.method, speed.method)}:"]
+    lines = [f"matrix multiplication, with {METHODS.get(speed.method, speed.method)}:"]
     for device in DEVICES:
         name = counted(speed.cpus, "CPU") if device == "cpu" else f"one GPU ({device})"
         rates = getattr(speed, device).items()
-        told += [f"  {name}, {kind}: {flops_text(rate)}" for kind, rate in rates]
+        lines += [f"  {name}, {kind}: {flops_text(rate)}" for kind, rate in rates]
     if speed.memory_gb_s is not None:
-        told.append(f"memory, copied by one CPU: {speed.memory_gb_s:g} GB/s")
+        lines.append(f"memory, copied by one CPU: {speed.memory_gb_s:g} GB/s")
     if speed.disk_mb_s is not None:
-        told.append(f"disk of the worker's folder, written: {speed.disk_mb_s:g} MB/s")
-    return "\n".join(told)
+        lines.append(f"disk of the worker's folder, written: {speed.disk_mb_s:g} MB/s")
+    return "\n".join(lines)

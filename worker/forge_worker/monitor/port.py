@@ -66,34 +66,34 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every gauge with its current value."""
-        told = self._told()
-        condition = told["condition"]
-        yield _info(told)
-        yield _jobs(told["jobs"])
-        yield _gauge("draining", "Whether the worker takes no new jobs.", told["draining"])
+        state = self._told()
+        condition = state["condition"]
+        yield _info(state)
+        yield _jobs(state["jobs"])
+        yield _gauge("draining", "Whether the worker takes no new jobs.", state["draining"])
         constrained = bool(condition.get("constrained"))
         yield _gauge("constrained", "Whether the machine is past its limits.", constrained)
         blind = bool(condition.get("no_notices"))
         yield _gauge("notices_unseen", "Whether the cloud's notices cannot be seen.", blind)
-        refused = bool(told["refused"])
+        refused = bool(state["refused"])
         yield _gauge("refused", "Whether the queue refuses the worker permanently.", refused)
         yield _gauge("spooled_ends", "Results not yet delivered to the queue.", self._spooled())
-        yield from _lent(told["lends"], told["jobs"])
+        yield from _lent(state["lends"], state["jobs"])
         for key, (name, about, factor) in MACHINE.items():
             if key in condition:
                 yield _gauge(name, about, condition[key] * factor)
-        yield from _gpus(told["lends"]["gpus"], told["jobs"], condition.get("gpus", {}))
+        yield from _gpus(state["lends"]["gpus"], state["jobs"], condition.get("gpus", {}))
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"forge_worker_{name}", about, value=float(value))
 
 
-def _info(told: Mapping[str, Any]) -> Metric:
+def _info(state: Mapping[str, Any]) -> Metric:
     labels = ("worker", "version", "runs")
     about = "The worker's name and version as labels; always 1."
     family = GaugeMetricFamily("forge_worker_info", about, labels=labels)
-    family.add_metric([told["worker"], told["version"], ",".join(told["runs"])], 1)
+    family.add_metric([state["worker"], state["version"], ",".join(state["runs"])], 1)
     return family
 
 

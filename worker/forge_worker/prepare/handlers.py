@@ -40,9 +40,9 @@ def handler_start(spec: RunSpec, attempt: LiveAttempt) -> RunSpec:
             f"this worker has no handler {name!r}",
             hint="it was there at the start; restart the worker after changing its packages",
         )
-    told = {"arguments": asked.get("arguments", {}), "env": asked["env"]}
+    call = {"arguments": asked.get("arguments", {}), "env": asked["env"]}
     path = attempt.folders.control / ARGUMENTS
-    path.write_text(json.dumps(told), encoding="utf-8")
+    path.write_text(json.dumps(call), encoding="utf-8")
     places = [place for place in sys.path if place]
     boot = (
         f"import sys; sys.path[:0] = {places!r}; from forge_worker.inside.handler import main; "

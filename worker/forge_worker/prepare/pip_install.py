@@ -176,13 +176,13 @@ def _start(wanted: Requirements, env: Mount, spec: RunSpec, runner: Runner, root
     python = sys.executable if own else "python3"
     places_of = (str(runner.place(env)), str(runner.place(pip) / program))
     words = (python, *places_of, listed, wanted.python)
-    told = {n: os.environ[n] for n in OPERATORS if n in os.environ and n not in spec.env}
+    variables = {n: os.environ[n] for n in OPERATORS if n in os.environ and n not in spec.env}
     return replace(
         start,
         command=("/bin/sh", "-c", SCRIPT, "sh", *words),
         # Files in /tmp would count as memory.
         env={**spec.env, "TMPDIR": str(places.output_dir)},
-        secrets={**told, **spec.secrets},
+        secrets={**variables, **spec.secrets},
     )
 
 
@@ -195,16 +195,16 @@ def _with_uv(start: RunSpec, runner: Runner) -> RunSpec:
     uv = uv_program()
     if uv is None:
         return _with(start, "")
-    told = {**start.env, **start.secrets}
+    variables = {**start.env, **start.secrets}
     own = runner.kind == "process"
     found = {
         **UV,
-        **uv_variables(told),
+        **uv_variables(variables),
         # pip trusts the authorities of the machine; an image may have none.
         **({"UV_SYSTEM_CERTS": "1"} if own else {}),
-        **({} if "UV_CACHE_DIR" in told else {"UV_NO_CACHE": "1"}),
+        **({} if "UV_CACHE_DIR" in variables else {"UV_NO_CACHE": "1"}),
     }
-    ours = {name: value for name, value in found.items() if name not in told}
+    ours = {name: value for name, value in found.items() if name not in variables}
     with_uv = replace(start, mounts=(*start.mounts, uv), secrets={**ours, **start.secrets})
     return _with(with_uv, str(runner.place(uv)))
 
@@ -228,16 +228,16 @@ def _tail(attempt: LiveAttempt, began: int) -> str:
         return log.read().decode(errors="replace")
 
 
-def _failure(path: str, ended: Exit, said: str) -> ForgeError:
+def _failure(path: str, ended: Exit, output: str) -> ForgeError:
     if ended.code is None:
         return StartFailed(f"the installation of {path} was lost: {ended.detail}")
-    errors = [line.strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
     # With versions for another Python, another worker may be able to.
-    unknown = [] if OTHER_PYTHON in said else [error for error in errors if NO_VERSIONS in error]
-    why = (unknown or errors or said.strip().splitlines() or ["no output"])[-1]
+    unknown = [] if OTHER_PYTHON in output else [error for error in errors if NO_VERSIONS in error]
+    why = (unknown or errors or output.strip().splitlines() or ["no output"])[-1]
     if ended.oom_killed:
         why = "it ran out of the job's memory"
-    elif UNREACHED.search(said):
+    elif UNREACHED.search(output):
         why = f"the network failed, or a package index could not be reached; {why}"
     failure = ProvisionFailed(
         f"installing {path} ended with exit code {ended.code}: {why}",

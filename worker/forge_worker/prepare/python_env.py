@@ -187,6 +187,6 @@ def _make(folder: Path, fill: Callable[[], None]) -> None:
 def _key(
     wanted: Requirements, spec: RunSpec, owner: str, runner: Runner, *, open_to_host: bool
 ) -> str:
-    told = sorted(one for one in spec.env.items() if one[0].startswith(("PIP_", "UV_")))
-    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, told, open_to_host]
+    variables = sorted(one for one in spec.env.items() if one[0].startswith(("PIP_", "UV_")))
+    content = [RECIPE, wanted.digest, runner.foundation(spec), owner, variables, open_to_host]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

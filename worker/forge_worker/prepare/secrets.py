@@ -176,5 +176,5 @@ def _digest(secrets: dict[str, str], attempt: LiveAttempt) -> bytes:
 
     The cost is that of RFC 7914 for interactive use: 16 MiB, some tens of milliseconds.
     """
-    told = json.dumps(secrets, sort_keys=True).encode()
-    return hashlib.scrypt(told, salt=attempt.fence.nonce.bytes, n=2**14, r=8, p=1)
+    text = json.dumps(secrets, sort_keys=True).encode()
+    return hashlib.scrypt(text, salt=attempt.fence.nonce.bytes, n=2**14, r=8, p=1)

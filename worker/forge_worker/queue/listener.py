@@ -60,11 +60,11 @@ class Listener(Loop):
         except psycopg.Error as error:
             if not explicable(error):
                 raise
-            told = explained(error, self._url)
-            if isinstance(told, AccessRefused):
-                self._entrance.failed(told.message, monotonic(), refused=True)
-                raise QueueRefused(told.message) from error
-            raise told from error
+            fault = explained(error, self._url)
+            if isinstance(fault, AccessRefused):
+                self._entrance.failed(fault.message, monotonic(), refused=True)
+                raise QueueRefused(fault.message) from error
+            raise fault from error
 
     def _listen(self) -> None:
         with psycopg.connect(self._url, autocommit=True, **KEEPALIVE) as connection:

@@ -126,8 +126,8 @@ class Runners:
 
 def image_wanted(spec: Mapping[str, Any]) -> str | None:
     """Return the image that a job names: a name, a tar's digest or a Dockerfile."""
-    said = (spec.get(way) for way in ("image", "image_tar", "dockerfile"))
-    return next(filter(None, said), None)
+    names = (spec.get(way) for way in ("image", "image_tar", "dockerfile"))
+    return next(filter(None, names), None)
 
 
 def docker_policy(settings: WorkerSettings) -> DockerPolicy:

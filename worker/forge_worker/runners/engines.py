@@ -226,18 +226,18 @@ def _place() -> tuple[str, TLSConfig | None]:
 
 @cache
 def _found(_said: tuple[str, ...]) -> tuple[str, TLSConfig | None]:
-    told: dict[str, Any] = {**kwargs_from_env()}
-    if "base_url" not in told:
-        told = {**_of_context(), **told}
-    return told.get("base_url") or DEFAULT_HOST, told.get("tls")
+    options: dict[str, Any] = {**kwargs_from_env()}
+    if "base_url" not in options:
+        options = {**_of_context(), **options}
+    return options.get("base_url") or DEFAULT_HOST, options.get("tls")
 
 
 def _of_context() -> dict[str, Any]:
     name = os.environ.get("DOCKER_CONTEXT") or get_current_context_name()
     try:
-        told: dict[str, Any] = {**ContextAPI.kwargs_from_context(name)}
+        options: dict[str, Any] = {**ContextAPI.kwargs_from_context(name)}
     except Exception as error:  # docker-py raises plain ones
         raise ContextUnusable(f"the Docker context {name} cannot be read: {error}") from error
-    if not told and name != "default":
+    if not options and name != "default":
         raise ContextUnusable(f"the Docker context {name}, which is in use, does not exist")
-    return told
+    return options

@@ -117,8 +117,8 @@ def unwatched(exited: Exit, alone_s: float) -> Exit:
     while its worker has no agent, may have been killed for a reason of its own.
     """
     if exited.code == SIGNAL_BASE + SIGKILL and not exited.oom_killed and alone_s <= TOGETHER_S:
-        said = "the job was killed together with the agent of its worker"
-        return replace(exited, code=None, detail=said)
+        detail = "the job was killed together with the agent of its worker"
+        return replace(exited, code=None, detail=detail)
     return exited
 
 

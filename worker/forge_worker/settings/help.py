@@ -70,8 +70,8 @@ def text() -> str:
 def _profiles() -> Iterator[str]:
     yield "Profiles:"
     for profile, rows in groupby(profile_rows(), key=lambda row: row[0]):
-        said = ", ".join(f"{flag} {value}" for _, flag, value in rows)
+        flags = ", ".join(f"{flag} {value}" for _, flag, value in rows)
         yield f"  {profile}"
         yield from wrap(
-            said, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False
+            flags, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False
         )

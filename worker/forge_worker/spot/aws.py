@@ -73,7 +73,7 @@ class Aws:
 def _document(answer: httpx.Response) -> dict[str, Any]:
     """Return the document; a notice that cannot be parsed still counts as one."""
     try:
-        said = answer.json()
+        document = answer.json()
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -113,9 +113,9 @@ def running() -> Mapping[str, str]:
         # Whoever writes this file decides which code runs here as this user.
         if file.stat().st_uid != os.getuid():
             return {}
-        told: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
-        if psutil.pid_exists(int(told["pid"])) and told.keys() >= NEEDED:
-            return told
+        state: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        if psutil.pid_exists(int(state["pid"])) and state.keys() >= NEEDED:
+            return state
     return {}
 
 

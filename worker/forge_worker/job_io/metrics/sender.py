@@ -77,9 +77,9 @@ class MetricComplaints:
         self._say(REFUSED, f"the queue refuses {where}, which was not stored: {why}")
 
     def _say(self, kind: int, words: str) -> None:
-        said = self._attempt.cursors["metrics_said"]
-        if not said & kind:
-            self._attempt.cursors.keep(metrics_said=said | kind)
+        cursor = self._attempt.cursors["metrics_said"]
+        if not cursor & kind:
+            self._attempt.cursors.keep(metrics_said=cursor | kind)
             self._attempt.note(words)
 
 

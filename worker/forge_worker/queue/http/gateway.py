@@ -52,8 +52,8 @@ class HttpGateway:
         self._warm: Sequence[int] = ()
 
     def register(self, machine: Machine) -> Registered:
-        told = messages.Register(**asdict(machine))
-        answer = self._session.post("/register", told, Registered)
+        message = messages.Register(**asdict(machine))
+        answer = self._session.post("/register", message, Registered)
         self._boot_id = machine.boot_id
         self._session.stores_small_objects = answer.small_objects
         self._in_gangs = machine.address is not None
@@ -117,13 +117,13 @@ class HttpGateway:
     def _finish(self, end: End) -> Ended:
         ending = messages.Ending(**_ending(end))
         try:
-            told = self._of(
+            reported = self._of(
                 end.fence, "status", messages.Status(**_held(end.fence), end=ending), ReportAnswer
             )
         except LeaseUnknown:
             return Ended(end.fence.job_id, accepted=False)
-        assert told.ended is not None  # noqa: S101 - an end is answered with what became of it
-        return told.ended
+        assert reported.ended is not None  # noqa: S101 - an end is answered with what became of it
+        return reported.ended
 
     def renew(
         self,
@@ -159,10 +159,10 @@ class HttpGateway:
     def gather(self, fence: Fence, step: int, member: Mapping[str, JsonValue]) -> Gathering:
         body = messages.Gather.model_validate({**_held(fence), "step": step, "member": member})
         try:
-            told = self._of(fence, "gather", body, Gathered)
+            gathered = self._of(fence, "gather", body, Gathered)
         except LeaseUnknown:
             return Gathering(Standing.LOST)
-        return Gathering(told.standing, told.members)
+        return Gathering(gathered.standing, gathered.members)
 
     def record(self, fence: Fence, record: AttemptRecord) -> bool:
         what, message = messages.RECORDS[type(record)]

@@ -234,21 +234,21 @@ def checked(response: httpx.Response) -> None:
     if response.is_success:
         return
     problem = _problem(response)
-    said = f"{response.status_code} {problem.message or response.reason_phrase}"
+    message = f"{response.status_code} {problem.message or response.reason_phrase}"
     if problem.code == "store_unfit":
-        raise StoreUnfit(f"the server's store: {said}", hint=problem.hint)
+        raise StoreUnfit(f"the server's store: {message}", hint=problem.hint)
     if problem.code.startswith("store_"):
-        raise StoreUnreachable(f"the server's store: {said}", hint=problem.hint)
+        raise StoreUnreachable(f"the server's store: {message}", hint=problem.hint)
     if problem.code == "internal":
-        raise ServerFailed(f"the server failed: {said}", hint=f"its log: {problem.request_id}")
+        raise ServerFailed(f"the server failed: {message}", hint=f"its log: {problem.request_id}")
     if response.status_code >= 500 or response.status_code in {408, 429}:  # noqa: PLR2004
         rest_s = retry_after_s(response)
-        raise NotAnswered(said, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004
+        raise NotAnswered(message, sent=response.status_code != 429, rest_s=rest_s)  # noqa: PLR2004
     if problem.code == "unauthenticated":
         raise _token_refused()
     if kind := REFUSALS.get(problem.code):
         raise kind(problem.message, hint=problem.hint)
-    raise ServerRefused(f"the server refused the request: {said}", hint=problem.hint)
+    raise ServerRefused(f"the server refused the request: {message}", hint=problem.hint)
 
 
 def read(response: httpx.Response, answer: type[A]) -> A:

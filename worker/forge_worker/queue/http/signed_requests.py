@@ -139,11 +139,11 @@ def _checked(key: str, answer: urllib3.BaseHTTPResponse) -> None:
     status = answer.status
     if 200 <= status < 300:  # noqa: PLR2004
         return
-    said = f"the store answered {status} {answer.reason} for {key}"
+    message = f"the store answered {status} {answer.reason} for {key}"
     if status == NOT_OFFERED:
         raise StoreUnfit(
-            said, hint="the store does not offer what Forge needs; see the server's log"
+            message, hint="the store does not offer what Forge needs; see the server's log"
         )
     if status >= 500 or status in PASSING:  # noqa: PLR2004
-        raise StoreUnreachable(said)
-    raise StoreError(said)
+        raise StoreUnreachable(message)
+    raise StoreError(message)

@@ -371,8 +371,10 @@ class ContainerHandle:
         elif not self._vouched(state["ExitCode"]):
             # An engine that stops also stops its containers. A job that handles SIGTERM cleanly
             # then exits with 0 and would look successful.
-            said = f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
-            self._end(Exit(None, state["OOMKilled"], said, _finished_ns(state)))
+            detail = (
+                f"the engine stopped while the job ran, so its code {state['ExitCode']} is void"
+            )
+            self._end(Exit(None, state["OOMKilled"], detail, _finished_ns(state)))
         else:
             at_ns = _finished_ns(state)
             seen = Exit(state["ExitCode"], state["OOMKilled"], state["Error"], at_ns)
@@ -394,11 +396,11 @@ class ContainerHandle:
             self._answered = time.monotonic()
         patience_s = 0.0 if self._killed else ENGINE_PATIENCE_S
         if not lives and time.monotonic() - self._answered > patience_s:
-            said = f"the job ended while the container engine did not answer: {error}"
+            detail = f"the job ended while the container engine did not answer: {error}"
             if self._process is None:
                 period = duration_text(ENGINE_PATIENCE_S)
-                said = f"the container engine did not answer for {period}: {error}"
-            self._end(Exit(code=None, detail=said))
+                detail = f"the container engine did not answer for {period}: {error}"
+            self._end(Exit(code=None, detail=detail))
 
     def _await_change(self, seconds: float) -> None:
         """Return when the container ends, the connection does, or after `seconds`."""

@@ -255,7 +255,7 @@ def _environment(
     asked = any(request["Driver"] != CDI for request in devices)
     gpus = {} if asked else {"NVIDIA_VISIBLE_DEVICES": "void"}
     gpus |= {} if spec.gpu_uuids else HIDDEN
-    own = {name: said for name, said in spec.env.items() if not name.startswith(REFUSED_ENV)}
+    own = {name: value for name, value in spec.env.items() if not name.startswith(REFUSED_ENV)}
     return {**base, **own, **_paths(spec, image), **gpus, **GROUP}
 
 

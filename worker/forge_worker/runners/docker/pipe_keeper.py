@@ -47,11 +47,11 @@ class PipeKeeper:
                     self._close(source)
 
     def _listen(self) -> None:
-        if not (said := os.read(ORDERS, 65536)):
+        if not (order := os.read(ORDERS, 65536)):
             self._poll.unregister(ORDERS)
             self._listening = False
             self._note_the_end()
-        *lines, self._heard = (self._heard + said).split(b"\n")
+        *lines, self._heard = (self._heard + order).split(b"\n")
         for line in lines:
             self._open(*map(Path, json.loads(line)))
 

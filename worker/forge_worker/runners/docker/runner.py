@@ -481,8 +481,8 @@ def refused(spec: RunSpec, error: Exception) -> StartFailed:
     """Return the error for a job that the engine could not start."""
     if isinstance(error, ImageNotFound):
         return removed(spec.image or "")
-    said = (error.explanation if isinstance(error, APIError) else None) or error
+    reason = (error.explanation if isinstance(error, APIError) else None) or error
     return StartFailed(
-        f"the container {spec.name} did not start: {said}",
+        f"the container {spec.name} did not start: {reason}",
         hint="`forge doctor` on the worker checks its engine, GPUs and folders",
     )

@@ -178,13 +178,13 @@ class Gauge:
         return counts_of(stats)
 
 
-def counts_of(said: dict[str, Any]) -> Counts | None:
+def counts_of(stats: dict[str, Any]) -> Counts | None:
     """Return the counts in an engine's statistics, which are empty after the container's end."""
-    memory = said.get("memory_stats") or {}
+    memory = stats.get("memory_stats") or {}
     if "usage" not in memory:
         return None
     return Counts(
-        cpu_seconds=said["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9,
+        cpu_seconds=stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9,
         memory=memory["usage"],
         cache=cache_of(memory.get("stats") or {}),
         peak=memory.get("max_usage"),

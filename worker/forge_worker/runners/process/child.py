@@ -98,10 +98,10 @@ def _wait(waits: int, output: int, parent: int) -> NoReturn:
 
 def _received(waits: int) -> tuple[Order, list[str]]:
     with open(waits, "rb") as shim:
-        said = shim.read()
-    if not said:  # the shim has got no order
+        message = shim.read()
+    if not message:  # the shim has got no order
         os._exit(0)
-    order, entrances = json.loads(said)
+    order, entrances = json.loads(message)
     return Order(*order), entrances
 
 

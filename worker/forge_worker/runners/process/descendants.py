@@ -106,10 +106,10 @@ def children(pid: int) -> list[int]:
 
 def _total(pid: int, table: str, fields: tuple[bytes, ...]) -> int:
     try:
-        said = _read(f"/proc/{pid}/{table}")
+        text = _read(f"/proc/{pid}/{table}")
     except OSError:
         return 0
-    kib = (said.partition(b"\n%b:" % field)[2].split(None, 1) for field in fields)
+    kib = (text.partition(b"\n%b:" % field)[2].split(None, 1) for field in fields)
     return sum(int(words[0]) for words in kib if words) * 1024
 
 

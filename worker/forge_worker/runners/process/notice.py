@@ -139,8 +139,8 @@ def said_of(processes: list[Process], when: str) -> bytes:
     subject, were = (
         ("1 process", "was") if len(processes) == 1 else (f"{len(processes)} processes", "were")
     )
-    said = f"forge: {subject} still ran {when} and {were} killed: {', '.join([*names, *more])}\n"
-    return said.encode(errors="replace")
+    text = f"forge: {subject} still ran {when} and {were} killed: {', '.join([*names, *more])}\n"
+    return text.encode(errors="replace")
 
 
 def _status(pid: int) -> dict[bytes, bytes]:

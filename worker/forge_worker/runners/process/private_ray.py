@@ -21,13 +21,13 @@ THEIRS = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 
 def private_ray(spec: RunSpec, tmp: str) -> dict[str, str]:
     """Return the variables for a job whose temporary files are in `tmp`."""
-    told = {
+    variables = {
         "RAY_TMPDIR": tmp,
         "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(store_bytes(spec.memory_mb)),
     }
     if THEIRS & (spec.env.keys() | spec.secrets.keys()):
-        return told
-    return {**told, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        return variables
+    return {**variables, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def store_bytes(memory_mb: int) -> int:

@@ -115,11 +115,11 @@ class ProcessHandle:
             self._over()
 
     def _ended(self) -> Exit:
-        said = self._line.read()
-        if "code" in said:
-            self._used = JobUse(said["cpu_seconds"], 0.0, said["peak_bytes"] / MIB)
-            at_ns = said.get("at_ns", 0)
-            return Exit(said["code"], said["oom"], detail=said["detail"], at_ns=at_ns)
+        message = self._line.read()
+        if "code" in message:
+            self._used = JobUse(message["cpu_seconds"], 0.0, message["peak_bytes"] / MIB)
+            at_ns = message.get("at_ns", 0)
+            return Exit(message["code"], message["oom"], detail=message["detail"], at_ns=at_ns)
         kill_session(self.pid)
         confinement_of(self._name).end()
         return Exit(code=None, detail="the job's supervising process was killed")

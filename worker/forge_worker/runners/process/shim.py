@@ -151,8 +151,8 @@ class Shim:
         self._say_what_was_killed()
         code, detail = self._code(), self._detail(stubborn)
         self._note_exit(code, detail)
-        told = {"code": code, "oom": self._oom, "detail": detail, "at_ns": self._at_ns()}
-        self._tell(**told, **self._used())
+        ending = {"code": code, "oom": self._oom, "detail": detail, "at_ns": self._at_ns()}
+        self._tell(**ending, **self._used())
         self._confinement.end()
 
     def kill(self) -> None:
@@ -380,13 +380,13 @@ class Shim:
 
     def _detail(self, stubborn: int) -> str:
         limit = self._order.memory_bytes >> 20
-        said = [
+        sentences = [
             "it was left behind by an earlier agent and killed" if self._reaped else "",
             f"the job used more than its {limit} MiB of memory" if self._oom else "",
             f"{stubborn} of its processes could not be ended" if stubborn else "",
             self._output.error,
         ]
-        return "; ".join(filter(None, said))
+        return "; ".join(filter(None, sentences))
 
     def _tell(self, **said: object) -> None:
         with contextlib.suppress(OSError):  # the agent may be gone

@@ -70,8 +70,8 @@ class ShimLine:
                     return {}
                 self._received += more
             line, _, self._received = self._received.partition(b"\n")
-            said: dict[str, Any] = json.loads(line)
-            return said
+            message: dict[str, Any] = json.loads(line)
+            return message
         return {}
 
     def wait(self, seconds: float, wake: int | None = None) -> bool:
