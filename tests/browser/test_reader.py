@@ -119,7 +119,7 @@ def stays(page: Page, stop: Locator) -> None:
     expect(stop).to_be_focused()
 
 
-def test_nobody_asks_the_server_while_nobody_looks(browsing: Browsing) -> None:
+def test_a_page_out_of_sight_sends_no_requests(browsing: Browsing) -> None:
     window = browsing.window()
     page = window.new_page()
     asked: list[Request] = []

@@ -172,7 +172,7 @@ def test_an_unreachable_database(forge: Command) -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://host/db", "postgresql://h/d?no=such"])
-def test_a_database_url_that_is_none(forge: Command, url: str) -> None:
+def test_an_invalid_database_url_is_refused(forge: Command, url: str) -> None:
     for arguments in (["ps"], ["db", "upgrade"]):
         told(forge("--database-url", url, *arguments), 6, "not a database URL", "postgresql://")
 
@@ -195,7 +195,7 @@ def test_a_database_without_a_store(forge: Command, project: Path, database_url:
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "here", "file://relative", "s3://b?x=1"])
-def test_a_store_url_that_is_none(connected: Command, project: Path, url: str) -> None:
+def test_an_invalid_store_url_is_refused(connected: Command, project: Path, url: str) -> None:
     told(connected("--store-url", url, "submit", project, "--", "ls"), 6, url)
 
 
@@ -240,7 +240,9 @@ def test_an_idempotency_key_of_another_job(connected: Command, project: Path) ->
     told(connected(*submit, "pwd"), 4, "'k' belongs to another job")
 
 
-def test_what_a_patch_leaves_out_and_why_there_is_none(connected: Command, project: Path) -> None:
+def test_what_a_patch_leaves_out_and_why_there_is_no_patch(
+    connected: Command, project: Path
+) -> None:
     assert connected("submit", project, "--", "ls").returncode == 0
     refused(connected("code", "1", "--diff"), 0, "job 1 has no patch: its folder was in no git")
     (project / "large").write_bytes(b"")

@@ -225,7 +225,7 @@ def test_a_role_that_is_too_low(connected: Command, database_url: str) -> None:
     told(connected("submit", ".", "--", "ls", FORGE_OWNER="eve"), 7, "another owner")
 
 
-def test_no_key_a_wrong_one_and_what_is_none(connected: Command, database_url: str) -> None:
+def test_a_missing_a_wrong_and_an_invalid_key(connected: Command, database_url: str) -> None:
     told(connected("ps", FORGE_API_KEY=""), 7, "no API key", "FORGE_API_KEY")
     wrong = key(database_url)[:-1] + "x"
     done = connected("ps", FORGE_API_KEY=wrong)

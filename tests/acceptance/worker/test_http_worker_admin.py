@@ -121,7 +121,7 @@ def test_drained_worker_ends_its_job_and_takes_no_other(
     made.succeeds(waiting)
 
 
-def test_replaced_token_is_nobodys_at_once_and_the_new_one_goes_on(
+def test_a_replaced_token_is_refused_at_once_and_the_new_one_works(
     made: HttpBed, admin: Admin, tmp_path: Path, eventually: Eventually
 ) -> None:
     admin.make("one")

@@ -172,7 +172,7 @@ def test_training_loses_no_epoch_to_a_notice_of_aws(
         assert states[first.name] == "offline"
 
 
-def test_job_that_is_preempted_ten_times_fails_never_and_waits_behind_nobody(
+def test_a_job_that_is_preempted_ten_times_never_fails_and_goes_first(
     process: Bed,
 ) -> None:
     process.worker(max_jobs=1, heartbeat_s=60, lease_ttl_s=240)

@@ -144,7 +144,7 @@ def test_a_rotated_worker_token_is_invalid_at_once(rig: Rig, workers: WorkerToke
         workers.rotate(worker_id + 1)
 
 
-def test_a_worker_without_a_token_is_nobody_over_http(rig: Rig, workers: WorkerTokens) -> None:
+def test_a_worker_without_a_token_cannot_log_in_over_http(rig: Rig, workers: WorkerTokens) -> None:
     worker = rig.worker()
     for name in (str(worker.id), "9" * 30, "abc"):
         assert workers.check(worker_token(tokens.mint(TokenKind.WORKER, name)[0])) is None

@@ -127,7 +127,7 @@ def claims(api: Api, short: Caller) -> dict[str, object]:
     return told
 
 
-def test_a_forged_token_is_none(api: Api) -> None:
+def test_a_forged_token_is_refused(api: Api) -> None:
     ann = api.key("ann", Role.ADMIN)
     said = claims(api, token(ann))
     secret = api.services.settings.server_secret.get_secret_value()
@@ -139,7 +139,7 @@ def test_a_forged_token_is_none(api: Api) -> None:
         refused(api.caller(bearer(text)))
 
 
-def test_a_token_that_nests_deeper_than_the_stack_is_none(api: Api) -> None:
+def test_a_token_that_nests_deeper_than_the_stack_is_refused(api: Api) -> None:
     parts = ('{"alg":"HS256"}', "[" * 5000, "x")
     deep = ".".join(base64.urlsafe_b64encode(p.encode()).decode().rstrip("=") for p in parts)
     refused(api.caller(bearer(deep)))

@@ -145,7 +145,7 @@ def test_no_pod_enrols_unless_the_settings_say_so(
         {"enrol_issuer": "https://a.example", "enrol_accounts": "forge:*"},
     ],
 )
-def test_settings_that_would_let_in_anybody_or_nobody_are_refused(given: dict[str, str]) -> None:
+def test_settings_that_would_let_in_every_pod_or_no_pod_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match=r"enrol[_-]accounts"):
         server_settings("postgresql://x", "file:///x", **given)
 

@@ -118,7 +118,7 @@ def test_ends_that_come_meanwhile_go_together_and_one_caller_gets_all_the_jobs(
     assert len(granted) == JOBS
 
 
-def test_of_a_round_trip_that_fails_every_end_may_be_reported_by_itself(
+def test_ends_of_a_round_trip_that_failed_may_be_reported_one_by_one(
     made: Desk, eventually: Eventually
 ) -> None:
     made.gateway.broken = RuntimeError("one of these is no good")

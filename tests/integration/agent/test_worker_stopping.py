@@ -163,7 +163,7 @@ def test_sigterm_gives_every_job_back_with_its_last_checkpoint(both: Bed) -> Non
         assert both.log(job, attempt=2) == b"found saved False\n"
 
 
-def test_job_that_ended_by_itself_counts_although_the_worker_is_stopped_then(
+def test_a_job_that_ends_as_its_worker_is_stopped_keeps_its_result(
     process: Bed, eventually: Eventually
 ) -> None:
     worker = process.worker(store_patience_s=60)

@@ -65,7 +65,7 @@ def valid_token(rig: Rig, text: str) -> bool:
     return WorkerTokens(rig.database, actor="user:root").check(said) is not None
 
 
-def test_whoever_asks_is_told_who_they_are(backend: Backend) -> None:
+def test_callers_learn_who_they_are(backend: Backend) -> None:
     me = backend.me()
     assert (me.owner, me.role) == ("ann", "admin")
 

@@ -40,7 +40,7 @@ def test_a_job_that_no_online_worker_can_run_is_said_to_be_one(
     assert f"forge explain {job}" in nobody
 
 
-def test_nothing_is_said_of_a_job_that_a_worker_can_run_or_that_nobody_can_ask_about(
+def test_no_warning_for_a_job_that_a_worker_can_run_or_that_cannot_be_explained(
     backend: Backend, rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rig.worker(cpus=2, memory_mb=40_960, disk_mb=20_000, labels={"forge.runs": "projects"})

@@ -178,7 +178,7 @@ def test_a_sweep_cancelled_while_its_jobs_are_claimed_and_end(rig: Rig) -> None:
     assert sum(len(rig.places(job_id)) for job_id in ids) == 400
 
 
-def test_a_sweep_is_nobody_elses_business(api: Api) -> None:
+def test_a_sweep_is_hidden_from_other_owners(api: Api) -> None:
     ann, bob = api.key("ann"), api.key("bob")
     job_id = ann.submit(**BATCHES, parameters={"batch": 1})
     for path in ("", "/points"):

@@ -34,7 +34,7 @@ def followed(backend: Backend, job_id: int) -> bytes:
     return b"".join(item.data for item in follow(backend, job_id) if isinstance(item, LogPiece))
 
 
-def test_whoever_follows_from_whenever_sees_everything_once(rig: Rig, tmp_path: Path) -> None:
+def test_a_follower_sees_everything_once_from_any_moment(rig: Rig, tmp_path: Path) -> None:
     store = (tmp_path / "store").as_uri()
     job_id = rig.submit(backoff_s=0)
     with ExitStack() as stack:

@@ -179,7 +179,7 @@ def test_two_files_are_rendered_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert indented(b"1", 10) == "1"
 
 
-def test_whoever_renders_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_renderer_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGE_SERVER_SECRET", "secret")
     seen = rendering._output(
         [sys.executable, "-I", "-c", "import os; print(sorted(os.environ))"], []

@@ -85,7 +85,7 @@ def test_two_different_failures_are_no_answer(rig: Rig) -> None:
     assert fails(rig, worker, "this worker's Python has no pip") == State.SCHEDULED
 
 
-def test_a_secret_that_nobody_has_is_said_as_such(rig: Rig) -> None:
+def test_a_secret_that_no_worker_has_is_reported(rig: Rig) -> None:
     worker = rig.worker("w-1")
     job = rig.submit(secrets=["NOPE"])
     found = explain(rig.database, job)

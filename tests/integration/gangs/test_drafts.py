@@ -96,7 +96,7 @@ def test_a_drafted_worker_takes_jobs_beside_the_gang_and_urgent_ones(rig: Rig) -
     assert grant.job_id == urgent != beside.job_id
 
 
-def test_a_gang_that_too_few_workers_could_run_drafts_nobody(rig: Rig) -> None:
+def test_a_gang_that_too_few_workers_could_run_drafts_no_worker(rig: Rig) -> None:
     rig.submit_many(2)
     workers = busy(rig, 2)
     rig.submit(nodes=3)

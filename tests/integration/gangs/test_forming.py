@@ -166,7 +166,7 @@ def test_a_mixed_gang_takes_any_gpus(rig: Rig) -> None:
     assert {row["worker_id"] for row in members(rig, job)} == {worker.id for worker in workers}
 
 
-def test_of_two_gangs_and_three_workers_one_forms_and_the_other_holds_nobody(rig: Rig) -> None:
+def test_of_two_gangs_and_three_workers_one_forms_and_the_other_holds_no_worker(rig: Rig) -> None:
     workers = asleep(rig, 3)
     jobs = [job for nodes in (2, 2) for job in [rig.submit(nodes=nodes)]]
     assert [len(members(rig, job)) for job in jobs] == [2, 0]
@@ -220,7 +220,7 @@ def test_a_gang_forms_again_with_its_attempts_counted(rig: Rig) -> None:
     assert [row["attempt"] for row in members(rig, job)] == [2, 2]
 
 
-def test_a_cancelled_gang_takes_nobody(rig: Rig) -> None:
+def test_a_cancelled_gang_takes_no_worker(rig: Rig) -> None:
     job = rig.submit(nodes=2)
     workers = asleep(rig, 1)
     assert rig.queue.cancel(job) is State.CANCELLED

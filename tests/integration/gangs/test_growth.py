@@ -107,7 +107,7 @@ def test_a_run_whose_new_machine_went_away_goes_on_with_those_that_it_had(rig: R
     assert [row["worker_id"] for row in members(rig, job)] == [one.id for one in workers[:2]]
 
 
-def test_a_cancelled_run_that_was_to_grow_drafts_nobody(rig: Rig) -> None:
+def test_a_cancelled_run_that_was_to_grow_drafts_no_worker(rig: Rig) -> None:
     _, job = growing(rig)
     assert pass_time(rig, GROWS_AFTER.total_seconds()) == 1
     assert rig.queue.cancel(job) is State.RUNNING

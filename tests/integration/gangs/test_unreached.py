@@ -63,7 +63,7 @@ def noted(rig: Rig, worker_id: int) -> tuple[list[int] | None, float | None]:
         ({0: [2], 1: [2, 7, 1], 2: []}, [2]),
     ],
 )
-def test_whoever_cannot_be_reached_is_blamed(
+def test_a_worker_that_cannot_be_reached_is_blamed(
     rig: Rig, found: dict[int, list[int]], blamed: list[int]
 ) -> None:
     run = running(rig, len(found))

@@ -141,7 +141,7 @@ def test_a_failure_ends_the_whole_chain_and_says_why(rig: Rig) -> None:
     assert not rig.rows("SELECT FROM dependency WHERE met IS NULL")
 
 
-def test_a_retry_of_the_other_job_revives_nobody(rig: Rig) -> None:
+def test_a_retry_of_the_other_job_revives_no_dependent(rig: Rig) -> None:
     worker = rig.worker()
     first, second = rig.submit(max_failures=0), rig.submit(priority=-1)
     failed, patient = rig.submit(after_ok=[first]), rig.submit(after_any=[first, second])
@@ -285,7 +285,7 @@ def test_two_ends_at_once_release_their_child_once(rig: Rig) -> None:
     assert rig.actions(child) == ["submitted", "released"]
 
 
-def test_the_sweeper_releases_what_nobody_settled(rig: Rig) -> None:
+def test_the_sweeper_releases_dependencies_that_were_not_settled(rig: Rig) -> None:
     parent = rig.submit()
     waiting = children(rig, parent)
     rig.rows("ALTER TABLE outcome DISABLE TRIGGER outcome_release")

@@ -193,7 +193,7 @@ def test_two_ends_at_once_let_two_jobs_go(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first", ["submit", "end"])
-def test_an_end_beside_a_submit_strands_nobody(rig: Rig, first: str) -> None:
+def test_an_end_beside_a_submit_leaves_no_job_waiting(rig: Rig, first: str) -> None:
     jobs = sweep(rig, 1, 1)
     grant = rig.worker().claim_one()
     more = [spec(sweep="s", parallel=1)] * 2
@@ -231,7 +231,7 @@ def test_an_end_passes_over_a_job_that_is_being_cancelled(rig: Rig) -> None:
     assert states(rig, jobs) == "su ca re"
 
 
-def test_a_cancel_of_the_whole_sweep_beside_an_end_leaves_nobody(rig: Rig) -> None:
+def test_a_cancel_of_the_whole_sweep_beside_an_end_leaves_no_job(rig: Rig) -> None:
     jobs = sweep(rig, 4)
     one, _ = rig.worker().claim(2)
     with ThreadPoolExecutor(1) as pool:
@@ -244,7 +244,7 @@ def test_a_cancel_of_the_whole_sweep_beside_an_end_leaves_nobody(rig: Rig) -> No
     assert agrees(rig)
 
 
-def test_an_end_beside_a_submit_that_waits_for_a_held_job_strands_nobody(rig: Rig) -> None:
+def test_an_end_beside_a_submit_that_waits_for_a_held_job_leaves_no_job_waiting(rig: Rig) -> None:
     jobs = sweep(rig, 2, 1)
     grant = rig.worker().claim_one()
     with ThreadPoolExecutor(1) as pool:
@@ -257,7 +257,7 @@ def test_an_end_beside_a_submit_that_waits_for_a_held_job_strands_nobody(rig: Ri
     assert states(rig, jobs) == "su re"
 
 
-def test_never_more_than_the_cap_and_nobody_is_stranded(rig: Rig) -> None:
+def test_never_more_than_the_cap_run_and_no_job_is_left_waiting(rig: Rig) -> None:
     cap, ended = 3, Event()
     jobs = sweep(rig, 20, cap, max_failures=0)
     queue, workers = rig.queue, [rig.worker(f"w{n}") for n in range(3)]
@@ -342,7 +342,7 @@ def test_only_a_sweep_whose_jobs_wait_for_turns_has_a_cap(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first", ["cap", "end"])
-def test_an_end_beside_a_change_of_the_cap_strands_nobody(rig: Rig, first: str) -> None:
+def test_an_end_beside_a_change_of_the_cap_leaves_no_job_waiting(rig: Rig, first: str) -> None:
     jobs = sweep(rig, 5, 1)
     grant = rig.worker().claim_one()
     late: Future[Any]
@@ -390,7 +390,7 @@ def test_two_changes_of_a_cap_at_once_leave_the_later_one(rig: Rig) -> None:
     assert rig.row("SELECT parallel FROM sweep_cap") == {"parallel": 4}
 
 
-def test_the_sweeper_takes_and_gives_turns_that_nobody_passed_on(rig: Rig) -> None:
+def test_the_sweeper_passes_on_turns_that_were_lost(rig: Rig) -> None:
     jobs = sweep(rig, 3, 1)
     rig.rows("ALTER TABLE outcome DISABLE TRIGGER outcome_release")
     rig.finish(rig.worker().claim_one())

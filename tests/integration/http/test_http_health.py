@@ -47,7 +47,9 @@ def test_a_store_that_is_gone(api: Api, tmp_path: Path) -> None:
     assert look(api.url) == {**WELL, "store": "failing"}
 
 
-def test_a_store_that_hangs_holds_nobody_up(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_hangs_delays_no_health_check(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answered = Event()
     monkeypatch.setattr(api.services.store, "check", lambda: answered.wait(30))
     assert look(api.url) == {**WELL, "store": "failing"}
@@ -72,7 +74,7 @@ def test_tables_of_another_version(api: Api) -> None:
         assert look(api.url)["database"] == standing
 
 
-def test_a_job_that_nobody_promotes(api: Api) -> None:
+def test_health_fails_if_a_due_job_is_not_promoted(api: Api) -> None:
     api.rig.submit(delay_s=10)
     api.rig.clock.advance(70)
     assert look(api.url) == WELL
@@ -82,7 +84,7 @@ def test_a_job_that_nobody_promotes(api: Api) -> None:
     assert look(api.url) == WELL
 
 
-def test_a_lease_that_nobody_ends(api: Api) -> None:
+def test_health_fails_if_an_expired_lease_is_not_ended(api: Api) -> None:
     api.rig.submit()
     api.rig.worker().claim_one()
     ttl = api.services.settings.lease_ttl_s

@@ -35,7 +35,7 @@ def pieces(size: int) -> Iterator[bytes]:
         yield b" " * 65_536
 
 
-def test_every_answer_has_its_own_id_and_is_kept_by_nobody(shared_api: Api) -> None:
+def test_every_answer_has_its_own_id_and_is_not_cached(shared_api: Api) -> None:
     answers = [shared_api.http.get(path) for path in ("/health", "/health", "/none")]
     assert len({answer.headers["x-request-id"] for answer in answers}) == 3
     assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
@@ -84,7 +84,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
     ],
     ids=range(12),
 )
-def test_a_body_that_is_none_is_refused(shared_api: Api, body: bytes, status: int) -> None:
+def test_an_invalid_body_is_refused(shared_api: Api, body: bytes, status: int) -> None:
     headers = {**shared_api.key().headers, "Content-Type": "application/json"}
     problem(shared_api.http.post(CHECK, headers=headers, content=body), status, "invalid")
 
@@ -176,7 +176,7 @@ def test_another_method_is_told_which_there_are(
 @pytest.mark.parametrize(
     "path", ["/none", "/api", "/api/v1/workers/", "/api/v1/queue/jobs/1/none", "//"]
 )
-def test_a_path_that_is_none(shared_api: Api, path: str) -> None:
+def test_an_unknown_path_is_answered_with_404(shared_api: Api, path: str) -> None:
     problem(httpx.get(shared_api.url + path, timeout=60), 404, "not_found")
 
 

@@ -137,7 +137,7 @@ def test_without_tables_it_does_not_start(
     assert (code, "forge db upgrade" in said) == (1, True)
 
 
-def test_a_store_that_is_none_is_said(environment: dict[str, str]) -> None:
+def test_an_invalid_store_url_is_reported(environment: dict[str, str]) -> None:
     code, said = failed({**environment, "FORGE_STORE_URL": "ftp://a.example"})
     assert (code, "ftp" in said) == (1, True)
 
@@ -149,7 +149,7 @@ def test_a_port_that_is_taken_is_said(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])
-def test_a_certificate_that_is_none_is_said(
+def test_an_invalid_certificate_is_reported(
     environment: dict[str, str], tmp_path: Path, content: bytes | None
 ) -> None:
     if content is not None:

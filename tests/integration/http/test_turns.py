@@ -146,7 +146,7 @@ def test_an_ipv6_network_is_one_address(one: str, other: str, same: bool) -> Non
     assert (network_of(one) == network_of(other)) is same
 
 
-def test_whoever_must_not_wait_so_long_takes_nothing() -> None:
+def test_a_caller_with_too_little_time_takes_no_turn() -> None:
     now = [0.0]
     buckets = Buckets(2.0, 2, patience_s=1.0, clock=lambda: now[0])
     assert [buckets.take("a") for _ in range(6)] == [0, 0, 0.5, 1.0, 1.5, 1.5]

@@ -118,7 +118,7 @@ def test_another_workers_end_is_refused_before_it_joins_a_group(api: Api) -> Non
     assert api.rig.places(theirs["job_id"]) == ["lease"]
 
 
-def test_an_end_that_fails_by_itself_is_tried_once(api: Api) -> None:
+def test_an_end_that_fails_alone_is_tried_once(api: Api) -> None:
     (worker, grant), *_ = held(api)
     tried: list[int] = []
 

@@ -321,7 +321,7 @@ def test_a_worker_leaves_once_and_a_newer_boot_stays(worker: RawWorker) -> None:
     assert len(actions(worker.api, "disconnected")) == 1
 
 
-def test_a_replaced_token_is_nobodys_at_once(worker: RawWorker) -> None:
+def test_a_replaced_token_is_refused_at_once(worker: RawWorker) -> None:
     granted(worker)
     new = worker.api.workers.rotate(worker.id)
     for path, body in (

@@ -137,7 +137,7 @@ def test_a_request_with_another_signature_gets_nothing(rig: Rig, cloud: Aws, scr
         {"iam": {"userId": ROLE_ID}},
     ],
 )
-def test_whoever_is_no_machine_of_the_role_is_refused(
+def test_a_machine_without_the_role_is_refused(
     enrolment: ModuleType,
     rig: Rig,
     caller: dict[str, Any] | None,

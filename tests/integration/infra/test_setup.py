@@ -152,7 +152,7 @@ def test_the_reason_names_a_zip_without_the_databases_authority() -> None:
     assert "--ca global-bundle.pem" in setup.explained(error, ended=False)
 
 
-def test_whoever_may_call_the_function_gets_an_api_key(stack: Stack, database_url: str) -> None:
+def test_a_caller_of_the_function_gets_an_api_key(stack: Stack, database_url: str) -> None:
     stack.database = database_url
     made = stack.call({"owner": "ann"})
     assert made is not None

@@ -134,7 +134,7 @@ def test_what_a_look_stored_after_the_kill_is_judged_again_at_the_end(here: Desk
     assert stored(here, attempt) == {"model": OLD, "other": NEW}
 
 
-def test_a_program_that_ends_by_itself_stores_what_it_wrote_last(here: Desk) -> None:
+def test_a_program_that_exits_stores_what_it_wrote_last(here: Desk) -> None:
     attempt = here.attempt()
     path, sync = attempt.folders.checkpoint / "model", sync_of(here, attempt)
     path.write_bytes(OLD)

@@ -228,7 +228,7 @@ def test_chunks_that_the_store_cannot_copy_are_read(
     assert restored(here, attempt) == {"model": content}
 
 
-def test_a_lost_lease_ends_an_upload_and_nobody_sees_it(
+def test_a_lost_lease_ends_an_upload_that_stays_invisible(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = here.attempt()

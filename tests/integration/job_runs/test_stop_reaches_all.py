@@ -176,7 +176,7 @@ LEAVES = (
 )
 
 
-def test_what_a_command_that_ended_by_itself_leaves_is_told_and_named(
+def test_processes_left_behind_by_a_finished_command_are_named(
     bench: Bench, eventually: Eventually
 ) -> None:
     job = started(bench, LEAVES)

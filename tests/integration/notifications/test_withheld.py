@@ -164,7 +164,7 @@ def test_a_key_that_may_not_see_the_job_any_more_is_told_nothing(
     assert [action for action, _ in scene.trail()] == ["kept", *(["paused"] if why else [])]
 
 
-def test_what_waits_at_a_revocation_is_given_up_and_sent_to_nobody(scene: Scene) -> None:
+def test_deliveries_that_wait_at_a_revocation_are_never_sent(scene: Scene) -> None:
     who = scene.key("ann", Role.SUBMITTER)
     scene.keep(who)
     scene.fail()

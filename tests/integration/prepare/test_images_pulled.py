@@ -90,7 +90,7 @@ def test_pinned_image_is_the_one_that_runs(desk: ImageDesk, registry: Registry) 
         remove_images(desk.engine, f"{name}@{first}", f"{name}:1", f"{name}@{second}")
 
 
-def test_image_that_nobody_wants_any_more_is_not_pulled(
+def test_an_image_that_is_no_longer_needed_is_not_pulled(
     desk: ImageDesk, registry: Registry
 ) -> None:
     registry.add("unwanted", "1", layer(one=os.urandom(9)))

@@ -55,7 +55,7 @@ def seen(bed: Bed, job: int) -> dict[str, object]:
     return found
 
 
-def test_jobs_get_their_owners_secrets_and_cache_and_nobody_elses(both: Bed) -> None:
+def test_jobs_get_only_their_owners_secrets_and_cache(both: Bed) -> None:
     worker = both.worker(secrets_dir=secrets(both.root), cache_mb=2, log_flush_s=0.05)
     wanted = {"secrets": ["MINE", "SHARED"], "env": {"TORCH_HOME": "/elsewhere"}}
     tuning = {"tuning": {"precision": "bf16", "streams": 2}}

@@ -31,7 +31,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-def test_secrets_are_the_jobs_variables_and_nobody_elses_to_see(bench: Bench) -> None:
+def test_secrets_are_variables_that_only_the_job_sees(bench: Bench) -> None:
     secrets = {"FIRST": "first-secret", "AWKWARD": AWKWARD}
     job = bench.python(TELLS, secrets=secrets, env={"FIRST": "plain"})
     job.expect(b"left: \n")

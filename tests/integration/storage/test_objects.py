@@ -146,7 +146,7 @@ def test_a_download_that_is_cut_off_leaves_no_open_file(
     eventually(lambda: not is_open())
 
 
-def test_slow_uploads_hold_nobody_up(door: ServerDoor, eventually: Eventually) -> None:
+def test_slow_uploads_delay_no_other_request(door: ServerDoor, eventually: Eventually) -> None:
     door.store.put("there", b"at once")
     bodies = {f"slow/{number}": os.urandom(2000 + number) for number in range(CROWD)}
     with ExitStack() as stack:
@@ -205,7 +205,7 @@ def test_a_store_that_is_away_is_not_the_callers_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "%0A", "a%00", "../a", "%2e%2e/a", ".forge-tmp/a", "a//b"])
-def test_a_key_that_is_none_opens_nothing(door: ServerDoor, key: str) -> None:
+def test_an_invalid_key_opens_nothing(door: ServerDoor, key: str) -> None:
     query = get(door.signer, "mine").url.partition("?")[2]
     with begun(
         Request("GET", f"{door.base_url}/api/v1/objects/{key}?{query}", {}), b""

@@ -99,7 +99,7 @@ def test_what_stays_is_what_the_rule_says(rig: Rig, monkeypatch: pytest.MonkeyPa
     assert counts == sorted(set(counts), reverse=True)
 
 
-def test_each_age_is_set_by_itself(rig: Rig) -> None:
+def test_each_age_has_a_setting_of_its_own(rig: Rig) -> None:
     rows = [row for row in written() if row[4] < START + DAY]
     keep(rig, rows)
     rig.clock.set(START + 30 * DAY)

@@ -61,7 +61,7 @@ def test_who_renews_after_an_outage_keeps_its_job_and_who_does_not_loses_it(
 
 
 @pytest.mark.parametrize(("pause_s", "ended"), [(LATE_S, 1), (LATE_S + 0.001, 0)])
-def test_a_pause_of_a_quarter_of_a_ttl_is_none(
+def test_a_pause_of_a_quarter_of_a_ttl_is_no_outage(
     rig: Rig, tick: Tick, pause_s: float, ended: int
 ) -> None:
     rig.submit()
@@ -96,7 +96,7 @@ def test_a_server_that_started_since_the_last_tick_was_away(rig: Rig, tick: Tick
     assert sweep_on(rig, tick, 10) == 1
 
 
-def test_a_pace_that_nobody_was_told_of_holds_up_only_so_often(rig: Rig, tick: Tick) -> None:
+def test_an_unannounced_pace_delays_only_so_often(rig: Rig, tick: Tick) -> None:
     rig.submit()
     rig.worker().claim_one()
     for _ in range(LATE_HEEDED):

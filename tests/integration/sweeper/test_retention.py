@@ -161,7 +161,7 @@ def test_a_schedule_outlives_its_last_job(rig: Rig, store: FileStore) -> None:
     assert rig.row("SELECT last_job_id FROM schedule") == {"last_job_id": None}
 
 
-def test_whoever_needs_a_job_at_the_same_moment_keeps_it_or_hears_that_it_left(
+def test_a_job_needed_at_the_same_moment_is_kept_or_reported_as_removed(
     rig: Rig, store: FileStore
 ) -> None:
     source, needed, failed = ended(rig, store), ended(rig, store), rig.submit(max_failures=0)
@@ -309,7 +309,7 @@ def test_the_cap_of_a_sweep_leaves_with_the_last_of_its_jobs(rig: Rig, store: Fi
     assert rig.count("sweep_cap") == 0
 
 
-def test_lanes_and_shapes_go_when_nobody_uses_them(rig: Rig, store: FileStore) -> None:
+def test_unused_lanes_and_shapes_are_removed(rig: Rig, store: FileStore) -> None:
     ended(rig, store, queue="gone", resources={"cpus": 3})
     used = rig.submit(queue="used")
     with rig.uncommitted() as other:

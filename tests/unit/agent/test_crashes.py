@@ -86,6 +86,6 @@ def test_one_that_lasted_does_not_count(life: Life) -> None:
 
 
 @pytest.mark.parametrize("said", ['{"bad": ', "[]", "{}", '{"bad": "x", "why": 1}'])
-def test_a_broken_file_is_none(life: Life, said: str) -> None:
+def test_a_broken_file_counts_as_missing(life: Life, said: str) -> None:
     (life.folder / crashes.FILE).write_text(said)
     assert life.start() == 0

@@ -76,7 +76,7 @@ def test_a_server_rests_longer_each_time_up_to_the_limit(net: Net) -> None:
     assert servers._servers[0].failures == 0
 
 
-def test_when_all_rest_nobody_is_asked(net: Net) -> None:
+def test_no_server_is_asked_while_all_rest(net: Net) -> None:
     servers = net.servers(FIRST, SECOND)
     net.down = {FIRST, SECOND}
     with pytest.raises(ServerUnreachable, match="http://first and http://second: refused"):

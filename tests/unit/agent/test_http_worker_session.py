@@ -81,7 +81,7 @@ def test_an_answer_of_a_server_that_is_there(said: httpx.Response, kind: type[Fo
     ],
     ids=str,
 )
-def test_an_answer_that_is_none(said: httpx.Response, rest_s: float, *, sent: bool) -> None:
+def test_an_invalid_answer_is_an_outage(said: httpx.Response, rest_s: float, *, sent: bool) -> None:
     with pytest.raises(NotAnswered) as error:
         checked(said)
     assert (error.value.sent, error.value.rest_s) == (sent, rest_s)

@@ -118,7 +118,7 @@ def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
         read.worker_token()
 
 
-def test_a_token_comes_by_a_pipe_that_nobody_can_read_again() -> None:
+def test_a_token_comes_by_a_pipe_that_cannot_be_read_again() -> None:
     ours, theirs = os.pipe()
     with os.fdopen(ours), os.fdopen(theirs, "w") as writer:
         writer.write(f"{TOKEN}\n")

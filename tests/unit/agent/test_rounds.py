@@ -104,7 +104,7 @@ def test_loop_that_is_to_be_woken_in_a_moment_steps_then(eventually: Eventually)
         loop.end(60)
 
 
-def test_end_waits_for_the_step_under_way_and_there_is_none_after_it(
+def test_end_waits_for_the_step_under_way_and_no_step_follows(
     eventually: Eventually,
 ) -> None:
     rounds, loop = Rounds(), Hanging()

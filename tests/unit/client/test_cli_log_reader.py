@@ -62,7 +62,7 @@ def test_at_the_end_a_gap_is_told_with_its_length() -> None:
     assert [(piece.data, piece.missing) for piece in pieces] == [(b"one", 0), (b"four", 5)]
 
 
-def test_one_attempt_can_be_read_by_itself() -> None:
+def test_one_attempt_can_be_read_alone() -> None:
     backend = FakeBackend()
     backend.write(b"first", token=1, attempt=1)
     backend.write(b"second", token=2, attempt=2)

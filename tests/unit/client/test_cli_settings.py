@@ -98,7 +98,7 @@ def test_without_a_forge_up_the_error_says_what_to_do() -> None:
     assert "FORGE_DATABASE_URL" in caught.value.hint
 
 
-def test_a_stopped_forge_up_takes_back_what_it_wrote_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_stopped_forge_up_removes_only_what_it_wrote(tmp_path: Path) -> None:
     first, second = up(tmp_path / "first"), up(tmp_path / "second")
     first.withdraw()
     assert find() == second

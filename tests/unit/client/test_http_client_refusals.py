@@ -38,7 +38,7 @@ def test_a_refusal_is_the_servers_words_and_an_exit_code(status: int, exit_code:
     assert "do this" in error.hint
 
 
-def test_a_field_is_called_as_whoever_asked_has_written_it() -> None:
+def test_a_field_is_called_as_the_caller_wrote_it() -> None:
     said = "body.jobs.0.stall.silent_log_s: Input should be greater than 0; body.jobs.0.grace_s: no"
     error = answered(422, problem("invalid", message=said))
     assert isinstance(error, ClientError)

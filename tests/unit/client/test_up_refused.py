@@ -84,7 +84,7 @@ def test_one_that_runs_keeps_its_log(tmp_path: Path) -> None:
     assert holder(tmp_path) is None
 
 
-def test_whoever_looks_for_one_that_runs_keeps_none_from_starting(tmp_path: Path) -> None:
+def test_looking_for_a_running_one_keeps_no_other_from_starting(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     with process(LOOK, tmp_path):
         for _ in range(500):

@@ -110,7 +110,7 @@ def test_note_may_hold_any_name(attempt: LiveAttempt) -> None:
 @pytest.mark.parametrize(
     "kept", [b"", b"{", b"[]", b"7", b'{"job_id": 1}', b'{"job_id":1,"token":2,"nonce":3}', b"\xff"]
 )
-def test_token_that_cannot_be_read_is_none(attempt: LiveAttempt, kept: bytes) -> None:
+def test_an_unreadable_token_counts_as_missing(attempt: LiveAttempt, kept: bytes) -> None:
     (attempt.folders.root / "lease.json").write_bytes(kept)
     assert attempt.folders.fence() is None
     assert Folders(attempt.folders.root / "no").fence() is None

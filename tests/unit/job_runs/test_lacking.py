@@ -80,7 +80,7 @@ def test_what_a_project_has_and_did_not_install(
 
 
 @pytest.mark.parametrize("text", ["[", "project = 1\n", "[project]\nscripts = 'x'\n", "\0"])
-def test_a_project_that_the_job_has_overwritten_hurts_nobody(tmp_path: Path, text: str) -> None:
+def test_a_project_that_the_job_has_overwritten_does_no_harm(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     assert lacks("app-train: not found", {}, tmp_path) is None
     assert "`uv add" in (lacks(ABSENT, {"environment": {"source": "uv.lock"}}, tmp_path) or "")

@@ -46,7 +46,7 @@ def test_places_outlive_their_object_and_need_no_more_room(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"number": "4"}', '{"number": 4'])
-def test_places_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_places_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "places"
     path.write_text(content)
     with pytest.raises(ValueError):  # noqa: PT011  the decoder's own words, or ours
@@ -82,7 +82,7 @@ def test_record_is_read_as_it_was_written(attempt: LiveAttempt) -> None:
         ("exit.json", '{"status": 3}'),
     ],
 )
-def test_record_that_is_broken_is_none(
+def test_a_broken_record_counts_as_missing(
     attempt: LiveAttempt, name: str, content: str | None
 ) -> None:
     path = attempt.folders.root / name

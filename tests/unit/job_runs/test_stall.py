@@ -142,7 +142,7 @@ def test_one_busy_gpu_is_enough_and_idle_ones_are_not(tmp_path: Path) -> None:
     assert job.attempt.stop.detail == "no GPU busier than 20% for 10 s"
 
 
-def test_gpus_that_do_not_say_how_busy_they_are_are_held_against_nobody(tmp_path: Path) -> None:
+def test_gpus_without_a_utilization_figure_never_stall_a_job(tmp_path: Path) -> None:
     job = Job(tmp_path / "a", gpus=2, idle_gpu_s=10)
     assert not job.goes_on(30, looks=False)
     # The driver hung, and the time in which nobody could look counts for nothing without a look.
@@ -151,7 +151,7 @@ def test_gpus_that_do_not_say_how_busy_they_are_are_held_against_nobody(tmp_path
     assert job.log.count("do not report their utilisation") == 1
 
 
-def test_time_in_which_nobody_looked_at_a_gpu_counts_little(tmp_path: Path) -> None:
+def test_time_without_a_sample_of_the_gpu_counts_little(tmp_path: Path) -> None:
     job = Job(tmp_path / "a", gpus=1, idle_gpu_s=100)
     assert job.watches[0].period_s == LONGEST_S
     assert not job.goes_on(10)

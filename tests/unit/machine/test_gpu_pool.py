@@ -111,7 +111,7 @@ def test_gpus_of_a_job_that_had_ended_before_the_boot_are_not_lent_again(tmp_pat
     assert not Locks(tmp_path).take("GPU-0")
 
 
-def test_each_kind_is_offered_by_itself(tmp_path: Path) -> None:
+def test_each_kind_is_offered_separately(tmp_path: Path) -> None:
     used: dict[str, Use] = {}
     slots = slots_of(tmp_path, used)
     big, small = Choice("NVIDIA A100", 40_000, 40_000), Choice("NVIDIA T4", 16_000, 16_000)

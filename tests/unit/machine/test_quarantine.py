@@ -31,7 +31,7 @@ def test_operator_releases(tmp_path: Path) -> None:
     assert Quarantine(tmp_path).uuids == frozenset()
 
 
-def test_file_that_is_none_and_folder_that_is_gone_stop_nobody(tmp_path: Path) -> None:
+def test_an_invalid_file_and_a_missing_folder_stop_no_worker(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{")
     assert Quarantine(tmp_path).uuids == frozenset()
     assert Quarantine(tmp_path / "gone").add("GPU-a", "XID 79")

@@ -34,7 +34,7 @@ def test_a_look_that_failed_leaves_no_hole() -> None:
     assert meter.usage(1, 0).energy_j == pytest.approx(40)
 
 
-def test_what_is_not_known_of_all_is_none() -> None:
+def test_a_figure_that_some_gpus_lack_is_unknown() -> None:
     meter = UsageMeter(["a", "b"])
     meter.take({"a": GpuLook(energy_j=1, memory_mb=5), "b": GpuLook(memory_mb=9)}, None, 0)
     assert meter.usage(10, 0.5) == Usage(gpu_seconds=20, cost=5, peak_vram_mb=9)

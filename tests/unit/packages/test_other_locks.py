@@ -147,7 +147,7 @@ def test_a_lock_of_poetry_1_is_refused_with_the_way_on(tmp_path: Path) -> None:
     assert "`poetry lock` of Poetry 2 writes it again" in error.value.hint
 
 
-def test_a_lock_of_a_poetry_that_nobody_knows_yet_is_refused(tmp_path: Path) -> None:
+def test_a_lock_of_a_newer_poetry_is_refused(tmp_path: Path) -> None:
     folder = of(tmp_path, "poetry-2.5.1")
     lock = folder / "poetry.lock"
     lock.write_text(lock.read_text().replace('lock-version = "2', 'lock-version = "3'))

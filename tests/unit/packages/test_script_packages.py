@@ -188,6 +188,6 @@ def test_the_python_in_a_file_is_read_as_its_tools_do(tmp_path: Path, text: str,
 
 
 @pytest.mark.parametrize("text", ["pypy3.10", "3.13t", "graalpy-3.11", "mine"])
-def test_a_python_that_nobody_looks_for_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_unknown_python_version_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ClientError, match=r"\.python-version: .* is none of the versions"):
         sent(write(tmp_path, {".python-version": text, "requirements.txt": "\n"}))

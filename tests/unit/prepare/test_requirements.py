@@ -129,7 +129,7 @@ def test_no_folder_is_walked_twice_whatever_is_named(
     assert walked.keys() >= {str(project), str(project / "pkg" / "inner")}
 
 
-def test_it_ends_when_nobody_wants_it_any_more(project: Path) -> None:
+def test_an_installation_ends_when_it_is_no_longer_needed(project: Path) -> None:
     """Whichever of its calls is the one that tells."""
     calls = []
     read(project, "requirements.txt", lambda: calls.append(1))

@@ -43,7 +43,7 @@ def chosen(folder: Path, **below: object) -> object:
         ),
     ],
 )
-def test_the_file_is_found_by_itself_unless_it_is_named_or_not_wanted(
+def test_the_file_is_found_unless_it_is_named_or_not_wanted(
     tmp_path: Path, files: dict[str, str], expected: str | None
 ) -> None:
     (tmp_path / "main.py").touch()

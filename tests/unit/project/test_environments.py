@@ -238,7 +238,7 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
     assert listed(sent(folder, requirements="active")) == listed(whole)
 
 
-def test_condas_base_environment_is_nobodys(tmp_path: Path) -> None:
+def test_condas_base_environment_is_not_taken(tmp_path: Path) -> None:
     install_to = tmp_path / "lib" / "python3.12" / "site-packages"
     install_to.mkdir(parents=True)
     install(install_to, "numpy")

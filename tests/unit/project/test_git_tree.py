@@ -328,7 +328,7 @@ class TestStrangers:
         assert packed(project) == {".gitignore", "a.py"}
         assert not ran.exists()
 
-    def test_a_folder_that_looks_like_a_repositorys_data_is_none(
+    def test_a_folder_that_looks_like_a_repositorys_data_is_no_repository(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ran, bare = tmp_path / "ran", tmp_path / "bare"

@@ -57,7 +57,7 @@ def test_the_loss_is_that_of_one_rank_whatever_the_parts(tmp_path: Path) -> None
         assert run["losses"] == pytest.approx(losses, rel=1e-5)
 
 
-def test_ranks_measure_their_speed_if_nobody_tells_them(tmp_path: Path) -> None:
+def test_ranks_measure_their_speed_if_it_is_not_given(tmp_path: Path) -> None:
     told = ran(tmp_path, [None, 0.5], busy=1)
     assert sum(told["shares"]) == pytest.approx(1)
     assert min(told["shares"]) > 0

@@ -57,7 +57,7 @@ def test_version_two_is_read_also_where_the_kernel_keeps_no_peak(tmp_path: Path)
     assert group.counts() == Counts(2.5, 1000, 30, 4000)
 
 
-def test_group_of_another_process_or_out_of_sight_is_none(tmp_path: Path) -> None:
+def test_the_group_of_another_process_or_out_of_sight_is_not_used(tmp_path: Path) -> None:
     written(tmp_path, {"proc/7/cgroup": "0::/user.slice\n", "proc/8/cgroup": UNIFIED})
     assert group_of(7, ID, tmp_path / "proc", tmp_path / "cg") is None
     assert group_of(8, ID, tmp_path / "proc", tmp_path / "cg") is None

@@ -7,7 +7,7 @@ from forge_worker.runners.process.shim import ALERT_S, CALM_S, QUIET_S, Pace
 LIMIT = 1000
 
 
-def test_a_job_that_nobody_holds_is_looked_at_often_above_half_of_its_limit() -> None:
+def test_a_job_without_a_memory_group_is_checked_often_above_half_of_its_limit() -> None:
     pace = Pace(LIMIT, held=False)
     assert [pace.next(used) for used in (10, 10, 10, 501, 501)] == [CALM_S] * 3 + [ALERT_S] * 2
 

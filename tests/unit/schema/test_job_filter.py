@@ -114,7 +114,7 @@ def test_a_filter_is_narrowed_to_states() -> None:
     assert parse("state:queued").within(TERMINAL_STATES) is None
 
 
-def test_me_is_whoever_asks() -> None:
+def test_me_is_the_caller() -> None:
     assert parse("owner:me,bob").seen_by("ann").values("owner") == ("ann", "bob")
 
 

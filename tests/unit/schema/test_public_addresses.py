@@ -20,7 +20,7 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_an_address_of_our_own_networks_is_none_of_the_public(address: str) -> None:
+def test_an_address_of_our_own_networks_is_not_public(address: str) -> None:
     assert not may_reach(address, [])
 
 

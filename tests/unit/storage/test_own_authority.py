@@ -92,7 +92,7 @@ def test_certificates_of_the_tests_are_trusted_by_every_python(tmp_path: Path) -
     handshake(made.authority, made.server, made.key, "127.0.0.1")
 
 
-def test_whoever_trusts_an_authority_without_a_key_usage_is_told_to_reissue_it(
+def test_a_client_that_trusts_an_authority_without_a_key_usage_learns_to_reissue_it(
     tmp_path: Path,
 ) -> None:
     issued(tmp_path, CLASSIC)

@@ -126,7 +126,7 @@ def test_a_store_that_lists_in_another_order_loses_and_repeats_nothing(
             assert len(other.objects) == 3
 
 
-def test_a_restore_that_was_cut_short_lets_nobody_in_and_is_begun_again(
+def test_an_interrupted_restore_stays_closed_and_is_begun_again(
     source: QueueConnection,
     target: QueueConnection,
     folder: Path,

@@ -292,7 +292,7 @@ def test_a_metric_has_the_names_that_it_has_in_comparisons(
     assert list(trial.intermediate_values.values()) == steps
 
 
-def test_a_metric_that_nobody_reports_uses_up_three_trials(
+def test_a_metric_that_no_job_reports_uses_up_three_trials(
     rig: Rig, tmp_path: Path, storage: BaseStorage
 ) -> None:
     with reaching("direct", rig, (tmp_path / "store").as_uri()) as client:

@@ -73,7 +73,7 @@ def test_what_is_loaded_runs_once_it_is_started_with_what_is_known_by_then(
     assert child.look_after() == 0
 
 
-def test_what_is_loaded_runs_no_further_when_whoever_loaded_it_is_gone(child: ChildProcess) -> None:
+def test_a_loaded_child_stops_when_its_parent_is_gone(child: ChildProcess) -> None:
     subprocess.run(
         [sys.executable, "-c", KILLED, child.folder],
         env={**os.environ, "PYTHONPATH": str(child.folder)},
@@ -109,7 +109,7 @@ def test_a_signal_reaches_the_child_however_early_it_comes(child: ChildProcess) 
     assert asked.urgency == 0
 
 
-def test_a_process_id_that_is_anothers_by_now_is_nobodys(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_not_taken_for_the_child(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     pid_file.write(file, os.getpid())
     assert pid_file.read(file) == psutil.Process()
@@ -120,7 +120,7 @@ def test_a_process_id_that_is_anothers_by_now_is_nobodys(tmp_path: Path) -> None
     assert pid_file.read(file) is None
 
 
-def test_a_process_that_has_ended_is_nobodys(tmp_path: Path) -> None:
+def test_a_process_that_has_ended_is_not_found(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as ended:
         pid_file.write(tmp_path / "pid", ended.pid)
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
