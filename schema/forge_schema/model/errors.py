@@ -1,5 +1,6 @@
 """Errors for people: a stable code, what happened, and what to do."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,8 @@ SHORTER = {
     "Input should be": "must be",
     "Value should have at least 1 item after validation, not 0": "must not be empty",
 }
+# Pydantic counts the characters of a text as items.
+LENGTH = re.compile(r"Value should have at (least|most) (\d+) items? after validation, not")
 
 
 def plainly(message: str) -> str:
@@ -64,4 +67,4 @@ def shorter(message: str) -> str:
     """Return a message with pydantic's phrases in fewer words."""
     for theirs, ours in SHORTER.items():
         message = message.replace(theirs, ours)
-    return message
+    return LENGTH.sub(r"must be at \1 \2 long, not", message)

@@ -78,6 +78,11 @@ def test_numbers_out_of_bounds_are_refused_in_the_queues_words_before_it_is_aske
     assert refused_here.value.message == refusal(**fields)
 
 
+def test_a_text_that_is_too_long_is_refused_with_its_length() -> None:
+    assert refusal(experiment="e" * 201) == "experiment: must be at most 200 long, not 201"
+    assert refusal(experiment="") == "experiment: must not be empty"
+
+
 def test_an_image_without_a_name_is_refused() -> None:
     assert refusal(image="") == "image: it is empty: name an image, or leave it out"
 
