@@ -21,6 +21,7 @@ from support.workers.runners import (
     engine_kind,
     make_runner,
     make_spec,
+    needs_limits,
     processes_with,
 )
 
@@ -387,8 +388,7 @@ HOLDS = "held = bytearray(b'x') * ({mib} << 20); import os"
 
 
 def test_too_much_memory_ends_the_job(bench: Bench) -> None:
-    if bench.runner.kind == "docker" and not engine_kind().limits:
-        pytest.skip("a rootless engine limits nothing on control groups v1")
+    needs_limits(bench)
     # It keeps the memory that it took: a process is measured now and then, not as it allocates.
     waits = "; import signal; signal.pause()"
     ended = bench.python(HOLDS.format(mib=600) + waits, memory_mb=128).result()

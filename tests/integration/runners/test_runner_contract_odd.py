@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from forge_worker.files.safe_files import remove_tree
-from support.workers.runners import Bench, abandoned, make_runner, make_spec, processes_with
+from support.workers.runners import (
+    Bench,
+    abandoned,
+    make_runner,
+    make_spec,
+    needs_limits,
+    processes_with,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,6 +258,7 @@ os._exit(3)
 
 
 def test_child_that_takes_too_much_memory_is_told_of(bench: Bench) -> None:
+    needs_limits(bench)
     eats = "held = []\nwhile True: held.append(b'x' * (4 << 20))"
     job = bench.python(
         f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {eats!r}])", memory_mb=96

@@ -54,6 +54,12 @@ def engine_kind() -> EngineKind:
         return kind_of(client.info())
 
 
+def needs_limits(bench: Bench) -> None:
+    """Skip the rest of a test on an engine that limits no memory: a job would take all there is."""
+    if bench.runner.kind == "docker" and not engine_kind().limits:
+        pytest.skip("a rootless engine limits nothing on control groups v1")
+
+
 def docker_only(why: str) -> None:
     """Continue only with Docker; `why` says what Podman has instead."""
     if engine_kind().podman:
