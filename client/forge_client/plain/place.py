@@ -79,9 +79,19 @@ def named(url: str, key: str) -> ServerPlace:
         raise NotPlain("the URL")
     if not (key.startswith(KEY_PREFIX) and key.isascii() and key.isprintable()):
         raise NotPlain("the key")
-    if not host.startswith(LOOPBACK) and PROXIES & {name.lower() for name in os.environ}:
-        raise NotPlain("a proxy")
+    refuse_proxied(host)
     return ServerPlace(url, {"Authorization": f"Bearer {key}"}, None)
+
+
+def refuse_proxied(host: str) -> None:
+    """Refuse a host that may be behind a proxy; this machine is not.
+
+    Raises:
+        NotPlain: there is a proxy.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if name not in LOOPBACK and PROXIES & {variable.lower() for variable in os.environ}:
+        raise NotPlain("a proxy")
 
 
 def of_up(folder: str | None, owner: str) -> ServerPlace:

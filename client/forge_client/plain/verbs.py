@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from forge_schema.model.reading import BEGINNING, FILES, THE_END, Place
 from forge_schema.model.states import StateWord
 
+from forge_client.plain.place import refuse_proxied
 from forge_client.plain.rows import ChunkRow, ExplanationRow, JobRow, PlainRow
 from forge_client.plain.wire import NotPlain, Wire
 
@@ -140,6 +141,7 @@ class PlainVerbs:
         """Return the connection for a signed URL, which never gets the key, and what to ask it."""
         scheme, _, rest = url.partition("://")
         host, slash, path = rest.partition("/")
+        refuse_proxied(host)
         store = self._stores.setdefault(host, Wire(f"{scheme}://{host}", {}))
         return store, slash + path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 
 import pytest
 from forge_client.cli.app import app
@@ -13,6 +13,8 @@ from forge_client.cli.quick.arguments import parsed
 from forge_client.cli.quick.declined import Declined
 from forge_client.cli.quick.quick import answered
 from forge_client.cli.quick.table import commands
+from forge_client.plain.place import refuse_proxied
+from forge_client.plain.wire import NotPlain
 from support.client.command_table import PLACE, text
 from typer.testing import CliRunner
 
@@ -96,3 +98,22 @@ def test_what_is_typed_all_day_is_very_light_to_import() -> None:
     assert not EXPENSIVE & {name.partition(".")[0] for name in loaded}
     assert len(loaded) - len(standard) <= 50
     assert len(standard) <= 110
+
+
+@pytest.mark.parametrize(
+    ("host", "refused"),
+    [
+        ("127.0.0.1:8080", False),
+        ("localhost", False),
+        ("[::1]:80", False),
+        ("store.example:9000", True),
+        # Its name only begins like this machine's.
+        ("localhost.example", True),
+    ],
+)
+def test_a_host_behind_a_proxy_is_left_to_the_whole_client(
+    host: str, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    with pytest.raises(NotPlain) if refused else nullcontext():
+        refuse_proxied(host)
