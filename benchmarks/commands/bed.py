@@ -10,8 +10,6 @@ from pathlib import Path
 
 from benchmarks.commands.measure import FORGE, Checkout
 
-PORT = "8976"
-
 
 @dataclass(frozen=True)
 class Bed:
@@ -45,13 +43,13 @@ def running(folder: Path, checkout: Checkout) -> Iterator[Bed]:
     project.mkdir()
     (project / "train.py").write_text("print('hello')\n")
     env = {**clean(folder), **checkout.variables}
-    forge("up", "-d", "--port", PORT, env=env)
+    forge("up", "-d", env=env)
     try:
         key = forge("key", "create", "--owner", "ann", "--role", "admin", env=env)
         forge("submit", "--wait", str(project), "--", "python3", "train.py", env=env)
         up = json.loads((folder / "up" / "connection.json").read_text())
         direct = {"FORGE_DATABASE_URL": up["database_url"], "FORGE_STORE_URL": up["store_url"]}
-        server = {"FORGE_URL": f"http://127.0.0.1:{PORT}", "FORGE_API_KEY": key}
+        server = {"FORGE_URL": up["url"], "FORGE_API_KEY": key}
         ways = {"a forge up": env, "a server": {**env, **server}, "direct": {**env, **direct}}
         yield Bed(folder, project, ways)
     finally:
