@@ -11,6 +11,18 @@ from collections.abc import Callable
 from typing import Any
 
 
+def jobs_of_a_sweep(jobs: int) -> list[dict[str, Any]]:
+    """Return jobs that differ in name, command and parameters, as those of a sweep do."""
+    return [
+        {
+            "name": f"sweep {n}",
+            "command": ["python", "train.py", "--lr", str(n / 1000)],
+            "parameters": {"lr": n / 1000},
+        }
+        for n in range(jobs)
+    ]
+
+
 def answer(verbs: dict[str, Callable[..., Any]]) -> None:
     """Run the verbs that stdin asks for, in one event loop, until it ends."""
     asyncio.run(_answer(verbs))

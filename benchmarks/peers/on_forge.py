@@ -11,7 +11,7 @@ import psycopg
 import structlog
 from forge_side import ForgeSide
 from worker_side import worker
-from workload import of_owners
+from workload import sweep
 
 from benchmarks.peers.answering import answer
 
@@ -33,7 +33,7 @@ class Sides:
 def enqueue(jobs: int, size: int) -> float:
     """Submit jobs and return the seconds."""
     side = Sides.get()
-    specs = of_owners(jobs, 1)
+    specs = sweep(jobs)
     began = perf_counter()
     for start in range(0, jobs, size):
         side.queue.submit(specs[start : start + size])

@@ -1,7 +1,7 @@
 // graphile-worker: its own worker. It deletes jobs that succeeded, so it keeps no history.
 import { Logger, run, runMigrations, runOnce } from "graphile-worker";
 import pg from "pg";
-import { answer, connection, median, pause, seconds } from "./answering.mjs";
+import { answer, connection, median, pause, seconds, sweep } from "./answering.mjs";
 
 const pgPool = new pg.Pool({ ...connection, max: 40 });
 const logger = new Logger(() => () => {});
@@ -9,14 +9,14 @@ const logger = new Logger(() => () => {});
 const AT_ONCE = { one: 1, sixteen: 16, best: 32 };
 const ADD = `
   SELECT graphile_worker.add_jobs(array_agg(
-    ('bench', '{"command": ["python", "train.py"]}', null, null, null, null, null, null)
-      ::graphile_worker.job_spec
-  )) FROM generate_series(1, $1::int)`;
+    ('bench', body, null, null, null, null, null, null)::graphile_worker.job_spec
+  )) FROM json_array_elements($1::json) AS body`;
 
 async function enqueue({ jobs, size }) {
+  const bodies = sweep(jobs);
   const began = seconds();
   for (let start = 0; start < jobs; start += size) {
-    await pgPool.query(ADD, [Math.min(size, jobs - start)]);
+    await pgPool.query(ADD, [JSON.stringify(bodies.slice(start, start + size))]);
   }
   return seconds() - began;
 }
@@ -38,7 +38,7 @@ async function dispatch({ times }) {
   for (let n = 0; n < times; n += 1) {
     const at = new Promise((resolve) => (heard = resolve));
     const began = seconds();
-    await pgPool.query(ADD, [1]);
+    await pgPool.query(ADD, [JSON.stringify(sweep(1))]);
     found.push(1000 * ((await at) - began));
     await pause(50);
   }

@@ -1,13 +1,13 @@
 // pg-boss: fetch and complete, since its own worker polls twice a second at most; that worker is
 // used for dispatch. Completed jobs stay in its table.
 import PgBoss from "pg-boss";
-import { answer, connection, median, pause, seconds } from "./answering.mjs";
+import { answer, connection, median, pause, seconds, sweep } from "./answering.mjs";
 
 const boss = new PgBoss({ ...connection, max: 20, supervise: false, schedule: false });
 boss.on("error", (error) => process.stderr.write(`${error}\n`));
 const AT_ONCE = { one: 1, sixteen: 16, best: 1 };
 const BATCH = { one: 1, sixteen: 1, best: 100 };
-const JOB = { name: "bench", data: { command: ["python", "train.py"] } };
+const asJob = (data) => ({ name: "bench", data });
 let started = false;
 
 async function start() {
@@ -22,9 +22,10 @@ async function prepare() {
 
 async function enqueue({ jobs, size }) {
   await start();
+  const bodies = sweep(jobs);
   const began = seconds();
   for (let done = 0; done < jobs; done += size) {
-    await boss.insert(Array(Math.min(size, jobs - done)).fill(JOB));
+    await boss.insert(bodies.slice(done, done + size).map(asJob));
   }
   return seconds() - began;
 }
@@ -56,7 +57,7 @@ async function dispatch({ times }) {
   for (let n = 0; n < times; n += 1) {
     const at = new Promise((resolve) => (heard = resolve));
     const began = seconds();
-    await boss.send(JOB);
+    await boss.send(asJob(sweep(1)[0]));
     found.push(1000 * ((await at) - began));
     await pause(50);
   }

@@ -13,14 +13,13 @@ from pgmq.install import (  # type: ignore[import-not-found]  # of the peers' ow
     get_embedded_install_sql,
 )
 
-from benchmarks.peers.answering import answer
+from benchmarks.peers.answering import answer, jobs_of_a_sweep
 
 URL = os.environ["PEERS_URL"]
 READ = "SELECT msg_id FROM pgmq.read('bench', 120, %s)"
 POLL = "SELECT msg_id FROM pgmq.read_with_poll('bench', 120, 1, 30, 100)"
 ARCHIVE = "SELECT pgmq.archive('bench', %s::bigint[])"
 SEND = "SELECT pgmq.send_batch('bench', %s::jsonb[])"
-BODY = json.dumps({"command": ["python", "train.py"], "env": {}})
 AT_ONCE, BATCH = {"one": 1, "sixteen": 16, "best": 1}, {"one": 1, "sixteen": 1, "best": 100}
 
 
@@ -35,10 +34,11 @@ def prepare() -> None:
 
 
 def enqueue(jobs: int, size: int) -> float:
+    bodies = jobs_of_a_sweep(jobs)
     with connect() as connection:
         began = perf_counter()
         for start in range(0, jobs, size):
-            connection.execute(SEND, [[BODY] * min(size, jobs - start)])
+            connection.execute(SEND, [[*map(json.dumps, bodies[start : start + size])]])
         return perf_counter() - began
 
 
@@ -68,7 +68,7 @@ def dispatch(times: int) -> float:
             # It polls by now.
             thread.join(0.15)
             began = perf_counter()
-            sender.execute(SEND, [[BODY]])
+            sender.execute(SEND, [[*map(json.dumps, jobs_of_a_sweep(1))]])
             thread.join()
             found.append(heard[0] - began)
     return 1000 * median(found)

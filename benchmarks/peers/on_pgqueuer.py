@@ -1,6 +1,7 @@
 """pgqueuer: its own worker."""
 
 import asyncio
+import json
 import os
 from datetime import timedelta
 from statistics import median
@@ -12,10 +13,9 @@ from pgqueuer.types import (  # type: ignore[import-not-found]  # as above
     QueueExecutionMode,
 )
 
-from benchmarks.peers.answering import answer
+from benchmarks.peers.answering import answer, jobs_of_a_sweep
 
 URL = os.environ["PEERS_URL"]
-BODY = b'{"command": ["python", "train.py"]}'
 # Batch size, and how many run at once: it wants twice the batch there, and has a limit beside it.
 MODES = {"one": (1, 2, 1), "sixteen": (8, 16, 16), "best": (100, 200, 200)}
 SHORT = timedelta(seconds=0.5)
@@ -30,10 +30,11 @@ async def prepare() -> None:
 async def enqueue(jobs: int, size: int) -> float:
     connection = await asyncpg.connect(URL)
     queries = pgqueuer.Queries.from_asyncpg_connection(connection)
+    bodies = jobs_of_a_sweep(jobs)
     began = perf_counter()
     for start in range(0, jobs, size):
-        n = min(size, jobs - start)
-        await queries.enqueue(["bench"] * n, [BODY] * n, [0] * n)
+        part = [json.dumps(body).encode() for body in bodies[start : start + size]]
+        await queries.enqueue(["bench"] * len(part), part, [0] * len(part))
     took = perf_counter() - began
     await connection.close()
     return took
@@ -79,7 +80,7 @@ async def dispatch(times: int) -> float:
     found = []
     for _ in range(times):
         began = perf_counter()
-        await queries.enqueue("bench", BODY)
+        await queries.enqueue("bench", json.dumps(jobs_of_a_sweep(1)[0]).encode())
         found.append(await heard.get() - began)
         await asyncio.sleep(0.05)
     worker.qm.shutdown.set()

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import procrastinate  # type: ignore[import-not-found]  # of the peers' own environment
 
-from benchmarks.peers.answering import answer
+from benchmarks.peers.answering import answer, jobs_of_a_sweep
 
 URL = os.environ["PEERS_URL"]
 # It fetches one job at a time, so more at once is all it has instead of batches.
@@ -19,13 +19,12 @@ heard: asyncio.Queue[float] = asyncio.Queue()
 counted = {"done": 0}
 
 
-async def bench(command: list[str]) -> None:  # noqa: ARG001  what it is called with
+async def bench(**body: object) -> None:  # noqa: ARG001  what it is called with
     counted["done"] += 1
     heard.put_nowait(perf_counter())
 
 
 task = app.task(name="bench")(bench)
-BODY = {"command": ["python", "train.py"]}
 
 
 async def prepare() -> None:
@@ -35,9 +34,10 @@ async def prepare() -> None:
 
 async def enqueue(jobs: int, size: int) -> float:
     async with app.open_async():
+        bodies = jobs_of_a_sweep(jobs)
         began = perf_counter()
         for start in range(0, jobs, size):
-            await task.batch_defer_async(*[BODY] * min(size, jobs - start))
+            await task.batch_defer_async(*bodies[start : start + size])
         return perf_counter() - began
 
 
@@ -60,7 +60,7 @@ async def dispatch(times: int) -> float:
         found = []
         for _ in range(times):
             began = perf_counter()
-            await task.defer_async(**BODY)
+            await task.defer_async(**jobs_of_a_sweep(1)[0])
             found.append(await heard.get() - began)
             await asyncio.sleep(0.05)
         running.cancel()

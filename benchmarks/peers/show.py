@@ -20,7 +20,7 @@ from benchmarks.zombie.environment import CannotInstall, environment, versions
 
 WORKERS, BULK, DISPATCHES = 4, 1_000, 5
 # The jobs of a round: enough that starting a worker weighs little.
-SINGLES, MANY, FOUR = 200, 1_000, 2_000
+SINGLES, MANY, FOUR, SUBMITTED = 200, 1_000, 2_000, 200
 CONNECTIONS = 300
 
 Row = Callable[[Sequence[Driver]], float]
@@ -85,15 +85,18 @@ def passing(mode: str, jobs: int, workers: int = 1) -> Row:
     return measured
 
 
-def enqueued(processes: Sequence[Driver]) -> float:
-    """Return the jobs per second of submitting, and drain the queue again."""
-    jobs = 2 * BULK
-    seconds: float = processes[0].call("enqueue", jobs=jobs, size=BULK)
-    for one in processes:
-        one.ask("drain", mode="best")
-    for one in processes:
-        one.answer()
-    return jobs / seconds
+def enqueued(jobs: int, size: int) -> Row:
+    """Return what measures the jobs per second of submitting, and drains the queue again."""
+
+    def measured(processes: Sequence[Driver]) -> float:
+        seconds: float = processes[0].call("enqueue", jobs=jobs, size=size)
+        for one in processes:
+            one.ask("drain", mode="best")
+        for one in processes:
+            one.answer()
+        return jobs / seconds
+
+    return measured
 
 
 def dispatched(processes: Sequence[Driver]) -> float:
@@ -108,7 +111,8 @@ def rows(part: int) -> dict[str, Row]:
         "jobs/s, one worker, 16 at once": passing("sixteen", MANY // part),
         "jobs/s, one worker, best batching": passing("best", MANY // part),
         "jobs/s, four workers, best batching": passing("best", FOUR // part, WORKERS),
-        "jobs/s submitted, by 1,000": enqueued,
+        "jobs/s submitted, one by one": enqueued(SUBMITTED // part, 1),
+        "jobs/s submitted by 1,000, all different": enqueued(2 * BULK, BULK),
         "ms from submit to an idle worker, p50": dispatched,
     }
 

@@ -14,17 +14,10 @@ from forge_schema.model.spec import JobSpec
 from forge_schema.queue.queue import Queue
 from measure import Compared, at_least, compared
 from raw_side import RawSide
+from workload import sweep
 
 BATCH, SINGLES = 1_000, 50
-SWEEP = [
-    JobSpec(
-        name=f"sweep {n}",
-        command=["python", "train.py", "--lr", str(n)],
-        owner="ann",
-        parameters={"lr": n},
-    )
-    for n in range(BATCH)
-]
+SWEEP = sweep(BATCH)
 PAYLOADS = [spec.payload() for spec in SWEEP]
 
 
