@@ -198,7 +198,12 @@ def remove_tree(root: Path) -> bool:
     before they are entered, so that neither path length nor the number of open files sets a limit.
     """
     with suppress(OSError):
-        if root.is_symlink() or not root.is_dir():
+        try:
+            mode = os.lstat(root).st_mode
+        except FileNotFoundError:
+            # A job that never got as far has none, and each further look costs as much again.
+            return True
+        if not stat.S_ISDIR(mode):
             root.unlink()
         open_up(root)
         top = os.open(root, FOLDER)
