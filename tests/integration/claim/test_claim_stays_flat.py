@@ -13,6 +13,7 @@ from forge_schema.model.states import Phase, Reason, State
 from forge_schema.model.worker import WARM
 from forge_schema.queue.lane import SHOWN
 from forge_schema.queue.lanes import Lanes
+from support.database.databases import ONE_VERB
 from support.database.explain import buffers
 from support.queue.rig import Worker, spec
 
@@ -64,10 +65,10 @@ class Bench:
 
     def cost(self, statement: str = "finish_and_claim", *, rows: int = 1) -> int:
         """Return the buffers of a statement, measured with the parameters of its latest call."""
-        asked = [params for name, params in self.rig.database.ran if name == statement][-1]
+        ran = [one for one in self.rig.database.ran if ONE_VERB.get(one[0], one[0]) == statement]
         # Run once before: only a first run reads the catalog and hint bits.
-        buffers(self.connection, statement, asked)
-        touched, returned = buffers(self.connection, statement, asked)
+        buffers(self.connection, *ran[-1])
+        touched, returned = buffers(self.connection, *ran[-1])
         assert returned == rows
         return touched
 
