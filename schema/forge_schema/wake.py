@@ -11,7 +11,7 @@ A hint may be lost at any time, so workers also look by themselves now and then.
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from threading import Lock
 from time import monotonic
 from typing import Self
@@ -218,4 +218,5 @@ class Sleepers:
 
 
 def _room(free: Capacity) -> dict[str, object]:
-    return {name: getattr(free, name) for name in COLUMNS}
+    room = asdict(free)
+    return {name: room[name] for name in COLUMNS}

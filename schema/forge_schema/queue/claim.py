@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from heapq import heapify, heapreplace
@@ -12,10 +11,9 @@ from uuid import UUID
 
 from forge_schema.database.pool import Database, Row, Statement
 from forge_schema.model.job import with_shares
-from forge_schema.model.lease import End, Fence, Grant, Usage, array, usages
-from forge_schema.model.lease import fences as fence_arrays
+from forge_schema.model.lease import End, Fence, Grant, array, fences, usages
 from forge_schema.model.worker import Capacity
-from forge_schema.queue.lane import Lane, Range
+from forge_schema.queue.lane import Lane
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.reservation import Reservation
 
@@ -23,9 +21,6 @@ from forge_schema.queue.reservation import Reservation
 LEAST_PAST = 2
 # Up to so many jobs, the order of claims is exact even if more urgent jobs came just now.
 EXACT = 16
-
-USAGE = tuple(field.name for field in fields(Usage))
-NO_END: dict[str, object] = dict.fromkeys(("job_id", "token", "ended_nonce", *USAGE))
 
 # Extra rows that a claim reads, since other claims may have locked the first ones.
 LOOK_PAST = 16
@@ -79,14 +74,10 @@ def claim(
     Returns:
         How many successes ended now, the rows of `first`, and the grants.
     """
-    if plain := count == 1 and len(successes) <= 1 and first is None and not warm:
-        found = _claim_one(database, lanes, free, ttl=ttl, nonce=nonce, successes=successes)
-        if found is not None:
-            return found
-    done, looks = 0, _Looks(lanes, free, count, once=bool(successes or first), read=plain)
+    done, looks = 0, _Looks(lanes, free, count, once=bool(successes or first))
     told: list[Row] = []
     while True:
-        ended = {**fence_arrays([end.fence for end in successes]), **usages(successes)}
+        ended = {**fences([end.fence for end in successes]), **usages(successes)}
         params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id, "ttl": ttl}
         params |= {"nonce": nonce, "warm": array(warm), **looks.places()}
         began = monotonic()
@@ -103,64 +94,12 @@ def claim(
     return done, told, grants
 
 
-def _claim_one(
-    database: Database,
-    lanes: Lanes,
-    free: Capacity,
-    *,
-    ttl: timedelta,
-    nonce: UUID,
-    successes: Sequence[End],
-) -> tuple[int, list[Row], list[Grant]] | None:
-    """End a lease and claim a job by the short statement; None if it is not the common case."""
-    if not (shown := lanes.plain(free)):
-        return None
-    began = monotonic()
-    params: dict[str, Any] = {
-        **(_end(successes[0]) if successes else NO_END),
-        **_where(lanes.ranges(shown)),
-    }
-    params |= {"worker_id": lanes.worker_id, "ttl": ttl, "nonce": nonce}
-    params["peek"] = max(LEAST_PAST, 1 + LOOK_PAST // len(shown))
-    row = database.rows("finish_and_claim_one", **params)[0]
-    lanes.took(monotonic() - began)
-    if lanes.many:
-        # The most urgent ones come first.
-        heads = dict(zip(reversed(row["heads"]), reversed(row["nices"]), strict=True))
-        lanes.saw(shown, heads, Reservation())
-    if row["job_id"] is None and not successes:
-        return None
-    grants = _grants([row], shown, nonce)
-    lanes.advance(grants)
-    return row["finished"], [], grants
-
-
-def _where(ranges: Sequence[Range]) -> dict[str, object]:
-    return {
-        "lanes": array([lane.id for lane, _, _ in ranges]),
-        "shares": array([lane.share for lane, _, _ in ranges]),
-        "after_nices": array([after[0] for _, after, _ in ranges]),
-        "after_jobs": array([after[1] for _, after, _ in ranges]),
-        "last_nices": array([last for _, _, last in ranges]),
-    }
-
-
-def _end(end: End) -> dict[str, object]:
-    """Return a success as parameters."""
-    # Numbers as text: the statement would be prepared for each combination of their types.
-    told = (getattr(end.usage, name) for name in USAGE)
-    usage = [None if value is None else str(value) for value in told]
-    fence = end.fence
-    named = {"job_id": str(fence.job_id), "token": str(fence.token), "ended_nonce": fence.nonce}
-    return {**named, **dict(zip(USAGE, usage, strict=True))}
-
-
 class _Looks:
     """The looks at the lanes of one claim, which end with the first that is granted a job."""
 
     _reservation: Reservation
 
-    def __init__(self, lanes: Lanes, free: Capacity, count: int, *, once: bool, read: bool) -> None:
+    def __init__(self, lanes: Lanes, free: Capacity, count: int, *, once: bool) -> None:
         self._lanes = lanes
         self._free = free
         self._count = count
@@ -168,7 +107,7 @@ class _Looks:
         self._past = LOOK_PAST
         self._seen = False
         self._passed: set[int] = set()
-        self.shown = lanes.shown(free, count=count, read=read)
+        self.shown = lanes.shown(free, count=count)
 
     def places(self) -> dict[str, Any]:
         """Return where to look, and for how many jobs."""
@@ -194,8 +133,7 @@ class _Looks:
         lanes = self._lanes
         self._seen = self._seen or row["seen"]
         if row["heads"] is not None:
-            heads = {int(lane_id): nice for lane_id, nice in row["heads"].items()}
-            lanes.saw(self.shown, heads, self._reservation)
+            lanes.saw(self.shown, row["heads"], self._reservation)
         if self._once or not self._count or row["job_id"] is not None:
             return False
         self._passed |= {lane.id for lane in self.shown} if lanes.many else set()

@@ -14,8 +14,8 @@ FIRST = (-32768, 0)
 LAST = 32767
 # Watermarks kept for each lane.
 REMEMBERED = 8
-# How many lanes a look for one job sees, and how many the short one before it.
-SHOWN, FEWEST = 12, 4
+# How many lanes a look for one job sees.
+SHOWN = 12
 
 
 @dataclass(slots=True)
@@ -100,11 +100,11 @@ def suits(needs: Capacity, free: Capacity) -> bool:
 Range = tuple[Lane, tuple[int, int], int]
 
 
-def read(row: Row, needs: Capacity | None = None) -> Lane:
-    """Return a lane as `match` names it; `needs` if those of its shape are known."""
+def read(row: Row) -> Lane:
+    """Return a lane as `match` names it."""
     return Lane(
         row["id"],
-        needs or needed(row),
+        needed(row),
         row["limited"],
         row["owner"],
         row["weight"],
@@ -213,9 +213,7 @@ class Edition:
         self.asked = {*rows[0]["asked"]} if rows else set[int]()
         drafts = (rows[0]["drafts"] if rows else None) or {}
         self.drafts = {int(worker): GangDraft.of(read_at, *told) for worker, told in drafts.items()}
-        needs = {row["shape_id"]: row for row in rows}
-        of_shape = {shape_id: needed(row) for shape_id, row in needs.items()}
-        self.lanes = {row["id"]: read(row, of_shape[row["shape_id"]]) for row in rows}
+        self.lanes = {row["id"]: read(row) for row in rows}
         self.shapes: dict[int, list[Lane]] = {}
         self._owned: dict[str, list[Lane]] = {}
         self._passed: dict[int, Lane] = {}

@@ -1,7 +1,8 @@
 """The lanes that a worker can serve, remembered between claims."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
 from time import monotonic
 
@@ -9,7 +10,6 @@ from forge_schema.database.pool import Database, DatabaseUnreachable
 from forge_schema.model.lease import Grant, array
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import (
-    FEWEST,
     FIRST,
     LAST,
     SHOWN,
@@ -104,8 +104,6 @@ class Lanes:
         self._reserves = False
         self._count = 0
         self._emptied: set[int] = set()
-        # Whether the last look at these lanes found nothing.
-        self._dry = False
         self._after = monotonic()
         self._forgotten = True
         self._hinted_at = -math.inf
@@ -125,7 +123,6 @@ class Lanes:
     def doubt(self) -> None:
         """If the next look finds nothing, read the lanes again and look once more."""
         self._hinted_at = monotonic()
-        self._dry = False
 
     def came_back(self, *, own: bool = False) -> None:
         """Have the next look begin below the watermarks, since a job that came back goes first.
@@ -164,56 +161,30 @@ class Lanes:
         """Whether a look sees only some of the lanes."""
         return self._count > SHOWN
 
-    def shown(
-        self,
-        free: Capacity,
-        without: Collection[int] = (),
-        *,
-        count: int = 1,
-        read: bool = False,
-    ) -> list[Lane]:
+    def shown(self, free: Capacity, without: Collection[int] = (), *, count: int = 1) -> list[Lane]:
         """Return the lanes to look at for `count` jobs: those of which at least one fits `free`.
 
         Of many, the first ones that have jobs, other than `without`; the more of those there are,
-        the more lanes. They are not read again if they were `read` for this claim.
+        the more lanes.
         """
         with self._lock:
-            if not read:
-                self._refresh()
-            lanes = self._fitting(free, max(SHOWN, count, len(without)), without)
+            now = monotonic()
+            edition = self._book.edition(max(self._after, now - self._refresh_s))
+            if edition is not self._edition:
+                self._turn_to(edition, now)
+            dear = now <= self._above_until
+            self._from_below = self._from_below or (self._came_back and not dear)
+            self._came_back = False
+            shapes = [shape for shape, needs in self._served.items() if fitting(needs, free) > 0]
+            if self.many:
+                most = max(SHOWN, count, len(without))
+                lanes = edition.first(most, shapes, self._emptied.union(without))
+            else:
+                lanes = [lane for shape in shapes for lane in edition.shapes[shape]]
             return [self._seen(lane) for lane in lanes]
 
-    def plain(self, free: Capacity) -> list[Lane]:
-        """Return the first few lanes to look at for one job; none unless it is simple.
-
-        That is if some have jobs, none has limits, and the worker keeps no room.
-        """
-        with self._lock:
-            self._refresh()
-            lanes = [self._seen(lane) for lane in self._fitting(free, FEWEST)]
-            known = not self._dry and any(lane.nice is not None for lane in lanes)
-        if not known or any(lane.limited for lane in lanes) or self.reservation(free).lane:
-            return []
-        return lanes
-
-    def _refresh(self) -> None:
-        now = monotonic()
-        edition = self._book.edition(max(self._after, now - self._refresh_s))
-        if edition is not self._edition:
-            self._turn_to(edition, now)
-        dear = now <= self._above_until
-        self._from_below = self._from_below or (self._came_back and not dear)
-        self._came_back = False
-
-    def _fitting(self, free: Capacity, most: int, without: Collection[int] = ()) -> Sequence[Lane]:
-        shapes = [shape for shape, needs in self._served.items() if fitting(needs, free) > 0]
-        if self.many:
-            hidden = self._emptied.union(without) if without else self._emptied
-            return self._edition.first(most, shapes, hidden)
-        return [lane for shape in shapes for lane in self._edition.shapes[shape]]
-
     def saw(
-        self, shown: Iterable[Lane], heads: Mapping[int, int], reservation: Reservation
+        self, shown: Iterable[Lane], heads: Mapping[str, int], reservation: Reservation
     ) -> None:
         """Remember the `nice` of the first job of each of many lanes; without one, it has none.
 
@@ -221,7 +192,7 @@ class Lanes:
         """
         with self._lock:
             for lane in (one for one in shown if one.id in self._edition.lanes):
-                nice = heads.get(lane.id)
+                nice = heads.get(str(lane.id))
                 whole = reservation.lane is None and (self._from_below or not lane.watermarks)
                 if nice is not None or whole:
                     self._edition.saw(lane.id, nice)
@@ -264,7 +235,7 @@ class Lanes:
         The grants come best first. The jobs `passing` others leave these below no watermark.
         """
         with self._lock:
-            self._from_below, self._dry = False, not grants
+            self._from_below = False
             for grant in grants:
                 self._edition.claimed(grant.lane_id, grant.job_id)
                 if grant.job_id not in passing:
@@ -284,7 +255,7 @@ class Lanes:
         self._from_below = self._forgotten or now > self._above_until
         self._forgotten = False
         self._edition = edition
-        self._emptied, self._dry = set(), False
+        self._emptied = set()
         for lane_id in self._watermarks.keys() - edition.lanes.keys():
             del self._watermarks[lane_id]
         self._served = {}
@@ -305,17 +276,4 @@ class Lanes:
     def _seen(self, lane: Lane) -> Lane:
         marks = self._watermarks.get(lane.id, {})
         needs = self._served.get(lane.shape_id) or self._gangs[lane.shape_id]
-        # A tenth of the time of `replace`.
-        return Lane(
-            lane.id,
-            needs,
-            lane.limited,
-            lane.owner,
-            lane.weight,
-            lane.share,
-            lane.nice,
-            lane.shape_id,
-            lane.job_id,
-            lane.passed_at,
-            marks,
-        )
+        return replace(lane, needs=needs, watermarks=marks)

@@ -13,7 +13,6 @@ from forge_schema.model.states import Phase, Reason, State
 from forge_schema.model.worker import WARM
 from forge_schema.queue.lane import SHOWN
 from forge_schema.queue.lanes import Lanes
-from support.database.databases import ONE_VERB
 from support.database.explain import buffers
 from support.queue.rig import Worker, spec
 
@@ -65,10 +64,10 @@ class Bench:
 
     def cost(self, statement: str = "finish_and_claim", *, rows: int = 1) -> int:
         """Return the buffers of a statement, measured with the parameters of its latest call."""
-        ran = [one for one in self.rig.database.ran if ONE_VERB.get(one[0], one[0]) == statement]
+        asked = [params for name, params in self.rig.database.ran if name == statement][-1]
         # Run once before: only a first run reads the catalog and hint bits.
-        buffers(self.connection, *ran[-1])
-        touched, returned = buffers(self.connection, *ran[-1])
+        buffers(self.connection, statement, asked)
+        touched, returned = buffers(self.connection, statement, asked)
         assert returned == rows
         return touched
 

@@ -454,5 +454,5 @@ def test_the_report_of_an_end_looks_once_and_the_next_look_records_the_worker(ri
     for ends, last in (([end], "finish_and_claim"), ([], "sleep")):
         rig.database.ran.clear()
         assert gateway.finish_and_claim(ends, free, 1)[1] == []
-        names = rig.database.names()
+        names = [name for name, _ in rig.database.ran]
         assert (names.count("finish_and_claim"), names[-1]) == (1, last)

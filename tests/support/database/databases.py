@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AFRESH = "RESET ALL; UNLISTEN *"
 # A verb with a statement for its common case, which goes by the name of the other.
-ONE_VERB = {"submit_alike": "submit", "finish_and_claim_one": "finish_and_claim"}
+ONE_VERB = {"submit_alike": "submit"}
 
 
 class Runs(Protocol):
@@ -77,7 +77,7 @@ class Recorded(Database):
 
     def names(self) -> list[str]:
         """Return the names of the statements run so far, and clear them."""
-        names = [ONE_VERB.get(name, name) for name, _ in self.ran]
+        names = [name for name, _ in self.ran]
         self.ran.clear()
         return names
 
@@ -89,8 +89,8 @@ class Recorded(Database):
     def run(self, connection: Connection, name: str, params: Mapping[str, object]) -> list[Row]:
         """Run a statement, and lose its answer if a test asked for that."""
         rows = run(connection, name, params)
-        self.ran.append((name, params))
         name = ONE_VERB.get(name, name)
+        self.ran.append((name, params))
         if others := self.meanwhile.pop(name, None):
             others()
         self._lose(name)

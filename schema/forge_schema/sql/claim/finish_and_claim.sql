@@ -102,18 +102,18 @@ taken AS (
         LIMIT %(count)s
     ))
     RETURNING
-        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts,
-        forge_now() AS now, nextval('lease_token') AS token
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, forge_now() AS now
 ),
 leased AS (
     INSERT INTO lease (
-        job_id, rank, token, nonce, worker_id, lane_id, nice, attempt, failures, losses,
-        preemptions, ready_at, claimed_at, expires_at
+        job_id, rank, nonce, worker_id, lane_id, nice, attempt, failures, losses, preemptions,
+        ready_at, claimed_at, expires_at
     )
     SELECT
-        job_id, 0, token, %(nonce)s, %(worker_id)s, lane_id, nice, attempt + 1, failures, losses,
+        job_id, 0, %(nonce)s, %(worker_id)s, lane_id, nice, attempt + 1, failures, losses,
         preemptions, ready_at, now, now + %(ttl)s
     FROM taken
+    RETURNING job_id, token, lane_id, nice, attempt, failures, losses, preemptions
 )
 SELECT
     cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
@@ -121,10 +121,11 @@ SELECT
     CASE WHEN %(many)s AND row_number() OVER () = 1 THEN (
         SELECT coalesce(json_object_agg(lane_id, nice), '{}')
         FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first
-    ) END AS heads, taken.job_id, taken.token, taken.attempt + 1 AS attempt, taken.lane_id,
-    taken.nice, taken.failures, taken.losses, taken.preemptions, job.name, job.owner, job.spec,
-    job.bundle_digest, job.timeout_s, taken.attempt > 0 OR job.source_job_id IS NOT NULL AS resumes,
-    taken.parts
+    ) END AS heads, leased.job_id, leased.token,
+    leased.attempt, leased.lane_id, leased.nice, leased.failures, leased.losses, leased.preemptions,
+    job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s,
+    leased.attempt > 1 OR job.source_job_id IS NOT NULL AS resumes,
+    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
 FROM (SELECT) AS always
-LEFT JOIN taken ON true
-LEFT JOIN job ON job.id = taken.job_id
+LEFT JOIN leased ON true
+LEFT JOIN job ON job.id = leased.job_id
