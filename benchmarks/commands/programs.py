@@ -29,14 +29,14 @@ def programs(direct: Mapping[str, str], checkouts: Sequence[Checkout], rounds: i
     print("|---|---|---|---|---|")
     own = {
         "FORGE_SERVER_SECRET": "s" * 64, "FORGE_PORT": "0", "FORGE_HEALTH_PORT": "0",
-        "FORGE_WORKER_NAME": "bench", "FORGE_ALLOW_PROCESSES": "true",
+        "FORGE_ALLOW_PROCESSES": "true",
     }  # fmt: skip
     for name, (code, word) in PROGRAMS.items():
         found: dict[str, list[tuple[Cost, Cost]]] = {one.name: [] for one in checkouts}
         for number in range(rounds):
             for checkout in checkouts:
                 folder = Path(direct["FORGE_DIR"]).parent / f"{name}-{checkout.name}-{number}"
-                more = {"FORGE_WORKER_DIR": str(folder)}
+                more = {"FORGE_WORKER_DIR": str(folder), "FORGE_WORKER_NAME": folder.name}
                 env = {**direct, **own, **more, **checkout.variables}
                 found[checkout.name].append((ready(code, word, env), cost(PASS, env)))
         for checkout_name, pairs in found.items():
@@ -46,21 +46,19 @@ def programs(direct: Mapping[str, str], checkouts: Sequence[Checkout], rounds: i
 def ready(code: str, word: bytes, env: Mapping[str, str]) -> Cost:
     """Start a program, and return what it took until it wrote a word, or listened without one."""
     begin = time.perf_counter()
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    log = Path(env["FORGE_WORKER_DIR"]).with_suffix(".log")
+    with log.open("wb") as out:
+        command = [sys.executable, "-c", code]
+        child = subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
     try:
-        said = b""
-        os.set_blocking(child.stdout.fileno(), False)  # type: ignore[union-attr]  # it is a pipe
         while time.perf_counter() < begin + READY_S and child.poll() is None:
-            said += child.stdout.read() or b""  # type: ignore[union-attr]  # as above
-            if word in said if word else _listens(child.pid):
+            if word in log.read_bytes() if word else _listens(child.pid):
                 return _so_far(child.pid, time.perf_counter() - begin)
             time.sleep(LOOK_S)
-        raise RuntimeError(f"it does not become ready: {said.decode()}")
+        raise RuntimeError(f"it does not become ready: {log.read_text()}")
     finally:
         child.send_signal(signal.SIGTERM)
-        child.communicate()
+        child.wait()
 
 
 def _so_far(pid: int, wall_s: float) -> Cost:
