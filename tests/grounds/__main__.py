@@ -45,12 +45,12 @@ def main() -> int:
     rows: list[Row] = []
     for ground, name, part in wanted:
         try:
+            # Another run would bring its own clone into the same tree.
             with locked(told.trees / "lock"):
-                tree = prepared(ground, told.trees)
+                rows.append(run(ground, name, part, prepared(ground, told.trees), logs))
         except subprocess.CalledProcessError as error:
             sys.stderr.write(f"{ground.name} cannot be prepared: {error}\n")
             return 1
-        rows.append(run(ground, name, part, tree, logs))
         sys.stdout.write(lines(rows[-1:]).splitlines()[-1] + "\n")
         sys.stdout.flush()
         if told.write:
