@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +155,11 @@ def test_the_operators_handlers_run_without_leave_for_processes(
     evil.mkdir()
     for name in ("json", "demo_handlers", "sitecustomize", "signal"):
         (evil / f"{name}.py").write_text("print('EVIL', flush=True)\nraise SystemExit(9)\n")
-    process.environment = {**handlers, "FORGE_RUNNER": "auto", "FORGE_ALLOW_PROCESSES": "false"}
+    # Where an engine is, only root can keep containers from the cloud's metadata.
+    exposed = {"FORGE_ALLOW_METADATA": str(os.geteuid() != 0)}
+    process.environment = {
+        **handlers, **exposed, "FORGE_RUNNER": "auto", "FORGE_ALLOW_PROCESSES": "false",
+    }  # fmt: skip
     worker = process.worker()
     given = ("--arg", "size=[1, 2]", "--arg", "word=a b", "--env", "MINE=x")
     mischief = ("--folder", evil, "--env", f"PYTHONPATH={evil}")
