@@ -46,7 +46,7 @@ CHECKS = ChecksConfig(
     positive_data_acceptance=PositiveDataAcceptanceConfig(expected_statuses=TAKEN),
 )
 load_all_checks()
-EXAMPLES = int(os.environ.get("FORGE_TEST_SCHEMA_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("FORGE_TEST_SCHEMA_EXAMPLES", "3"))
 DOCUMENT = quick_app(server_settings("postgresql://none", "file:///none")).openapi()
 ROUTES = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
