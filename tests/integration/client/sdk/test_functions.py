@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import forge_client as forge
@@ -158,7 +159,9 @@ def test_another_python_says_so(
 ) -> None:
     there = forge.job(client=client, cpus=0.1, max_failures=0, folder=project)(call)
     with monkeypatch.context() as older:
-        older.setattr(sys, "version_info", (3, 8, 1))
+        # Not that of the whole process: libraries look at it too.
+        python = SimpleNamespace(version_info=(3, 8, 1), modules=sys.modules)
+        older.setattr("forge_client.sdk.function_files.sys", python)
         job = there.submit("sum", 1)
     said = r"pickled by Python 3\.8, but this job's Python is .* image='python:3\.8-slim'"
     with pytest.raises(forge.JobFailed, match=said):
