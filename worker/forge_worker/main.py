@@ -28,6 +28,7 @@ from stamina.instrumentation import RetryDetails
 
 from forge_worker.agent import queue_wait
 from forge_worker.agent.agent import Agent
+from forge_worker.agent.idle_exit import after_exit
 from forge_worker.agent.queue_wait import until_answered
 from forge_worker.circuit_breaker import CircuitOpen, QueueRefused
 from forge_worker.commands import recovery, status
@@ -64,6 +65,8 @@ EXIT_NO_AGENT = 3
 EXIT_NAME_IN_USE = 4
 # The queue refuses the token, the password or the role, or its certificate is not trusted.
 EXIT_REFUSED = 5
+# It had nothing to do for as long as the operator allows; systemd must not start it again.
+EXIT_IDLE = 6
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +112,7 @@ def _asked(settings: WorkerSettings) -> int:
     elif settings.recover or settings.reset_state:
         clear(settings)
     else:
-        serve(settings)
+        return serve(settings)
     return 0
 
 
@@ -156,8 +159,12 @@ def clear(settings: WorkerSettings) -> None:
             sys.stdout.flush()
 
 
-def serve(settings: WorkerSettings) -> None:
-    """Run the agent with its connections, and close them afterwards."""
+def serve(settings: WorkerSettings) -> int:
+    """Run the agent with its connections, close them afterwards, and return an exit code.
+
+    Raises:
+        ProgramFailed: the worker left because it was idle, and the operator's program failed.
+    """
     leave_at_once()
     stamina.instrumentation.set_on_retry_hooks([log_retry])
     # The folder contains the code and checkpoints of all users.
@@ -172,7 +179,10 @@ def serve(settings: WorkerSettings) -> None:
         for lack in lacking(settings):
             log.warning("requirement_missing", what=lack.what, so=lack.so, do=lack.do)
         speed.at_start(settings)
-        _work(clamp_to_machine(settings))
+        idle = _work(clamp_to_machine(settings))
+    if idle and settings.on_idle_exit:
+        after_exit(settings.on_idle_exit, settings.name())
+    return EXIT_IDLE if idle else 0
 
 
 def log_retry(details: RetryDetails) -> None:
@@ -182,7 +192,8 @@ def log_retry(details: RetryDetails) -> None:
         log.warning("retry", what=what, why=why, again_in_s=round(details.wait_for, 1))
 
 
-def _work(settings: WorkerSettings) -> None:
+def _work(settings: WorkerSettings) -> bool:
+    """Return whether the worker left because it was idle."""
     with ExitStack() as stack:
         transport = until_answered(
             lambda: stack.enter_context(connect(settings)),
@@ -210,6 +221,7 @@ def _work(settings: WorkerSettings) -> None:
             agent.run()
             if leaving.handed_over:
                 _vanish(settings)
+        return bool(leaving.idle)
 
 
 def _vanish(settings: WorkerSettings) -> None:

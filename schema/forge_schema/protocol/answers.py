@@ -48,9 +48,13 @@ class Claimed(WorkerAnswer):
 
 
 class Upcoming(WorkerAnswer):
-    """The job that the worker would likely be granted next. It has no lease: its token is 0."""
+    """The job that the worker would likely be granted next. It has no lease: its token is 0.
+
+    A worker that is `drafted` keeps room for a gang.
+    """
 
     grant: Grant | None = None
+    drafted: bool = False
 
 
 class Stands(WorkerAnswer):

@@ -32,6 +32,7 @@ from forge_schema.model.fields import (
     Flag,
     Id,
     Key,
+    Note,
     Number,
     Size,
     Text,
@@ -166,16 +167,22 @@ class Heartbeat(Body):
     condition: Document | None = None
 
 
-class Boot(Body):
-    """The boot of a worker that disconnects."""
+class Goodbye(Body):
+    """The boot of a worker that disconnects, and why if it leaves by itself."""
 
     boot_id: UUID
+    why: Note = ""
 
 
-class Next(Boot):
-    """The boot of a worker that looks for what it may prepare, and jobs that it passes over."""
+class Next(Body):
+    """The boot of a worker that looks for what it may prepare, and jobs that it passes over.
 
+    One that is about to leave wants a `fresh` answer.
+    """
+
+    boot_id: UUID
     past: Annotated[list[Id], Field(max_length=OBJECTS)] = []
+    fresh: Flag = False
 
 
 class Status(Held):

@@ -193,6 +193,12 @@ def next_job(database: Database, lanes: Lanes, past: Sequence[int] = ()) -> Gran
     return None if row is None else _grants([row], first, UUID(int=0))[0]
 
 
+def upcoming(database: Database, lanes: Lanes) -> tuple[bool, bool]:
+    """Return whether a job could be claimed, and whether the worker is drafted for a gang, now."""
+    lanes.forget()
+    return next_job(database, lanes) is not None, lanes.drafted
+
+
 def next_inputs(database: Database, worker_id: int, job_id: int) -> Row | None:
     """Return the digests of a waiting job's bundle and saved image, if the worker may run it."""
     return database.one("next_inputs", again=True, worker_id=worker_id, job_id=job_id)

@@ -151,10 +151,15 @@ class Lanes:
         """Return the lanes whose first jobs come first, of those that the worker serves if idle."""
         with self._lock:
             now = monotonic()
-            edition = self._book.edition(now - self._refresh_s)
+            edition = self._book.edition(max(self._after, now - self._refresh_s))
             if edition is not self._edition:
                 self._turn_to(edition, now)
             return [self._seen(lane) for lane in edition.first(SHOWN, self._served, ())]
+
+    @property
+    def drafted(self) -> bool:
+        """Whether the worker kept room for a gang when the lanes were read."""
+        return self.worker_id in self._edition.drafts
 
     @property
     def many(self) -> bool:

@@ -70,9 +70,10 @@ class Registry:
             raise self._in_use(self.worker(worker_id)["name"])
         return WorkerKind(row["kind"])
 
-    def disconnect(self, worker_id: int, boot_id: UUID) -> None:
-        """Record that a worker disconnected. A newer boot of it is not affected."""
-        self._database.one("disconnect", again=True, worker_id=worker_id, boot_id=boot_id)
+    def disconnect(self, worker_id: int, boot_id: UUID, why: str = "") -> None:
+        """Record that a worker left, and `why` if by itself. A newer boot is not affected."""
+        which = {"worker_id": worker_id, "boot_id": boot_id}
+        self._database.one("disconnect", again=True, **which, why=why or None)
 
     def command(self, worker_id: int, command: Command | None) -> None:
         """Ask a worker to drain or stop at its next renewal; None withdraws the request.

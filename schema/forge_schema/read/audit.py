@@ -47,7 +47,7 @@ ACTIONS: Mapping[str, str] = {
     "registered": "A worker connected for the first time since it started.",
     "registration_refused": "A worker was refused; `detail` says why.",
     "status_changed": "A worker's status changed; `detail` has the old and the new one.",
-    "disconnected": "A worker disconnected.",
+    "disconnected": "A worker disconnected; `detail` says why if it left by itself.",
     "offline": "A worker was silent for too long.",
     "reaped": "An ephemeral worker, or one that never connected, was removed.",
     "drain": "A worker was asked to take no new jobs.",

@@ -9,9 +9,12 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.states import Command
 from forge_schema.read.audit import Audit
+from forge_worker.main import EXIT_IDLE
 from support.workers.worker import Bed, Worker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.waiting import Eventually
 
 # Saves its state when asked to stop; finds it again when it is run once more.
@@ -246,3 +249,22 @@ def test_ephemeral_worker_leaves_after_a_failure_too(process: Bed) -> None:
     job = process.script("raise SystemExit(1)")
     assert worker.process.wait(120) == 0
     assert process.reasons(job) == ["exit_code"]
+
+
+def test_an_idle_worker_leaves_by_itself_and_then_its_program_runs(
+    process: Bed, tmp_path: Path
+) -> None:
+    stopped, job = tmp_path / "stopped", process.submit("true")
+    line = f"sh -c 'echo $FORGE_WORKER_NAME > {stopped}'"
+    worker = process.begin(exit_after_idle="1s", on_idle_exit=line)
+    assert worker.process.wait(60) == EXIT_IDLE, worker.output
+    process.succeeds(job)
+    assert stopped.read_text().strip() == worker.name
+    row = worker_row(process, worker)
+    assert (row["status"], row["condition"]["left"]) == ("offline", "it was idle for 1 s")
+
+
+def test_an_idle_worker_whose_program_fails_says_so_and_may_start_again(process: Bed) -> None:
+    worker = process.begin(exit_after_idle=0.2, on_idle_exit="sh -c 'echo no such vm; exit 3'")
+    assert worker.process.wait(60) == 1
+    assert "failed: exit code 3: no such vm" in worker.output

@@ -105,6 +105,21 @@ def artifact(grant: Grant, path: str = "a") -> ArtifactRecord:
     return ArtifactRecord(path, f"{stem}/{path}", 1, DIGEST)
 
 
+def test_a_worker_is_awaited_by_a_job_of_just_now_and_by_a_gang(gateway: Gateway, rig: Rig) -> None:
+    assert not gateway.is_awaited()
+    job = rig.submit()
+    assert gateway.is_awaited()
+    rig.queue.cancel(job)
+    gang = rig.submit(nodes=2)
+    assert not gateway.is_awaited()
+    rig.rows(
+        "INSERT INTO draft (worker_id, job_id, lane_id, nice, until)"
+        " SELECT worker.id, job_id, lane_id, nice, forge_now() + '1 minute' FROM worker, ready"
+        f" WHERE job_id = {gang}"
+    )
+    assert gateway.is_awaited()
+
+
 def test_a_job_goes_its_way(gateway: Gateway, rig: Rig) -> None:
     grant = grant_of(gateway, rig, timeout_s=60, priority=7, env={"A": "b"})
     assert (grant.priority, grant.timeout_s, grant.attempt, grant.owner) == (7, 60, 1, "ann")

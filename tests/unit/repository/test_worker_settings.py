@@ -51,6 +51,8 @@ def test_every_setting_has_a_variable_and_a_flag(
     environment = {**NEEDED}
     if setting.name in ("url", "token_file"):
         environment = {"FORGE_STATUS": "1"}
+    if setting.name == "on_idle_exit":
+        environment |= {"FORGE_EXIT_AFTER_IDLE": "15m"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     before = CliApp.run(WorkerSettings, cli_args=[])

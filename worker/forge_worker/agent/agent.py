@@ -8,6 +8,7 @@ import structlog
 
 from forge_worker import worker_folder
 from forge_worker.agent.claim_loop import ClaimLoop, Claims
+from forge_worker.agent.idle_exit import IdleExit
 from forge_worker.agent.jobs import JobThreads
 from forge_worker.agent.lease_renewal import LeaseRenewal
 from forge_worker.agent.lease_watchdog import LeaseWatchdog
@@ -144,6 +145,18 @@ class Agent:
         )
         self._lease_watchdog = _lease_watchdog(settings, attempts, identity, slept=Bell(renew))
         self._prefetch = _prefetch(settings, runners, self._jobs, attempts, claims)
+        self._idle_exit = (
+            None
+            if settings.exit_after_idle is None
+            else IdleExit(
+                settings.exit_after_idle,
+                running=self.running,
+                claims=claims,
+                outbox=self.outbox,
+                condition=condition,
+                leaving=self.leaving,
+            )
+        )
         clouds = clouds_of(settings.spot, settings.spot_url)
         self._spot = SpotWatch(clouds, self.leaving.heed, self.leaving.unwarned)
         self.state = StateKeeper(
@@ -210,6 +223,7 @@ class Agent:
             *([self._prefetch] if self._settings.prefetch_s else []),
             *([self._spot] if self._settings.spot != "none" else []),
             *([fault_watch] if fault_watch.needed else []),
+            *([self._idle_exit] if self._idle_exit else []),
         ]
 
     def _meet(self) -> list[Adopted]:

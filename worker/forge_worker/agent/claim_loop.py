@@ -48,6 +48,12 @@ class EndNotTaken(DatabaseUnreachable):
     code = "end_not_taken"
 
 
+class StillWanted(ForgeError):
+    """A worker that was about to leave has work."""
+
+    code = "still_wanted"
+
+
 @dataclass(slots=True, eq=False)
 class EndReport:
     """An end on its way to the queue, and what came of it; `frees` as of `exchange`."""
@@ -103,6 +109,24 @@ class Claims:
         self.shut()
         with self._lock:
             pass
+
+    def retire(self) -> bool:
+        """Stop claiming; return whether nothing is under way or waits for this worker.
+
+        What a claim or a gang was granted meanwhile is handed out again by the next claim.
+        """
+        with self._lock:
+            self.shut()
+            if self.jobs:
+                return False
+            try:
+                with self._gateway.granted_before() as grants:
+                    if grants or self._gateway.is_awaited():
+                        raise StillWanted("there is work for this worker")
+            except ForgeError as error:
+                log.info("worker_stays", why=error.message)
+                return False
+            return True
 
     def give_back_unanswered(self) -> bool:
         """Give back what a claim was granted whose answer was lost; False if that failed.

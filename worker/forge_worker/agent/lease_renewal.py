@@ -78,7 +78,7 @@ class LeaseRenewal(Loop):
     def _disconnect(self) -> None:
         # The worker leaves, whatever fails here.
         with suppress(Exception):
-            self._gateway.disconnect()
+            self._gateway.disconnect(self._leaving.idle)
 
     def _beat(self) -> None:
         self.answered = False

@@ -168,6 +168,22 @@ class Leaving:
         self._closing: list[Thread] = []
         self.handed_over = False
         self.replaced: NameInUse | None = None
+        # Why it leaves by itself, or "".
+        self.idle = ""
+
+    def retire(self, why: str) -> None:
+        """Leave because there is nothing to do, unless there is at this moment."""
+        closed = self._claims.closed
+        if self._claims.retire():
+            log.info("worker_retires", why=why)
+            self.idle = why
+            self._condition.leaving = True
+            self._left.set()
+        elif not closed:
+            self._claims.open()
+            # An order to leave or to drain may have come since the look at `closed`.
+            if self._condition.leaving or self._resting:
+                self._close()
 
     def drain(self) -> None:
         """Stop claiming, and leave when the running jobs have ended."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from threading import Condition
+from time import monotonic
 
 from forge_schema.model.states import Phase
 
@@ -9,9 +10,10 @@ from forge_worker.attempt.attempt import LiveAttempt
 
 
 class LiveAttempts:
-    """Attempts by fencing token. Thread-safe."""
+    """Attempts by fencing token, and when the last one ended. Thread-safe."""
 
     def __init__(self) -> None:
+        self.ended_s = monotonic()
         self._held: dict[int, LiveAttempt] = {}
         self._changed = Condition()
 
@@ -28,6 +30,7 @@ class LiveAttempts:
     def remove(self, token: int) -> None:
         with self._changed:
             del self._held[token]
+            self.ended_s = monotonic()
             self._changed.notify_all()
 
     def attempts(self) -> list[LiveAttempt]:

@@ -13,7 +13,7 @@ from forge_schema.model.states import Phase, Standing, WorkerStatus
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol.answers import Registered
 from forge_schema.queue.attempt_records import Records
-from forge_schema.queue.claim import next_job
+from forge_schema.queue.claim import next_job, upcoming
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
@@ -105,8 +105,11 @@ class Gateway(Protocol):
     def prefer(self, warm: Sequence[int]) -> None:
         """Note the parts of jobs that this machine has; later claims prefer jobs that need them."""
 
-    def disconnect(self) -> None:
-        """Tell the queue that this boot of the worker is leaving cleanly."""
+    def is_awaited(self) -> bool:
+        """Tell whether a job could be claimed now, or a gang waits for this worker."""
+
+    def disconnect(self, why: str = "") -> None:
+        """Tell the queue that this boot of the worker is leaving cleanly, and why if by itself."""
 
 
 class SqlGateway:
@@ -261,5 +264,8 @@ class SqlGateway:
         """Tell whether a hint of jobs wakes this worker."""
         return bool(self._sleepers.woken(hint, [self.worker_id]))
 
-    def disconnect(self) -> None:
-        self._registry.disconnect(self.worker_id, self._boot_id)
+    def is_awaited(self) -> bool:
+        return any(upcoming(self._database, self._lanes))
+
+    def disconnect(self, why: str = "") -> None:
+        self._registry.disconnect(self.worker_id, self._boot_id, why)

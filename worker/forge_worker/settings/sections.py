@@ -1,11 +1,13 @@
 """Sections of the worker's settings: its machine, the operator's policy, pace and preemption."""
 
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import psutil
 from forge_schema.http_client import server_url
+from forge_schema.model.quantities import seconds
 from pydantic import (
     BeforeValidator,
     Field,
@@ -36,11 +38,24 @@ def server_urls(value: object) -> object:
     return [server_url(str(url)) for url in urls] if isinstance(urls, list) else urls
 
 
+def program_line(text: str) -> list[str]:
+    """Split an operator's command line into a program and its arguments, as a shell would.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a command line: {error}") from error
+
+
 Policy = Literal["continue", "strict"]
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
 ServerUrls = Annotated[list[str], NoDecode, BeforeValidator(server_urls)]
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda text: text or None)]
 Percent = Annotated[float, Field(gt=0, le=100)]
+Duration = Annotated[PositiveFloat, BeforeValidator(seconds)]
 
 
 class MachineSettings(BaseSettings):
@@ -199,6 +214,13 @@ class PaceSettings(BaseSettings):
     poll_s: PositiveFloat = Field(
         5.0, description="seconds between checks of the queue without a wake-up"
     )
+    exit_after_idle: Duration | None = Field(
+        None, description="leave after so long without a job, such as 15m"
+    )
+    on_idle_exit: str = Field(
+        "",
+        description="program to run then, without a shell, which may stop the machine",
+    )
     prefetch_s: NonNegativeFloat = Field(
         30.0,
         description="seconds between looks at what the next job needs, to prepare it; 0 for none",
@@ -228,6 +250,13 @@ class PaceSettings(BaseSettings):
     def _beats_within_a_lease(self) -> Self:
         if self.heartbeat_s * 2 > self.lease_ttl_s:
             raise ValueError("heartbeat_s must be at most half of lease_ttl_s, or leases run out")
+        return self
+
+    @model_validator(mode="after")
+    def _a_program_for_an_idle_exit(self) -> Self:
+        if self.on_idle_exit and self.exit_after_idle is None:
+            raise ValueError("--on-idle-exit goes with --exit-after-idle, such as 15m")
+        program_line(self.on_idle_exit)
         return self
 
     @property

@@ -48,7 +48,9 @@ DROP = ("LABELS", "SPEED", "USE", "HEARD", "CPUS", "MEMORY")
 
 
 def in_use(condition: dict[str, Any]) -> str:
-    """Summarise a machine's condition, or why it takes no jobs."""
+    """Summarise a machine's condition, or why it takes no jobs or left by itself."""
+    if left := condition.get("left"):
+        return f"left: {left}"
     if said := condition.get("constrained"):
         return str(said)
     uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}

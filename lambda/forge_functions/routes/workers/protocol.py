@@ -106,9 +106,9 @@ def heartbeat(body: messages.Heartbeat, caller: AsWorker, shared: Shared) -> Ren
 
 
 @router.post("/disconnect")
-def disconnect(body: messages.Boot, caller: AsWorker, shared: Shared) -> Nothing:
+def disconnect(body: messages.Goodbye, caller: AsWorker, shared: Shared) -> Nothing:
     """Disconnect. A newer boot of the worker is not affected."""
-    Registry(shared.database, actor=caller.actor).disconnect(caller.id, body.boot_id)
+    Registry(shared.database, actor=caller.actor).disconnect(caller.id, body.boot_id, body.why)
     return Nothing()
 
 
@@ -133,7 +133,10 @@ async def stream(
 def upcoming(body: messages.Next, caller: AsWorker, shared: Shared) -> Upcoming:
     """Show the job that the worker would likely be granted next. It stays in the queue."""
     with shared.matching.lanes(shared.database, caller.id, body.boot_id) as lanes:
-        return Upcoming(grant=next_job(shared.database, lanes, body.past))
+        if body.fresh:
+            lanes.forget()
+        grant = next_job(shared.database, lanes, body.past)
+        return Upcoming(grant=grant, drafted=lanes.drafted)
 
 
 @router.post("/next/{job_id}/objects", responses=problems(404))

@@ -208,8 +208,13 @@ class HttpGateway:
     def prefer(self, warm: Sequence[int]) -> None:
         self._warm = warm
 
-    def disconnect(self) -> None:
-        self._session.post("/disconnect", messages.Boot(boot_id=self._boot_id), Nothing)
+    def is_awaited(self) -> bool:
+        wanted = messages.Next(boot_id=self._boot_id, fresh=True)
+        answer = self._session.post("/next", wanted, Upcoming)
+        return answer.grant is not None or answer.drafted
+
+    def disconnect(self, why: str = "") -> None:
+        self._session.post("/disconnect", messages.Goodbye(boot_id=self._boot_id, why=why), Nothing)
 
     def _kept(self, fence: Fence, what: str, body: messages.Body) -> bool:
         try:
