@@ -49,7 +49,7 @@ def _run() -> None:
         with as_client_error():
             if not answered(sys.argv[1:]):
                 # Most of what a command costs.
-                from forge_client.cli.app import app  # noqa: PLC0415
+                from forge_client.cli.commands import app  # noqa: PLC0415
 
                 app(prog_name="forge")
     except ClientError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from forge_client.cli.app import app
+from forge_client.cli.commands import app
 from forge_client.exit_codes import MEANINGS
 from tabular import cell, table
 from typer.main import get_command

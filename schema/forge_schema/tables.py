@@ -1,4 +1,4 @@
-"""Rows as CSV files, the same from the command as from the dashboard."""
+"""Rows as CSV files and columns of numbers, the same from the command as from the dashboard."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import Any, TextIO
 
 from forge_schema.model.fields import NOT_FINITE
+from forge_schema.model.results import as_numbers
 
 # A spreadsheet takes a text that begins with these for a formula; users choose the texts.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -45,3 +46,23 @@ def _cell(value: object) -> object:
             return json.dumps(value, default=str)
         case _:
             return value
+
+
+MOST = 2**63
+
+
+def numeric(column: list[Any]) -> list[Any]:
+    """Return a column of numbers with NaN, infinities and large integers as floats.
+
+    If one is too large even for a float, they are text. Any other column stays as it is.
+    """
+    column = as_numbers(column)
+    told = [value for value in column if value is not None]
+    if not {type(value) for value in told} <= {int, float}:
+        return column
+    if all(type(value) is float or -MOST <= value < MOST for value in told):
+        return column
+    try:
+        return [None if value is None else float(value) for value in column]
+    except OverflowError:
+        return [None if value is None else str(value) for value in column]

@@ -1,15 +1,17 @@
-"""The commands by name; each module is imported only when needed: importing all takes a second."""
+"""The whole `forge` command: its commands, and the options before their names."""
 
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from forge_schema.model.errors import plainly
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from forge_client.cli.options.job_command import JobCommand
-from forge_client.cli.options.other_tools import COMMANDS, suggest_option
+from forge_client.cli.options.command_line import COMMANDS, JobCommand, suggest_option
+from forge_client.cli.options.session import Flags
+from forge_client.exit_codes import MEANINGS
 
 PANELS = {
     "Every day": {
@@ -17,18 +19,18 @@ PANELS = {
         "ps": "jobs.ps:ps",
         "runs": "runs.runs:runs",
         "logs": "jobs.logs:logs",
-        "show": "jobs.show:show",
+        "show": "jobs.ps:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
         "retry": "jobs.cancel_retry_preempt:retry",
         "top": "jobs.top:top",
     },
     "More about one job": {
         "explain": "jobs.explain:explain",
-        "artifacts": "jobs.artifacts:artifacts",
+        "artifacts": "jobs.stored:artifacts",
         "result": "jobs.handlers:result",
         "metrics": "jobs.metrics:metrics",
         "tests": "jobs.testing:list_tests",
-        "checkpoints": "jobs.checkpoints:checkpoints",
+        "checkpoints": "jobs.stored:checkpoints",
         "code": "code.code:code",
         "diff": "code.code:diff",
         "exec": "inside.shell:enter",
@@ -59,11 +61,11 @@ PANELS = {
         "down": "admin.up:down",
         "login": "admin.login:login",
         "logout": "admin.login:logout",
-        "dashboard": "jobs.dashboard:dashboard",
-        "backup": "admin.backup:backup",
-        "restore": "admin.backup:restore",
+        "dashboard": "admin.login:dashboard",
+        "backup": "admin.db:backup",
+        "restore": "admin.db:restore",
         "events": "admin.events:events",
-        "schema": "admin.schema:schema",
+        "schema": "plans.templates:schema",
         "doctor": "admin.doctor:doctor",
     },
 }
@@ -124,3 +126,80 @@ def _alone(name: str, function: Any) -> Any:  # noqa: ANN401 - as above
     app = typer.Typer(add_completion=False)
     app.command(name, cls=JobCommand if name in WITH_A_JOB_COMMAND else None)(function)
     return get_command(app)
+
+
+QUEUE = "Connection"
+EPILOG = "Exit codes: " + "; ".join(f"{code:d} {text}" for code, text in MEANINGS.items())
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        # It takes a while to import.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(f"forge {version('forge-queue')}")  # noqa: T201 - the data
+        raise typer.Exit
+
+
+@app.callback()
+def forge(
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(envvar="FORGE_URL", help="A server: https://…", rich_help_panel=QUEUE),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FORGE_API_KEY_FILE",
+            help="File with the API key; or set FORGE_API_KEY.",
+            rich_help_panel=QUEUE,
+        ),
+    ] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="FORGE_TLS_CA",
+            help="Additional certificates to trust (PEM).",
+            rich_help_panel=QUEUE,
+        ),
+    ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(envvar="FORGE_DATABASE_URL", help="postgresql://…", rich_help_panel=QUEUE),
+    ] = None,
+    store_url: Annotated[
+        str | None,
+        typer.Option(envvar="FORGE_STORE_URL", help="s3://… or file://…", rich_help_panel=QUEUE),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            envvar="FORGE_DIR",
+            help="The folder of a running `forge up`.",
+            rich_help_panel=QUEUE,
+        ),
+    ] = None,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Submit training jobs to a Forge queue, watch them, fetch their results.
+
+    Without options, FORGE_* variables or a forge.toml that name the queue, the commands use a
+    running `forge up`.
+    """
+    del url, api_key_file, tls_ca, database_url, store_url, folder
+    context.obj = Flags.given(context)

@@ -20,8 +20,7 @@ from forge_schema.service.local import LocalService
 from forge_schema.storage import Store, keys, open_store
 
 from forge_client.backend import Backend, Bundle, ImageTar, Progress
-from forge_client.direct.database_url import checked_url
-from forge_client.direct.translation import raising_client_errors, translated
+from forge_client.direct.translation import checked_url, raising_client_errors, translated
 from forge_client.downloads import (
     at_once,
     put_together,
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from forge_schema.service.findings import Findings
 
     from forge_client.checks import Check
-    from forge_client.direct.admin import DirectAdmin
-    from forge_client.direct.notifications import DirectNotifications
+    from forge_client.direct.administration import DirectAdmin, DirectNotifications
 
 # What it would print about an outage, commands say themselves.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -75,7 +73,7 @@ class DirectBackend(LocalService, Backend):
     @made_once
     def admin(self) -> DirectAdmin:
         """The admin operations."""
-        from forge_client.direct.admin import DirectAdmin
+        from forge_client.direct.administration import DirectAdmin
 
         admin = DirectAdmin(self.caller, self._connected)
         admin.server_url = self._connection.up_url
@@ -91,7 +89,7 @@ class DirectBackend(LocalService, Backend):
     @made_once
     def notifications(self) -> DirectNotifications:
         """The verbs about notifications."""
-        from forge_client.direct.notifications import DirectNotifications
+        from forge_client.direct.administration import DirectNotifications
 
         own = DirectNotifications(self.caller, self._connected)
         own.server_url = self._connection.up_url

@@ -20,10 +20,9 @@ from forge_schema.read.audit import Audit
 from forge_schema.storage import Store, open_store
 from forge_schema.storage.file_store import FileStore
 
-from forge_client.direct import filling, postgres_programs
-from forge_client.direct.database_url import checked_url
+from forge_client.direct import migration, postgres_programs
 from forge_client.direct.object_copy import copy, listed
-from forge_client.direct.translation import translated
+from forge_client.direct.translation import checked_url, translated
 from forge_client.errors import ClientError, as_client_error
 from forge_client.settings import QueueConnection
 
@@ -85,14 +84,14 @@ def restore(connection: QueueConnection, folder: Path, say: Say) -> Restored:
     with translated():
         with as_client_error():
             target = open_store(connection.store())
-        filling.begin(url)
-        filling.rehearse(url, dump)
+        migration.begin_filling(url)
+        migration.rehearse(url, dump)
         copied = copy(_store_in(folder), target)
         new = f"{copied.copied} of them were not in {target.url} yet"
         say(f"{counted(copied.all, 'object')}; {new}")
-        filling.fill(url, dump)
+        migration.fill(url, dump)
         restored = _started_anew(url, target, dump.name)
-        filling.end(url)
+        migration.end_filling(url)
     return restored
 
 

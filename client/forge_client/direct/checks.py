@@ -19,8 +19,7 @@ from forge_schema.storage.probe import ProbeFinding, ProbeVerdict, probe
 from forge_schema.storage.store import Store
 
 from forge_client.checks import Check, CheckStanding, checked, failed, workers_check
-from forge_client.direct.database_url import checked_url
-from forge_client.direct.translation import translated
+from forge_client.direct.translation import checked_url, translated
 from forge_client.errors import ClientError
 from forge_client.settings import QueueConnection
 

@@ -20,10 +20,9 @@ from forge_schema.service.caller import Caller
 from forge_schema.service.service import Service
 from forge_schema.storage import open_store
 
-from forge_client.direct import filling, postgres_programs
-from forge_client.direct.database_url import checked_url
+from forge_client.direct import migration, postgres_programs
 from forge_client.direct.object_copy import copy
-from forge_client.direct.translation import translated
+from forge_client.direct.translation import checked_url, translated
 from forge_client.errors import ClientError, as_client_error
 from forge_client.settings import QueueConnection
 
@@ -66,9 +65,9 @@ class Move:
             self._target.check()
             if self._has_moved():
                 self._copy_objects()
-                filling.end(self._to)
+                migration.end_filling(self._to)
                 return
-            filling.begin(self._to)
+            migration.begin_filling(self._to)
             self._rehearse(folder / "tables.dump")
             self._copy_objects()
             drained = self._drain()
@@ -80,12 +79,12 @@ class Move:
                     self._let_go(drained)
                 raise
             self._withdraw(self._to, drained)
-            filling.end(self._to)
+            migration.end_filling(self._to)
 
     def _rehearse(self, dump: Path) -> None:
         """Find out before anything is stopped whether the new server takes what the old one has."""
         postgres_programs.dump(self._from, dump, schema_only=True)
-        filling.rehearse(self._to, dump)
+        migration.rehearse(self._to, dump)
 
     def cancel(self) -> None:
         """Let the old queue go on after a move that was cut short.
@@ -146,7 +145,7 @@ class Move:
         hold.hold(self._from)
         self._say("the old database takes no more writes; workers and servers wait")
         postgres_programs.dump(self._from, dump)
-        filling.fill(self._to, dump)
+        migration.fill(self._to, dump)
         self._copy_objects()
         self._compare()
         hold.set_note(self._from, MOVED + self._place())

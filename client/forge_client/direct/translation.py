@@ -1,4 +1,4 @@
-"""Translate the errors of the queue and the store into `ClientError`."""
+"""Errors of the queue, the store and the database's URL, as `ClientError`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from types import new_class
 from typing import TypeVar, cast
 
 import psycopg
+from forge_schema.database.url import EXAMPLE, SCHEMES, url_fault
 from forge_schema.model.errors import JobInvalid
 
 from forge_client.errors import ClientError, as_client_error
@@ -41,3 +42,17 @@ def raising_client_errors(kind: type[C]) -> type[C]:
     methods = {name: translated()(method) for name, method in public.items()}
     own = {"__doc__": kind.__doc__, "__module__": kind.__module__, **methods}
     return cast("type[C]", new_class(kind.__name__, (kind,), {}, lambda body: body.update(own)))
+
+
+def checked_url(url: str) -> str:
+    """Return the URL if it is a Postgres URL.
+
+    Raises:
+        ClientError: it is not; the message omits the URL, which may contain a password.
+    """
+    bare = "" if url.startswith(SCHEMES) else "it does not begin with postgresql://"
+    if fault := bare or url_fault(url):
+        raise ClientError(
+            f"this is not a database URL: {fault}", hint=EXAMPLE, code="database_url_invalid"
+        )
+    return url

@@ -1,4 +1,4 @@
-"""Sweeps and workers by what people call them."""
+"""Sweeps, workers and ranks by what people call them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from forge_schema.model.quantities import names_text
 from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
+    from forge_schema.model.job import JobStatus
     from forge_schema.model.worker import WorkerInfo
 
     from forge_client.backend import Backend
@@ -62,4 +63,20 @@ def find_worker(backend: Backend, worker: str) -> WorkerInfo:
         f"there is no worker {worker!r}",
         hint="`forge worker list` lists them",
         code="worker_not_found",
+    )
+
+
+def require_rank(job: JobStatus, rank: int | None) -> None:
+    """Check that a job has a rank.
+
+    Raises:
+        ClientError: it has too few.
+    """
+    if rank is None or rank < job.nodes:
+        return
+    several = f"its ranks are 0 to {job.nodes - 1}, one for each machine"
+    raise ClientError(
+        f"job {job.job_id} has no rank {rank}",
+        hint=several if job.nodes > 1 else "it runs on one machine, which is rank 0",
+        code="rank_unknown",
     )

@@ -27,9 +27,8 @@ from forge_client.project.submission import repeated
 from forge_client.results.endings import decisive, ending
 from forge_client.results.follow import QUICKEST_S, follow
 from forge_client.results.log_reader import LogPart, LogPiece, LogReader
-from forge_client.sdk.notebook import follow as follow_all
-from forge_client.sdk.notebook import jobs_html
-from forge_client.sdk.rows import Rows
+from forge_client.sdk.rows import Rows, jobs_html
+from forge_client.sdk.rows import follow as follow_all
 from forge_client.sdk.spec import NamedSpec
 from forge_client.sdk.watch import watch
 

@@ -11,8 +11,7 @@ from forge_client.results.comparison import PointGroup
 from forge_client.results.comparison import compare as compared
 from forge_client.sdk.futures import wait
 from forge_client.sdk.job import Job
-from forge_client.sdk.notebook import follow
-from forge_client.sdk.rows import Rows
+from forge_client.sdk.rows import Rows, follow
 
 
 class Sweep:

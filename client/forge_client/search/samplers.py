@@ -1,16 +1,118 @@
-"""The samplers of a search: one for all trials, or one for each."""
+"""Optuna's samplers and pruners by name, and those of a module of the user's own."""
 
-from collections.abc import Sequence
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
+import optuna
 from numpy.random import SeedSequence
 from optuna import Study
 from optuna.distributions import BaseDistribution
+from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from forge_client.search.named import sampler
-from forge_client.search.plan import Plan
+from forge_client.errors import ClientError
+from forge_client.project.matrix import Scalar
+from forge_client.search.plan import Plan, setting
+
+# What a short name stands for where Optuna's own is longer.
+SHORT = {"halving": "successivehalving", "none": "nop"}
+
+
+def sampler(plan: Plan, seed: int | None = None) -> BaseSampler:
+    """Return a sampler as the plan names it, with this seed unless the plan's is needed."""
+    made, options = _read(plan.sampler, optuna.samplers, "Sampler", "--sampler")
+    if plan.is_grid:
+        options["search_space"] = plan.choices
+    known = _parameters(made)
+    if "seed" in known and "seed" in options:
+        # Each trial would have the same one, and so the same point.
+        raise _wrong("--sampler: the seed is an option of its own", f"--seed {options['seed']}")
+    if "seed" in known and plan.seed is not None:
+        options["seed"] = plan.seed if _is_sequence(made) else seed
+    if "constant_liar" in known:
+        # Several trials run at once: without it, they would be much alike.
+        options.setdefault("constant_liar", True)
+    found: BaseSampler = _made(made, options, "--sampler", BaseSampler)
+    return found
+
+
+def pruner(plan: Plan) -> BasePruner:
+    """Return the pruner, one that stops nothing by default."""
+    made, options = _read(plan.pruner or "none", optuna.pruners, "Pruner", "--pruner")
+    found: BasePruner = _made(made, options, "--pruner", BasePruner)
+    return found
+
+
+def check_names(plan: Plan) -> None:
+    """Check the names and arguments of the sampler and the pruner.
+
+    Raises:
+        ClientError: Optuna has none of this name, or it takes no such argument.
+    """
+    sampler(plan), pruner(plan)
+
+
+def _is_sequence(made: Any) -> bool:  # noqa: ANN401 - a class or a function
+    """Whether the seed orders all points of a search: a trial takes the one of its number."""
+    ordered = (optuna.samplers.QMCSampler, optuna.samplers.GridSampler)
+    return inspect.isclass(made) and issubclass(made, ordered)
+
+
+def _read(text: str, module: ModuleType, kind: str, option: str) -> tuple[Any, dict[str, Any]]:
+    """Return the class or function that an option names, and the arguments behind its name."""
+    name, *rest = text.split(",")
+    options: Mapping[str, Scalar] = {
+        key: setting(value) for key, _, value in (text.partition("=") for text in rest)
+    }
+    return (_own(name, option) if ":" in name else _theirs(name, module, kind, option)), {**options}
+
+
+def _theirs(name: str, module: ModuleType, kind: str, option: str) -> Any:  # noqa: ANN401 - any class
+    found = {
+        each.removesuffix(kind).lower(): each
+        for each in vars(module)
+        if each.endswith(kind) and not each.startswith(("Base", "_"))
+    }
+    said = name.lower().replace("_", "").replace("-", "")
+    if (known := found.get(SHORT.get(said, said))) is None:
+        raise _wrong(
+            f"{option} {name}: Optuna has no such {kind.lower()}",
+            f"choose one of {', '.join(sorted(found))}; or name your own, module:Class",
+        )
+    return getattr(module, known)
+
+
+def _own(name: str, option: str) -> Any:  # noqa: ANN401 - whatever it names
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise _wrong(f"{option} {name}: {error}", "it must be importable here") from error
+
+
+def _parameters(made: Any) -> Mapping[str, inspect.Parameter]:  # noqa: ANN401 - as above
+    return inspect.signature(made).parameters
+
+
+def _made(made: Any, options: dict[str, Any], option: str, kind: type) -> Any:  # noqa: ANN401 - as above
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            built = made(**options)
+    except (TypeError, ValueError, ImportError) as error:
+        raise _wrong(f"{option}: {error}", f"see Optuna's {made.__name__}") from error
+    if not isinstance(built, kind):
+        raise _wrong(f"{option}: {made.__name__} is no {kind.__name__}", "name a class of Optuna's")
+    return built
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid")
 
 
 def sampler_of(plan: Plan) -> BaseSampler:

@@ -22,9 +22,8 @@ from sqlalchemy.schema import CreateSchema
 from forge_client.errors import ClientError
 from forge_client.project.matrix import Scalar
 from forge_client.search.lease import StudyLease
-from forge_client.search.named import pruner
 from forge_client.search.plan import LIMITS, Plan, Range
-from forge_client.search.samplers import sampler_of
+from forge_client.search.samplers import pruner, sampler_of
 
 # Beside Forge's own tables: both call one of theirs `alembic_version`.
 SCHEMA = "optuna"

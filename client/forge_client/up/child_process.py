@@ -1,4 +1,4 @@
-"""A worker or the server of a `forge up`, as a child process."""
+"""Child processes of a `forge up`: their pids in a file, and the signals that stop them all."""
 
 import gc
 import os
@@ -13,15 +13,80 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
+from queue import Empty, SimpleQueue
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Self
 
-from forge_client.up import pid_file
-from forge_client.up.stop_signals import HANDLED
+import psutil
 
+PID_FILE = "pid"
+START = 19  # of the words after the name in /proc/PID/stat
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 # A child that ran this long did not fail at startup.
 SOUND_S = 60.0
+
+
+def write_pid(path: Path, pid: int) -> None:
+    """Record a child that has not been waited for yet."""
+    path.write_text(f"{pid} {_started(pid)}\n", encoding="utf-8")
+
+
+def read_process(path: Path) -> psutil.Process | None:
+    """Return the recorded process; None if it has ended."""
+    try:
+        pid, started = map(int, path.read_text(encoding="utf-8").split())
+        process = psutil.Process(pid)
+        if _started(pid) == started and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    except (OSError, ValueError, psutil.Error):
+        pass
+    return None
+
+
+def _started(pid: int) -> int:
+    """Return a process's start time in ticks since boot, which clock changes do not affect."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(stat.rpartition(")")[2].split()[START])
+
+
+class StopSignals:
+    """Counts urgency: 1 drain, 2 stop, 3 kill. Ctrl-C adds one, SIGTERM sets at least 2."""
+
+    def __init__(self) -> None:
+        self.urgency = 0
+        # A handler may interrupt the very wait that it ends, so the two must not share a lock.
+        self._news: SimpleQueue[int] = SimpleQueue()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {
+            signum: signal.signal(signum, self._on_signal)
+            for signum in HANDLED
+            # Under nohup, it outlives its terminal.
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN
+        }
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait, but return early if a signal arrives; return whether any has arrived so far."""
+        with suppress(Empty):
+            self._news.get(timeout=timeout)
+        return self.urgency > 0
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        self.urgency = self.urgency + 1 if signum == signal.SIGINT else max(2, self.urgency + 1)
+        self._news.put(self.urgency)
 
 
 @dataclass
@@ -60,7 +125,7 @@ class ChildProcess:
         theirs.close()
         self._gate = gate
         self._started = time.monotonic()
-        pid_file.write(self._pid_file, self._child.pid or 0)
+        write_pid(self._pid_file, self._child.pid or 0)
 
     def start(self) -> None:
         """Start it, at once if it has been loaded, with the current `env`."""
@@ -115,7 +180,7 @@ class ChildProcess:
 
     @property
     def _pid_file(self) -> Path:
-        return self.folder / pid_file.NAME
+        return self.folder / PID_FILE
 
 
 @contextmanager

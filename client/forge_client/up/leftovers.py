@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from forge_client.up import pid_file
+from forge_client.up import child_process
 from forge_client.up.postgres import Postgres
 
 STOP_S = 120.0
@@ -40,15 +40,15 @@ def stop(folder: Path, *, drain: bool) -> bool:
 
 
 def _workers(folder: Path) -> list[psutil.Process]:
-    return _noted(folder.glob(f"workers/*/{pid_file.NAME}"))
+    return _noted(folder.glob(f"workers/*/{child_process.PID_FILE}"))
 
 
 def _servers(folder: Path) -> list[psutil.Process]:
-    return _noted([folder / "server" / pid_file.NAME])
+    return _noted([folder / "server" / child_process.PID_FILE])
 
 
 def _noted(files: Iterable[Path]) -> list[psutil.Process]:
-    return [process for file in files if (process := pid_file.read(file))]
+    return [process for file in files if (process := child_process.read_process(file))]
 
 
 def _stop(processes: Sequence[psutil.Process], signum: int, timeout_s: float | None) -> None:

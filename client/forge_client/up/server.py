@@ -10,8 +10,7 @@ from pathlib import Path
 from forge_schema.model.quantities import duration_text
 
 from forge_client.errors import ClientError
-from forge_client.up.child_process import ChildProcess
-from forge_client.up.stop_signals import StopSignals
+from forge_client.up.child_process import ChildProcess, StopSignals
 from forge_client.up.workers import Say
 
 MODULE = "forge_functions.server"

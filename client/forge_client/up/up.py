@@ -18,13 +18,12 @@ import psutil
 from forge_client.errors import ClientError
 from forge_client.settings import QueueConnection
 from forge_client.up import leftovers
-from forge_client.up.child_process import ChildProcess
+from forge_client.up.child_process import ChildProcess, StopSignals
 from forge_client.up.detached import UpOptions, locked
 from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import FILE, Running
 from forge_client.up.server import UpServer
-from forge_client.up.stop_signals import StopSignals
 from forge_client.up.workers import MODULE as WORKER
 from forge_client.up.workers import Say, Workers
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from forge_schema.model.quantities import duration_text
 
 from forge_client.errors import ClientError
-from forge_client.up.child_process import ChildProcess
-from forge_client.up.stop_signals import StopSignals
+from forge_client.up.child_process import ChildProcess, StopSignals
 
 if TYPE_CHECKING:
     from forge_schema.model.worker import WorkerInfo

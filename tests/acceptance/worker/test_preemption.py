@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from forge_client.cli.admin.workers import unwarned
+from forge_client.cli.admin.worker import unwarned
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.read.reports import Reports
 from support.cloud.clouds import FakeAws, serving

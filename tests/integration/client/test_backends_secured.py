@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forge_client import ClientError
-from forge_client.cli.options.public_key import read_public_key
+from forge_client.cli.options.values import read_public_key
 from forge_client.http import transport
 from forge_client.http.backend import HttpBackend
 from forge_client.http.server import Server

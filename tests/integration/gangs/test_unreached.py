@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from forge_client.cli.admin.workers import left_out
+from forge_client.cli.admin.worker import left_out
 from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance
 from forge_schema.model.states import Reason, State, WorkerStatus

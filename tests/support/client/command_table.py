@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
-from forge_client.cli.app import app
+from forge_client.cli.commands import app
 from forge_client.cli.options import completion, known
 from forge_client.cli.quick import table
 from typer.main import get_command

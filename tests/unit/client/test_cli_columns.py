@@ -6,8 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from forge_client.cli.show.live import grid
 from forge_client.cli.show.output import Column, brief, table
-from forge_client.cli.show.screen import grid
 from rich.console import Console
 
 COLUMNS: list[Column] = [

@@ -7,9 +7,8 @@ import sys
 
 import forge_client
 import pytest
-from forge_client.cli.app import app
-from forge_client.cli.commands import PLACES
-from forge_client.cli.options.other_tools import COMMANDS
+from forge_client.cli.commands import PLACES, app
+from forge_client.cli.options.command_line import COMMANDS
 from support.client.loaded import few
 from typer.testing import CliRunner
 
@@ -20,7 +19,7 @@ EXPENSIVE = {
     *("rich", "sqlmodel", "structlog", "yaml"),
 }
 READS_FOLDERS = {"pathspec", "platformdirs", "tarfile"}
-LOADED = f"import sys, forge_client.cli.app; print([m for m in {HEAVY} if m in sys.modules])"
+LOADED = f"import sys, forge_client.cli.commands; print([m for m in {HEAVY} if m in sys.modules])"
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -79,7 +78,7 @@ def test_what_every_day_needs_is_light_to_import(
 ) -> None:
     """Each module takes a fifth of a millisecond or more; a heavy library brings a hundred."""
     code = (
-        "import sys, forge_client.cli.app; from forge_client.cli.commands import _loaded;"
+        "import sys, forge_client.cli.commands; from forge_client.cli.commands import _loaded;"
         f"[_loaded(name) for name in {names}];"
         "import forge_client.http.backend, httpcore;"
         "print(*(name for name, module in sys.modules.items() if module))"

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.show.log_lines import LINE_BYTES, Shaping, pattern
 from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
 from forge_client.results.log_reader import LogPart, LogPiece, LogReading
+from forge_client.results.names import require_rank
 from forge_schema.model.job import RunMember
 from forge_schema.model.states import Phase
 from hypothesis import given

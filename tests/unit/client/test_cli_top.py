@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forge_client.cli.show.top_view import _sweeper
+from forge_client.cli.jobs.top import _sweeper
 from forge_schema.model.overview import Overview, SweeperStatus
 
 LEAVES = "leaving leases alone after a start or outage"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from forge_client.cli.admin.workers import in_use
+from forge_client.cli.admin.worker import in_use
 
 
 @pytest.mark.parametrize(

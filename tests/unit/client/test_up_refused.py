@@ -14,9 +14,9 @@ from unittest.mock import Mock
 import pytest
 from forge_client.errors import ClientError
 from forge_client.tunnel import LOOPBACK, forwarded
+from forge_client.up.child_process import StopSignals
 from forge_client.up.detached import UpOptions, detached, holder, locked, stop
 from forge_client.up.server import HOST, UpServer
-from forge_client.up.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

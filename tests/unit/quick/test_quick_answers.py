@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext, redirect_stdout
 
 import pytest
-from forge_client.cli.app import app
+from forge_client.cli.commands import app
 from forge_client.cli.quick.arguments import parsed
 from forge_client.cli.quick.declined import Declined
 from forge_client.cli.quick.quick import answered
@@ -23,7 +23,7 @@ EXPENSIVE = {
     *("asyncio", "dataclasses", "email", "http", "httpx", "inspect", "pathlib"),
     *("platformdirs", "psycopg", "pydantic", "rich", "ssl", "subprocess", "typer", "urllib"),
 }
-SHOWN = ("job_list", "job_details", "stored_log", "log_lines", "acting")
+SHOWN = ("job_details", "stored_log", "log_lines", "acting")
 LOADED = f"""
 import sys, forge_client.main
 from forge_client.cli.quick import answers, arguments, completion, help, table

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge_client.cli.app import app
+from forge_client.cli.commands import app
 from typer.main import get_command
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forge_client import Job
-from forge_client.sdk.notebook import follow
-from forge_client.sdk.rows import Rows
+from forge_client.sdk.rows import Rows, follow
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.states import StateWord
 from support.client.backends import FakeBackend, job

@@ -8,8 +8,8 @@ import optuna
 import pytest
 from forge_client.errors import ClientError
 from forge_client.project.matrix import from_options
-from forge_client.search.named import pruner, sampler
 from forge_client.search.plan import Plan, Range, choices, ranges
+from forge_client.search.samplers import pruner, sampler
 from forge_client.search.studies import Search, opened
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState

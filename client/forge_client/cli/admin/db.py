@@ -1,4 +1,4 @@
-"""`forge db`: the database's tables, and where they are."""
+"""`forge db`, `forge backup` and `forge restore`: the queue's database, and copies of it."""
 
 import tempfile
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import settings_of
-from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
 from forge_client.settings import QueueConnection
@@ -65,3 +65,28 @@ def move(
     with tempfile.TemporaryDirectory(prefix="forge-move-") as folder:
         moving.run(Path(folder))
     narration.say("moved; start servers and workers with FORGE_DATABASE_URL and FORGE_STORE_URL")
+
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the backups.", file_okay=False)]
+
+
+def backup(context: typer.Context, folder: Folder) -> None:
+    """Back up the queue and its objects into a folder, while workers continue.
+
+    Each call adds the database as it is then, and the objects that the folder lacks.
+    """
+    require_extra("psycopg", "schema", "back up a queue")
+    from forge_client.direct.backup import backup as run  # noqa: PLC0415 - only with the extra
+
+    run(settings_of(context).connection(), folder, narration.say)
+
+
+def restore(context: typer.Context, folder: Folder) -> None:
+    """Fill an empty database, and a store, from the newest backup in a folder."""
+    require_extra("psycopg", "schema", "restore a queue")
+    from forge_client.direct.backup import restore as run  # noqa: PLC0415 - only with the extra
+
+    done = run(settings_of(context).connection(), folder, narration.say)
+    if done.missing:
+        narration.say(f"{done.missing} objects that the queue names are not in the store")
+    narration.say(f"restored {done.dump}; the next job is {done.next_job}")

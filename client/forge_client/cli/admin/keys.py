@@ -10,10 +10,9 @@ from forge_schema.model.admin import ApiKey
 from forge_schema.model.quantities import duration_text
 
 from forge_client.cli.options import completion
-from forge_client.cli.options.public_key import read_public_key
+from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.values import Expires, FormatOption, lasting
-from forge_client.cli.options.verbs import VerbNames
+from forge_client.cli.options.values import Expires, FormatOption, lasting, read_public_key
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
 

@@ -1,4 +1,4 @@
-"""`forge login` and `forge logout`: a key for this machine, through a session in a browser."""
+"""`forge login`, `forge logout` and `forge dashboard`: keys and links for here and a browser."""
 
 import os
 import platform
@@ -26,6 +26,7 @@ from forge_client.exit_codes import ExitCode
 from forge_client.http import logins
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport
+from forge_client.login_link import login_link
 
 PAGE = "/login/terminal"
 FIELDS = ("token", "expires_in_s", "owner", "role")
@@ -170,3 +171,18 @@ def _listening(state: str) -> Iterator[tuple[int, SimpleQueue[str]]]:
         finally:
             listener.shutdown()
             thread.join()
+
+
+def dashboard(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Print a link that logs you in to the dashboard once, within a minute.
+
+    It logs in as your API key does; for a `forge up`, as an admin whose key lasts 12 hours. After
+    `forge login`, it is only the address.
+    """
+    link = login_link(settings_of(context))
+    print(link)  # noqa: T201 - the data
+    if show and not webbrowser.open(link):
+        narration.say("no browser could be started here; open the link yourself")

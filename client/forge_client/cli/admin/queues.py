@@ -9,9 +9,9 @@ from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
+from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
-from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
 from forge_client.errors import ClientError

@@ -10,14 +10,13 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.tables import write_csv
+from forge_schema.tables import numeric, write_csv
 
+from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.completion import reports
 from forge_client.cli.options.session import backend_of
-from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline, plain
-from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 

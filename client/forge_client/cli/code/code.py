@@ -8,7 +8,7 @@ from forge_schema.model.job import JobDetail
 from forge_schema.model.quantities import counted
 
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
 from forge_client.cli.options.job_names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of

@@ -9,13 +9,13 @@ from forge_schema.model.job import JobDetail, RunMember
 from forge_schema.model.states import Phase
 
 from forge_client.backend import Backend
-from forge_client.cli.options.job_command import command_of
+from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_names import JobId
-from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 from forge_client.results.endings import it_is
+from forge_client.results.names import require_rank
 
 if TYPE_CHECKING:
     from forge_client.http.backend import HttpBackend

@@ -10,8 +10,8 @@ import typer
 
 from forge_client import tunnel
 from forge_client.cli.inside.shell import on_this_machine, running, through_server
+from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.completion import jobs
-from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_names import HELP, JobId, job_id
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration

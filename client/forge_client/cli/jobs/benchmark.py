@@ -10,11 +10,10 @@ from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
 
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.command_line import JobCommand, VerbNames
 from forge_client.cli.options.completion import sweeps
-from forge_client.cli.options.job_command import JobCommand
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
-from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline

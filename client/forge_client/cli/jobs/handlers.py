@@ -10,7 +10,6 @@ import typer
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_fields import IMAGES, INSTALLING, changes
 from forge_client.cli.options.job_names import JobId
-from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import output
@@ -20,6 +19,7 @@ from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project.request import Request
 from forge_client.project.submit import uploaded
+from forge_client.results.names import require_rank
 
 
 # It runs in the worker's environment.

@@ -7,12 +7,12 @@ import typer
 from forge_schema.model.results import LastMetric, MetricLine
 
 from forge_client.cli.options.job_names import JobId
-from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.findings import all_metrics
+from forge_client.results.names import require_rank
 
 LAST: list[Column] = [
     ("METRIC", lambda m: m.key),

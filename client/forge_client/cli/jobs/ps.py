@@ -1,4 +1,4 @@
-"""`forge ps`: a list of jobs, once or live."""
+"""`forge ps` and `forge show`: a list of jobs, once or live, and one job in detail."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from forge_schema.model.job import ListedJob
 
+from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.known import states
 from forge_client.cli.options.selection import Query, wider
-from forge_client.cli.options.session import settings_of
+from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import narration, output
-from forge_client.cli.show.job_list import DROP, NO_JOBS, columns
+from forge_client.cli.show.job_details import details
 from forge_client.cli.show.output import Format
+from forge_client.cli.show.standing import DROP, NO_JOBS, columns
 from forge_client.connection import connect
+from forge_client.findings import everything
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,8 +80,18 @@ def ps(
 
 
 def _view(rows: list[ListedJob], height: int, trouble: str) -> "Table":
-    from forge_client.cli.show import screen  # noqa: PLC0415 - as above
+    from forge_client.cli.show import live  # noqa: PLC0415 - as above
 
     # The title, and a line for the trouble.
     shown = output.table(rows[: max(1, height - 2)], columns(rows), output.width(), DROP)
-    return screen.grid(shown, gap=1, note=trouble)
+    return live.grid(shown, gap=1, note=trouble)
+
+
+def show(context: typer.Context, job: JobId = LAST, form: FormatOption = Format.TABLE) -> None:
+    """Show one job: its state, results, configuration, attempts and events.
+
+    Without JOB, your newest.
+    """
+    with backend_of(context) as backend:
+        found = everything(backend, job)
+    output.show_one(found, form, lambda: details(**found))

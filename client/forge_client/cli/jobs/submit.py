@@ -8,8 +8,8 @@ import typer
 from forge_schema.model.quantities import counted, size_text
 
 from forge_client.cli.options import job_options as o
+from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.completion import templates
-from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_fields import changes
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import FormatOption

@@ -9,7 +9,7 @@ from forge_schema.model.results import JobTest
 
 from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
-from forge_client.cli.options.job_command import COMMAND
+from forge_client.cli.options.command_line import COMMAND
 from forge_client.cli.options.job_fields import changes
 from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.session import backend_of, settings_of

@@ -9,8 +9,8 @@ import typer
 from forge_schema.model.quantities import names_text
 from forge_schema.model.spec import KEYS
 
+from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.completion import experiments, queues
-from forge_client.cli.options.job_command import command_of
 from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in, secret_names
 from forge_client.cli.options.job_names import checkpoint, needed
 from forge_client.project.forge_toml import Project

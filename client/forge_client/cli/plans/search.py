@@ -115,7 +115,7 @@ def run(
             cost=budget_cost,
         ).checked()
 
-        from forge_client.search.named import check_names  # noqa: PLC0415 - Optuna is an extra
+        from forge_client.search.samplers import check_names  # noqa: PLC0415 - Optuna is an extra
         from forge_client.search.studies import Search  # noqa: PLC0415 - as above
 
         check_names(plan)

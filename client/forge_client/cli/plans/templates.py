@@ -1,4 +1,4 @@
-"""`forge template`: job configs saved under a name, for `forge submit --config`."""
+"""`forge template` and `forge schema`: job configs saved under a name, and what may be in them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,16 +6,16 @@ from typing import Annotated
 import typer
 
 from forge_client.cli.options import completion
-from forge_client.cli.options.job_command import JobCommand, command_of
+from forge_client.cli.options.command_line import JobCommand, VerbNames, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
-from forge_client.cli.options.verbs import VerbNames
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, inline
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.project import FILE
 from forge_client.project.forge_toml import Project
+from forge_client.project.schema import text
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Saved job configs.")
 Name = Annotated[
@@ -84,3 +84,8 @@ def remove(context: typer.Context, name: Name) -> None:
     with backend_of(context) as backend:
         backend.remove_template(name)
     narration.say(f"job config {name} removed")
+
+
+def schema() -> None:
+    """Print the JSON Schema of forge.toml, by which editors complete and check the file."""
+    print(text(), end="")  # noqa: T201 - the data

@@ -50,7 +50,7 @@ def _whole() -> Backend:
 
 def ps(given: Given) -> None:
     """Answer `forge ps`."""
-    from forge_client.cli.show import job_list, narration, output  # noqa: PLC0415 - only for this
+    from forge_client.cli.show import narration, output, standing  # noqa: PLC0415 - only for this
 
     _only(given, "query", "mine", "owner", "state", "count", "before")
     states, count = given.get("state"), whole_number(given.get("count"), 1, MOST_JOBS)
@@ -62,12 +62,12 @@ def ps(given: Given) -> None:
         text = " ".join(given.get("query", ()))
         rows = asked.jobs(text, owner=owner, states=states, before=before, count=count or JOBS)
         if rows:
-            output.show(rows, job_list.columns(rows), output.Format.TABLE, job_list.DROP)
+            output.show(rows, standing.columns(rows), output.Format.TABLE, standing.DROP)
         elif text or states or owner or before:
             # It looks for what may have been meant.
             raise Declined
         else:
-            narration.say(job_list.NO_JOBS)
+            narration.say(standing.NO_JOBS)
 
 
 def show(given: Given) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge_client.cli.quick.declined import Declined
 from forge_client.cli.quick.table import commands
-from forge_client.cli.show.terminal import styled, width
+from forge_client.cli.show.narration import styled, width
 
 # In a narrower terminal, rich breaks the first columns, too.
 NARROWEST = 72

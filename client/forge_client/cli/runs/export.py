@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from forge_schema.model.results import flat
-from forge_schema.tables import names_of, write_csv
+from forge_schema.tables import names_of, numeric, write_csv
 
-from forge_client.columns import numeric
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 

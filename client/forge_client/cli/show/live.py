@@ -1,21 +1,39 @@
-"""A screen of the terminal that is drawn again and again, until q or Ctrl-C."""
+"""What only rich can do: screens that are drawn again, and tables that must be squeezed."""
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from select import select
 from typing import TypeVar
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from forge_client.cli.show import screen
+from forge_client.cli.show.output import Cell
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
 
 T = TypeVar("T")
+
+
+def console() -> Console:
+    """Return a console on stdout; if it is not a terminal, nothing is cut or coloured."""
+    width = None if sys.stdout.isatty() else 10_000
+    return Console(highlight=False, width=width)
+
+
+def grid(rows: Sequence[Sequence[Cell]], gap: int, note: str = "") -> Table:
+    """Return rows of cells as a table that wraps what does not fit, with a note below it."""
+    made = Table.grid(*(str(n) for n in range(len(rows[0]) if rows else 0)), padding=(0, gap))
+    made.caption = note or None
+    for row in rows:
+        # What has no spaces, such as an id, is broken and not cut.
+        made.add_row(*(Text(text, style=style, overflow="fold") for text, style in row))
+    return made
 
 
 def watch(
@@ -29,14 +47,14 @@ def watch(
         every_s: the seconds between two looks.
     """
     seen, trouble = look(), ""
-    console = screen.console()
+    terminal = console()
     with (
         suppress(KeyboardInterrupt),
         keyboard() as keys,
-        Live(console=console, screen=True, auto_refresh=False) as live,
+        Live(console=terminal, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            live.update(view(seen, console.size.height, trouble), refresh=True)
+            live.update(view(seen, terminal.size.height, trouble), refresh=True)
             if keys.pressed("qQ", every_s):
                 return
             try:

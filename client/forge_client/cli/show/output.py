@@ -13,7 +13,7 @@ from typing import Any
 
 from forge_schema.model.quantities import duration_text
 
-from forge_client.cli.show import narration, terminal
+from forge_client.cli.show import narration
 
 Column = tuple[str, Callable[[Any], object]]
 """A column's title, and what it shows of a row."""
@@ -108,7 +108,7 @@ def width() -> int:
 
 def coloured() -> bool:
     """Tell whether stdout may have colours: on a terminal, unless NO_COLOR is set."""
-    return terminal.coloured(sys.stdout)
+    return narration.coloured(sys.stdout)
 
 
 def ago(moment: datetime | None) -> str:
@@ -188,16 +188,16 @@ def _fitting(cells: list[Cells], width: int, drop: Sequence[str]) -> list[Cells]
 
 
 def _width(column: Iterable[Cell]) -> int:
-    return max(terminal.width(line) for text, _ in column for line in text.split("\n"))
+    return max(narration.width(line) for text, _ in column for line in text.split("\n"))
 
 
 def _print(rows: list[list[Cell]], gap: int) -> None:
     widths = [_width(column) for column in zip(*rows, strict=True)]
     if sys.stdout.isatty() and sum(widths) + gap * (len(widths) - 1) > width():
         # It takes a while to import.
-        from forge_client.cli.show import screen  # noqa: PLC0415
+        from forge_client.cli.show import live  # noqa: PLC0415
 
-        screen.console().print(screen.grid(rows, gap))
+        live.console().print(live.grid(rows, gap))
         return
     for row in rows:
         for line in _lines(row, widths, gap):
@@ -207,8 +207,8 @@ def _print(rows: list[list[Cell]], gap: int) -> None:
 def _lines(row: list[Cell], widths: list[int], gap: int) -> Iterable[str]:
     for texts in zip_longest(*(text.split("\n") for text, _ in row), fillvalue=""):
         parts = [
-            terminal.styled(text, style if text else "", sys.stdout)
-            + " " * (wide - terminal.width(text))
+            narration.styled(text, style if text else "", sys.stdout)
+            + " " * (wide - narration.width(text))
             for text, (_, style), wide in zip(texts, row, widths, strict=True)
         ]
         yield (" " * gap).join(parts).rstrip()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_client.cli.options.ranks import require_rank
 from forge_client.cli.show import narration
 from forge_client.cli.show.waiting import Teller
 from forge_client.errors import ClientError
 from forge_client.results.log_reader import LogPart, LogReading
+from forge_client.results.names import require_rank
 
 if TYPE_CHECKING:
     from forge_schema.model.job import JobDetail

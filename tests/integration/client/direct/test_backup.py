@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from forge_client import Client, ClientError
-from forge_client.direct import filling
+from forge_client.direct import migration
 from forge_client.direct.backup import backup, restore
 from forge_client.settings import QueueConnection
 from forge_schema.database.hold import is_held
@@ -133,14 +133,14 @@ def test_an_interrupted_restore_stays_closed_and_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backup(source, folder, print)
-    fill = filling.fill
+    fill = migration.fill
 
     def killed(url: str, dump: Path) -> None:
         fill(url, dump)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(filling, "fill", killed)
+        patched.setattr(migration, "fill", killed)
         with pytest.raises(KeyboardInterrupt):
             restore(target, folder, print)
     with (

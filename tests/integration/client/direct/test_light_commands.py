@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_client.cli.app import app
+from forge_client.cli.commands import app
 from forge_client.cli.options import session
 from forge_client.connection import connect
 from support.client.loaded import few
@@ -27,7 +27,7 @@ EXPENSIVE = {
 }
 RUN = """
 import sys
-from forge_client.cli.app import app
+from forge_client.cli.commands import app
 for words in sys.argv[1:]:
     app(words.split(), standalone_mode=False)
 print(*(name for name, module in sys.modules.items() if module), file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import Client, ClientError
-from forge_client.direct import filling
+from forge_client.direct import migration
 from forge_client.direct.move import Move
 from forge_client.settings import QueueConnection
 from forge_schema.access.worker_tokens import WorkerTokens
@@ -134,7 +134,7 @@ def test_a_failure_lets_the_old_queue_go_on(
         raise ClientError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(filling, "fill", fails)
+        patched.setattr(migration, "fill", fails)
         with pytest.raises(ClientError, match="disk is full"):
             move()
     assert not hold.is_held(source.database_url)
@@ -149,7 +149,7 @@ def test_a_move_that_was_killed_is_continued_or_given_up(
     move: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    filling.begin(target.database_url)
+    migration.begin_filling(target.database_url)
     hold.hold(source.database_url)
     with pytest.raises(DatabaseUnreachable):
         queue.submit()
@@ -161,7 +161,7 @@ def test_a_move_that_was_killed_is_continued_or_given_up(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(filling, "end", killed)
+        patched.setattr(migration, "end_filling", killed)
         with pytest.raises(KeyboardInterrupt):
             move()
     assert hold.is_held(target.database_url)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from forge_client.up import pid_file
-from forge_client.up.child_process import ChildProcess
-from forge_client.up.stop_signals import StopSignals
+from forge_client.up import child_process
+from forge_client.up.child_process import ChildProcess, StopSignals
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def test_what_is_loaded_runs_once_it_is_started_with_what_is_known_by_then(
     child.load()
     assert eventually(lambda: told(child) == ["loaded"])
     assert child.alive
-    found = pid_file.read(child.folder / "pid")
+    found = child_process.read_process(child.folder / "pid")
     assert found
     assert (found.ppid(), found.name()) == (os.getpid(), "forge one")
     child.env["LATE"] = "late"
@@ -79,7 +78,7 @@ def test_a_loaded_child_stops_when_its_parent_is_gone(child: ChildProcess) -> No
         env={**os.environ, "PYTHONPATH": str(child.folder)},
         check=False,
     )
-    assert eventually(lambda: pid_file.read(child.folder / "pid") is None)
+    assert eventually(lambda: child_process.read_process(child.folder / "pid") is None)
     assert told(child) == ["loaded"]
 
 
@@ -111,18 +110,18 @@ def test_a_signal_reaches_the_child_however_early_it_comes(child: ChildProcess) 
 
 def test_a_reused_process_id_is_not_taken_for_the_child(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    pid_file.write(file, os.getpid())
-    assert pid_file.read(file) == psutil.Process()
+    child_process.write_pid(file, os.getpid())
+    assert child_process.read_process(file) == psutil.Process()
     pid, started = map(int, file.read_text().split())
     file.write_text(f"{pid} {started + 1}")
-    assert pid_file.read(file) is None
+    assert child_process.read_process(file) is None
     file.write_text(f"{pid}\n")
-    assert pid_file.read(file) is None
+    assert child_process.read_process(file) is None
 
 
 def test_a_process_that_has_ended_is_not_found(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as ended:
-        pid_file.write(tmp_path / "pid", ended.pid)
+        child_process.write_pid(tmp_path / "pid", ended.pid)
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        assert pid_file.read(tmp_path / "pid") is None
-    assert pid_file.read(tmp_path / "pid") is None
+        assert child_process.read_process(tmp_path / "pid") is None
+    assert child_process.read_process(tmp_path / "pid") is None

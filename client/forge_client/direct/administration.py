@@ -3,10 +3,13 @@
 import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from forge_schema.access.join_line import PACKAGE
 from forge_schema.model.admin import Invitation
+from forge_schema.model.notifications import KeptNotification
 from forge_schema.service.admin import Admin
+from forge_schema.service.notifications import Notifying
 
 from forge_client.direct.translation import raising_client_errors
 from forge_client.errors import ClientError, as_client_error
@@ -66,3 +69,21 @@ def _package_digest(url: str) -> str:
             code="server_unreachable",
         ) from error
     return hashlib.sha256(answer.content).hexdigest()
+
+
+@raising_client_errors
+class DirectNotifications(Notifying):
+    """`server_url` is that of a `forge up`."""
+
+    server_url: str | None = None
+
+    def keep(
+        self,
+        name: str,
+        wanted: Mapping[str, Any],
+        *,
+        server: str = "",
+        owner: str | None = None,
+    ) -> KeptNotification:
+        """Store a notification, with links to the dashboard of a `forge up`."""
+        return super().keep(name, wanted, server=server or self.server_url or "", owner=owner)

@@ -1,6 +1,18 @@
-"""Words of other tools, and the commands, verbs and options that do the same here."""
+"""Command lines of ours: the words after `--`, groups of verbs, and the words of other tools."""
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
+
+import typer
+from forge_schema.model.quantities import names_text
+from typer.core import TyperCommand, TyperGroup
+
+from forge_client.errors import ClientError
+
+COMMAND = "forge.command"
+# How alike a word must be to a verb that may be meant, from 0 to 1.
+CLOSE = 0.7
 
 COMMANDS = {
     **dict.fromkeys(("jobs", "list", "ls", "squeue", "queue-list"), "ps"),
@@ -68,3 +80,58 @@ def suggest_option(error: Any) -> None:  # noqa: ANN401 - typer hides which clic
     known = {name for one in error.ctx.command.params for name in one.opts} if meant else ()
     if meant and (meant in known or " " in meant):
         error.possibilities = [meant]
+
+
+class VerbNames(TyperGroup):
+    """Names the verb that is meant by the word of another tool, or all verbs."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides which click it is
+        """Return the command of a verb."""
+        if args and args[0] not in self.commands:
+            self._refuse(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+    def _refuse(self, ctx: Any, word: str) -> None:  # noqa: ANN401 - as above
+        others = (verb for verb in VERBS.get(word, ()) if verb in self.commands)
+        if meant := next(others, None) or next(
+            iter(get_close_matches(word, self.commands, 1, CLOSE)), ""
+        ):
+            ctx.fail(f"`forge {self.name}` has no command {word!r}; did you mean {meant!r}?")
+        verbs = names_text(list(self.commands), len(self.commands), last="or")
+        ctx.fail(f"`forge {self.name}` has no command {word!r}: write {verbs}")
+
+
+class JobCommand(TyperCommand):
+    """Takes everything after `--` as the job's command, even if it looks like an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer hides which click it is
+        """Set the job's command aside, and parse the rest as usual."""
+        advice = "the job's command comes after --"
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
+            advice = "values have no spaces between them, as in lr=0.1,0.2" * ("--matrix" in args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if advice and "extra argument" in (said := getattr(error, "message", "")):
+                ctx.fail(f"{said}; {advice}")
+            raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above
+        """Show the command in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def command_of(context: typer.Context) -> Sequence[str] | None:
+    """Return the words after `--`; None without `--`."""
+    if COMMAND not in context.meta:
+        return None
+    words: list[str] = context.meta[COMMAND]
+    if not words or not words[0].strip():
+        raise _wrong("the command after -- is empty", "write it there: -- python train.py")
+    return words
+
+
+def _wrong(message: str, hint: str) -> ClientError:
+    return ClientError(message, hint=hint, code="option_invalid")
