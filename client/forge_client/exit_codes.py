@@ -90,6 +90,7 @@ EXIT_CODES = {
     "idempotency_conflict": ExitCode.CONFLICT,
     "name_taken": ExitCode.CONFLICT,
     "not_on_this_machine": ExitCode.CONFLICT,
+    "not_changeable": ExitCode.CONFLICT,
     "not_retryable": ExitCode.CONFLICT,
     "sweep_uncapped": ExitCode.CONFLICT,
     "not_running_job": ExitCode.CONFLICT,

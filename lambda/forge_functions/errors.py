@@ -34,6 +34,7 @@ STATUS = {
     "checkpoint_unsound": HTTPStatus.CONFLICT,
     "idempotency_conflict": HTTPStatus.CONFLICT,
     "not_retryable": HTTPStatus.CONFLICT,
+    "not_changeable": HTTPStatus.CONFLICT,
     "not_running_job": HTTPStatus.CONFLICT,
     "sweep_uncapped": HTTPStatus.CONFLICT,
     "notification_withheld": HTTPStatus.CONFLICT,

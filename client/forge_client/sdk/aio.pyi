@@ -38,7 +38,14 @@ from forge_client.results.comparison import PointGroup
 from forge_client.sdk.administration import OwnersLimits, QueueLimits
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import FoundRows, Rows
-from forge_client.sdk.spec import JobSpec, JobWithCommand, KeptSpec, NamedSpec, RepeatedSpec
+from forge_client.sdk.spec import (
+    ChangedSpec,
+    JobSpec,
+    JobWithCommand,
+    KeptSpec,
+    NamedSpec,
+    RepeatedSpec,
+)
 from forge_client.sdk.sweeps import Sweep
 
 class AsyncJob:
@@ -63,6 +70,7 @@ class AsyncJob:
     async def cancel(self, reason: str | None = None) -> bool: ...
     async def retry(self, from_checkpoint: str | None = None) -> None: ...
     async def preempt(self) -> bool: ...
+    async def change(self, **fields: Unpack[ChangedSpec]) -> None: ...
     async def code(self, folder: Path | str) -> Path: ...
     async def exec(self, command: Sequence[str] | str = ("sh",), *, rank: int = 0) -> int: ...
     async def attempts(self) -> Rows[Attempt]: ...

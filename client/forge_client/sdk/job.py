@@ -22,14 +22,14 @@ from forge_client.downloads import download_all
 from forge_client.errors import ClientError, Outage
 from forge_client.findings import all_metrics, all_tests
 from forge_client.project.checkpoint_names import own_checkpoint
-from forge_client.project.request import several, words
+from forge_client.project.request import Request, several, words
 from forge_client.project.submission import repeated
 from forge_client.results.endings import decisive, ending
 from forge_client.results.follow import QUICKEST_S, follow
 from forge_client.results.log_reader import LogPart, LogPiece, LogReader
 from forge_client.sdk.rows import Rows, jobs_html
 from forge_client.sdk.rows import follow as follow_all
-from forge_client.sdk.spec import NamedSpec
+from forge_client.sdk.spec import ChangedSpec, NamedSpec
 from forge_client.sdk.watch import watch
 
 TAIL_LINES = 20
@@ -260,6 +260,17 @@ class Job:
         It resumes elsewhere.
         """
         return self.backend.preempt(self.id)
+
+    def change(self, **fields: Unpack[ChangedSpec]) -> None:
+        """Change the job while it waits: its priority, queue, time limit, resources, retries.
+
+        It keeps its place. Labels and resources are merged.
+
+        Raises:
+            ClientError: a field is invalid or cannot be changed, or the job does not wait.
+        """
+        given = Request().changed(fields).fields()
+        self.backend.change(self.id, {name: value for name, value in given.items() if value != {}})
 
     def rerun(
         self, command: Sequence[str] | str | None = None, **changes: Unpack[NamedSpec]

@@ -24,34 +24,52 @@ class SubmittedJob(Protocol):
 JobIds: TypeAlias = int | str | SubmittedJob | Iterable[int | SubmittedJob]
 
 
-class CommonSpec(TypedDict, total=False):
-    """The fields that every kind of job takes, by their names in forge.toml."""
+class ChangedSpec(TypedDict, total=False):
+    """The fields that can be changed while a job waits, by their names in forge.toml."""
+
+    queue: str | None
+    priority: int | None
+    target: str | None
+    labels: Mapping[str, str] | None
+    timeout: Time | None
+    backoff: Time | None
+    checkpoint_interval: Time | None
+    grace: Time | None
+    keep_checkpoints: int | None
+    max_failures: int | None
+    max_losses: int | None
+    max_preemptions: int | None
+    # The table `resources`.
+    cpus: float | None
+    memory: Amount | None
+    disk: Amount | None
+    gpus: int | None
+    gpu_model: str | None
+    vram: Amount | None
+    accelerator: str | None
+    # The table `stall`.
+    no_progress: Time | None
+    silent_log: Time | None
+    idle_gpu: Time | None
+    idle_gpu_percent: float | None
+
+
+class CommonSpec(ChangedSpec, total=False):
+    """The fields that every kind of job takes."""
 
     image: str | None
     image_tar: str | None
     dockerfile: str | None
-    queue: str | None
-    priority: int | None
-    target: str | None
     nodes: int | str | None
     launcher: str | None
     same: str | None
     mixed: bool | None
-    labels: Mapping[str, str] | None
     env: Mapping[str, str] | None
-    timeout: Time | None
     delay: Time | None
-    backoff: Time | None
-    checkpoint_interval: Time | None
-    grace: Time | None
     preempt_signal: str | None
     checkpoint_dir: str | None
     checkpoint: Sequence[str] | None
-    keep_checkpoints: int | None
     from_checkpoint: int | str | None
-    max_failures: int | None
-    max_losses: int | None
-    max_preemptions: int | None
     kind: str | None
     junit: str | None
     parameters: Mapping[str, Any] | None
@@ -62,23 +80,10 @@ class CommonSpec(TypedDict, total=False):
     extras: Sequence[str] | str | None
     groups: Sequence[str] | str | None
     secrets: Sequence[str] | None
-    # The table `resources`.
-    cpus: float | None
-    memory: Amount | None
-    disk: Amount | None
-    gpus: int | None
-    gpu_model: str | None
-    vram: Amount | None
-    accelerator: str | None
     # The table `tuning`.
     precision: str | None
     streams: int | None
     objective: str | None
-    # The table `stall`.
-    no_progress: Time | None
-    silent_log: Time | None
-    idle_gpu: Time | None
-    idle_gpu_percent: float | None
 
 
 class NamedSpec(CommonSpec, total=False):

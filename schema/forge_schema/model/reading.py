@@ -1,10 +1,10 @@
 """What is read of a record, by models and by those who do without pydantic alike."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from forge_schema.model.quantities import counted
+from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import Phase, StateWord
 
 SMALLINT = 2**15 - 1
@@ -21,6 +21,11 @@ THE_END: Place = (LARGEST, SMALLINT, INTEGER)
 FILES = 250
 # Actions of the audit trail whose names are not the words of users.
 HAPPENED = {"promoted": "queued", "dispatched": "started"}
+# How the queue's names of times and sizes end, and how people read them.
+UNITS: Mapping[str, Callable[[float], str]] = {
+    "_s": duration_text,
+    "_mb": lambda mebibytes: size_text(mebibytes * MIB),
+}
 # A user name and a password end with the last @ before the path.
 LINK = re.compile(
     r"""(https?://)(?:[^\s"'<>\\/?#]*@)?([^\s"'<>\\/?#@]{1,300}(?:[/?#][^\s"'<>\\]{0,2000})?)""",
@@ -96,10 +101,24 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
     if action == "agent replaced":
         job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
         return f"the agent of {said['worker']} was replaced; the job {job}"
+    if action == "changed":
+        return f"changed {', '.join(_change(name, both) for name, both in said.items())}"
     words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
     if action == "retried" and said.get("checkpoint"):
         return f"retried from checkpoint {said['checkpoint']}"
     return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
+
+
+def _change(name: str, both: Mapping[str, Any]) -> str:
+    unit = name[name.rfind("_") :]
+    old, new = (_in_words(unit, both.get(side)) for side in ("from", "to"))
+    return f"{name.removesuffix(unit) if unit in UNITS else name} from {old} to {new}"
+
+
+def _in_words(unit: str, value: object) -> str:
+    if value is None or unit not in UNITS:
+        return "none" if value is None else str(value)
+    return UNITS[unit](float(str(value)))
 
 
 def link_of(value: object) -> str | None:

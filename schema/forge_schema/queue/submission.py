@@ -94,7 +94,7 @@ class Submission:
 
     def _submit_alike(self, alike: Alike, specs: Sequence[JobSpec], stem: str) -> list[int]:
         """Submit jobs that are alike and return their ids; none if it is another case after all."""
-        params = {**alike.params(specs, stem), "lane_id": self._lane(specs[0])}
+        params = {**alike.params(specs, stem), "lane_id": self.lane(specs[0])}
         try:
             row = self.database.one("submit_alike", again=True, actor=self.actor, **params)
         except UniqueViolation:
@@ -119,13 +119,14 @@ class Submission:
             **{name: getattr(spec, name) for name in COLUMNS},
             "delay_s": spec.delay_s,
             "kind": spec.kind.value,
-            "lane_id": self._lane(spec),
+            "lane_id": self.lane(spec),
             "nice": -spec.priority,
             "shared": spec.shared(content),
             **from_params(spec.from_checkpoint),
         }
 
-    def _lane(self, spec: JobSpec) -> int:
+    def lane(self, spec: JobSpec) -> int:
+        """Return the id of the lane of a job, which is made if there is none."""
         lane = spec.lane()
         if lane not in self._lane_ids:
             shape = spec.shape()

@@ -26,6 +26,7 @@ ACTIONS: Mapping[str, str] = {
     "approved": "An admin approved a job.",
     "dependency failed": "A job was cancelled because one that it waits for failed.",
     "retried": "A failed or cancelled job was queued again, with all its retries.",
+    "changed": "A waiting job was changed; `detail` has the old and the new values.",
     "asked to cancel": "A running job was asked to end.",
     "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
     "asked to time out": "A running job reached its time limit.",

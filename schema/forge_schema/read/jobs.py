@@ -237,12 +237,16 @@ class JobStory:
 
     def asked(self) -> dict[str, Any]:
         """Return the fields of `JobSpec` that submit the same job again, without its owner."""
+        return {name: value for name, value in self.asked_as()[1].items() if name != "owner"}
+
+    def asked_as(self) -> tuple[str, dict[str, Any]]:
+        """Return the version of a job's request, and its fields."""
         (row,) = self._rows("job_asked")
         labels = {
             name: value for name, value in row["labels"].items() if not name.startswith(OWN_LABELS)
         }
-        fields = {name: row[name] for name in row if name not in {"spec", "owner"}}
-        return {
+        fields = {name: row[name] for name in row if name not in {"spec", "version"}}
+        return row["version"], {
             **fields,
             **with_shares(row["spec"], {}),
             "labels": labels,

@@ -41,10 +41,29 @@ class _AsScheduled:
         return {**whole, "title": "ScheduledJob", "required": required}
 
 
+class _AsChanges:
+    """Documents a dict as changes of a job: the fields that can be changed, all optional."""
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        from forge_schema.service.changing import CHANGEABLE
+
+        whole = _optional(_schema_of_job(handler))
+        fields = {name: whole["properties"][name] for name in CHANGEABLE}
+        # What a job may not combine, none of these fields can break.
+        rules = {"allOf", "anyOf", "oneOf"}
+        whole = {name: value for name, value in whole.items() if name not in rules}
+        return {**whole, "title": "JobChanges", "properties": fields}
+
+
 NIGHTLY = {"name": "nightly", "command": ["make", "eval"]}
 JobRequest = Annotated[dict[str, Any], _AsJob()]
 JobConfig = Annotated[
     dict[str, Any], _AsTemplate(), Field(examples=[{**NIGHTLY, "queue": "night"}])
+]
+JobChanges = Annotated[
+    dict[str, Any], _AsChanges(), Field(examples=[{"priority": 5, "queue": "night"}])
 ]
 ScheduledJob = Annotated[dict[str, Any], _AsScheduled(), Field(examples=[NIGHTLY])]
 

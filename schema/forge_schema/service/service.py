@@ -5,6 +5,7 @@ What only some verbs need is imported by them: a command, which calls one or two
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -79,6 +80,10 @@ if TYPE_CHECKING:
 JOB = "/queue/jobs/{job_id}"
 LOG_PAGES = Pages({"token": "token", "rank": "rank", "number": "number"}, CHUNKS)
 CHUNK_PAGES = Pages({"after": "offset"}, CHUNKS)
+Changes = Annotated[
+    Mapping[str, Any],
+    Sent(kind="JobChanges", where="whole", write=lambda fields, _owner: dict(fields)),
+]
 # What ties a job to others.
 ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
@@ -173,6 +178,18 @@ class Service(Scheduling):
         """
         self._change(job_id)
         return StateWord(in_words(self._queue.cancel(job_id, reason=reason)))
+
+    @verb("PATCH", JOB, SUBMITTER, errors=(404, 409), names_fields=True)
+    def change(self, job_id: JobId, fields: Changes) -> JobDetail:
+        """Change a job that waits: its priority, queue, time limit, resources and retries.
+
+        It keeps its place. Tables are merged, all else is replaced. Idempotent.
+        """
+        from forge_schema.service.changing import Change
+
+        self._change(job_id)
+        Change(self._database, self.caller.actor, job_id, fields).make()
+        return self.job(job_id)
 
     # Repeated, a retry or a preemption would hit the attempt that the first one started.
 

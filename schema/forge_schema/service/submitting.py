@@ -158,7 +158,7 @@ class Submitting(Verbs):
             del fields["config_name"]
             kept = self._templates(config.owner).get(config.config_name)
             # A config without a name for its jobs gives them its own.
-            fields = _merged({"name": _called(config.config_name), **kept["spec"]}, fields)
+            fields = merged({"name": _called(config.config_name), **kept["spec"]}, fields)
         return _checked_job(fields, place)
 
     def _templates(self, owner: str | None) -> Templates:
@@ -206,13 +206,13 @@ def checked(model: type[Model], fields: Fields, place: tuple[str | int, ...]) ->
         raise JobInvalid(place, error.errors()) from error
 
 
-def _merged(below: Fields, above: Fields) -> dict[str, Any]:
+def merged(below: Fields, above: Fields) -> dict[str, Any]:
     """Return fields with others laid over them; objects are merged, all else is replaced.
 
     A number of nodes replaces a range of them.
     """
     both = {
-        name: _merged(below[name], value)
+        name: merged(below[name], value)
         for name, value in above.items()
         if isinstance(value, Mapping) and isinstance(below.get(name), Mapping)
     }

@@ -56,8 +56,8 @@ def fixed(path: str, body: object = None) -> Callable[[World, str], Request]:
     return lambda _world, _kind: (path, body)
 
 
-def of_job(what: str = "") -> Callable[[World, str], Request]:
-    return lambda world, _: (f"/api/v1/queue/jobs/{world.job()}{what}", None)
+def of_job(what: str = "", body: object = None) -> Callable[[World, str], Request]:
+    return lambda world, _: (f"/api/v1/queue/jobs/{world.job()}{what}", body)
 
 
 def of_worker(what: str = "", body: object = None) -> Callable[[World, str], Request]:
@@ -156,6 +156,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/v1/queue/experiments"): (READS, fixed("/api/v1/queue/experiments")),
     ("get", "/api/v1/queue/job-id"): (READS, fixed("/api/v1/queue/job-id?handle=7")),
     ("get", "/api/v1/queue/jobs/{job_id}"): (READS_OWN, of_job()),
+    ("patch", "/api/v1/queue/jobs/{job_id}"): (ACTS_ON_OWN, of_job(body={"priority": 1})),
     ("get", "/api/v1/queue/jobs/{job_id}/attempts"): (READS_OWN, of_job("/attempts")),
     ("get", "/api/v1/queue/jobs/{job_id}/events"): (READS_OWN, of_job("/events")),
     ("get", "/api/v1/queue/jobs/{job_id}/explain"): (READS_OWN, of_job("/explain")),

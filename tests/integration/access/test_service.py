@@ -35,6 +35,7 @@ CHANGES: dict[str, Act] = {
         SegmentList(segments=[Segment(sha256=DIGEST, bytes=1)])
     ),
     "cancel": lambda s, job: s.cancel(job),
+    "change": lambda s, job: s.change(job, {"priority": 1}),
     "retry": lambda s, job: s.retry(job),
     "preempt": lambda s, job: s.preempt(job),
     "cancel_all": lambda s, job: s.cancel_all([job]),
@@ -65,6 +66,7 @@ RULES: dict[str, Act] = {
 OF_A_JOB: dict[str, Act] = {
     "job": lambda s, job: s.job(job),
     "cancel": lambda s, job: s.cancel(job),
+    "change": lambda s, job: s.change(job, {"priority": 1}),
     "retry": lambda s, job: s.retry(job),
     "preempt": lambda s, job: s.preempt(job),
     "attempts": lambda s, job: s.attempts(job),

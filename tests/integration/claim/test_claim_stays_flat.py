@@ -48,7 +48,7 @@ class Bench:
 
     def lane_of(self, **needs: object) -> int:
         """Return the lane of jobs with these needs."""
-        return self.rig.queue._submission._lane(spec(**needs))
+        return self.rig.queue._submission.lane(spec(**needs))
 
     def fill(self, lane: int, first: int, count: int, *, nice: int = 0) -> None:
         """Put jobs into a lane."""

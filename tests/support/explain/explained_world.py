@@ -203,7 +203,7 @@ class ExplainedWorld:
         gang = {
             "worker_id": member.id,
             "job_id": HUGE + member.id,
-            "lane_id": self.queue._submission._lane(spec(nodes=2, **needs)),
+            "lane_id": self.queue._submission.lane(spec(nodes=2, **needs)),
             "nice": -priority,
             "short_s": SHORT_S if passes else None,
         }

@@ -21,7 +21,7 @@ from forge_client import JobSpec, JobWithCommand
 from forge_client.project import request
 from forge_client.project.request import TABLES, Capacity, Duration, Request
 from forge_client.sdk import spec as typed
-from forge_schema.model.spec import Option
+from forge_schema.model.spec import KEYS, Option
 from pydantic import AfterValidator
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ def test_the_typed_fields_are_those_of_the_model() -> None:
         if _members(hint) != _members(fields[name])
     }
     assert odd == {}
+
+
+def test_the_typed_changes_are_those_that_a_waiting_job_takes() -> None:
+    changeable = {key.name for key in KEYS.values() if key.changes and key.name not in TABLES}
+    assert changeable == typed.ChangedSpec.__annotations__.keys()
 
 
 def test_a_field_of_the_model_takes_every_type_that_is_written() -> None:

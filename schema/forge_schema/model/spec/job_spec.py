@@ -111,13 +111,14 @@ class JobSpec(KnownFields, BaseModel):
     ]
     owner: Name
     queue: Annotated[
-        Name, Option("Queue that the job waits in.", START, variable="FORGE_QUEUE")
+        Name,
+        Option("Queue that the job waits in.", START, variable="FORGE_QUEUE", changes=True),
     ] = "default"
     priority: Annotated[
         int,
         Field(ge=-1000, le=1000),
         NUMERIC,
-        Option("Priority; higher goes first.", START),
+        Option("Priority; higher goes first.", START, changes=True),
     ] = 0
     env: Annotated[
         dict[Text, Text],
@@ -191,7 +192,9 @@ class JobSpec(KnownFields, BaseModel):
     bundle_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     git: Git | None = None
     environment: Environment | None = None
-    resources: Annotated[Resources, Option("What each machine of the job needs.")] = Resources()
+    resources: Annotated[Resources, Option("What each machine of the job needs.", changes=True)] = (
+        Resources()
+    )
     labels: Annotated[
         dict[Name, Name],
         Option(
@@ -199,9 +202,10 @@ class JobSpec(KnownFields, BaseModel):
             RESOURCES,
             names="--label",
             metavar="NAME=VALUE",
+            changes=True,
         ),
     ] = {}
-    target: Annotated[Target, Option("Where it runs.", RESOURCES)] = Target.AUTO
+    target: Annotated[Target, Option("Where it runs.", RESOURCES, changes=True)] = Target.AUTO
     nodes: Annotated[
         int,
         Field(ge=1, le=MOST_NODES),
@@ -224,14 +228,14 @@ class JobSpec(KnownFields, BaseModel):
     ] = None
     mixed: Annotated[Flag, Option("Allow machines with different GPU models.", RESOURCES)] = False
     max_failures: Annotated[
-        Budget, Option("Number of retries after the program fails.", FAILURES)
+        Budget, Option("Number of retries after the program fails.", FAILURES, changes=True)
     ] = 3
     max_losses: Annotated[
-        Budget, Option("Number of retries after its worker is lost.", FAILURES)
+        Budget, Option("Number of retries after its worker is lost.", FAILURES, changes=True)
     ] = 5
-    max_preemptions: Annotated[Budget, Option("Number of retries after preemptions.", FAILURES)] = (
-        50
-    )
+    max_preemptions: Annotated[
+        Budget, Option("Number of retries after preemptions.", FAILURES, changes=True)
+    ] = 50
     backoff_s: Annotated[
         int,
         Field(ge=0, le=86_400),
@@ -239,11 +243,12 @@ class JobSpec(KnownFields, BaseModel):
         Option(
             "Pause before the first retry, e.g. 30s; doubled for each further one, at most a day.",
             FAILURES,
+            changes=True,
         ),
     ] = 10
     timeout_s: Annotated[
         Annotated[int, Field(gt=0, le=YEAR_S), NUMERIC] | None,
-        Option("Time limit of one attempt, e.g. 2h; default: none.", FAILURES),
+        Option("Time limit of one attempt, e.g. 2h; default: none.", FAILURES, changes=True),
     ] = None
     delay_s: Annotated[
         Number,
@@ -251,13 +256,15 @@ class JobSpec(KnownFields, BaseModel):
         Option("Start no sooner than this from now, e.g. 1h.", START),
     ] = 0.0
     checkpoint_interval_s: Annotated[
-        Period, Option("Time between checkpoints, e.g. 5m.", CHECKPOINTS)
+        Period, Option("Time between checkpoints, e.g. 5m.", CHECKPOINTS, changes=True)
     ] = 30.0
     grace_s: Annotated[
         Number,
         Field(ge=0, le=3600),
         Option(
-            "Time between SIGTERM and SIGKILL, except for preemption; at most an hour.", FAILURES
+            "Time between SIGTERM and SIGKILL, except for preemption; at most an hour.",
+            FAILURES,
+            changes=True,
         ),
     ] = 30.0
     preempt_signal: Annotated[SignalName, Option("Signal that a preempted job gets.", FAILURES)] = (
@@ -284,7 +291,11 @@ class JobSpec(KnownFields, BaseModel):
         int,
         Field(ge=1, le=1000),
         NUMERIC,
-        Option("Number of newest checkpoints to keep; older ones are thinned out.", CHECKPOINTS),
+        Option(
+            "Number of newest checkpoints to keep; older ones are thinned out.",
+            CHECKPOINTS,
+            changes=True,
+        ),
     ] = 5
     from_checkpoint: Annotated[
         CheckpointSource | None,
@@ -296,7 +307,9 @@ class JobSpec(KnownFields, BaseModel):
     ] = None
     stall: Annotated[
         Stall | None,
-        Option("The job is stopped and retried after this long without a sign of life."),
+        Option(
+            "The job is stopped and retried after this long without a sign of life.", changes=True
+        ),
     ] = None
     after: Annotated[
         Needed, Option("Start once these jobs have begun.", START, metavar="JOB,…")

@@ -4,7 +4,7 @@ Options of commands, forge.toml with its schema, and the command that a page sho
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -35,6 +35,7 @@ class Option:
         variable: the environment variable that it is read from.
         more: a sentence that holds on the command line only.
         typed: whether it is an option of every command that submits jobs.
+        changes: whether it, or the fields of its table, can be changed while the job waits.
     """
 
     help: str
@@ -44,6 +45,7 @@ class Option:
     variable: str | None = None
     more: str = ""
     typed: bool = True
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class Key:
     """A field of a job as people write it: its key in forge.toml, or in one of its tables.
 
     `kind` is the type of its value in the queue: str, int, float, bool, list, dict, or a model.
-    The `words` are all of its values, if there are few; the queue's `hint` has their bounds.
+    The `words` are all of its values, if there are few; the queue's `hint` has their bounds. It
+    `changes` if it can be changed while the job waits.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Key:
     kind: type
     words: tuple[str, ...]
     hint: Any
+    changes: bool
 
     @property
     def unit(self) -> str:
@@ -78,14 +82,15 @@ def option_of(field: FieldInfo) -> Option | None:
     return next((one for one in field.metadata if isinstance(one, Option)), None)
 
 
-def keys_of(model: type[BaseModel], table: str = "") -> Iterator[Key]:
+def keys_of(model: type[BaseModel], table: str = "", *, changes: bool = False) -> Iterator[Key]:
     """Yield the keys of a model, those of each table after the table's own."""
     for name, field in model.model_fields.items():
         if option := option_of(field):
             hint = _without_none(field.annotation)
-            yield _key(name, table, option, hint, field.rebuild_annotation())
+            key = _key(name, table, option, hint, field.rebuild_annotation())
+            yield replace(key, changes=key.changes or changes)
             if isinstance(hint, type) and issubclass(hint, BaseModel):
-                yield from keys_of(hint, name)
+                yield from keys_of(hint, name, changes=key.changes)
 
 
 def _key(name: str, table: str, option: Option, hint: Any, whole: Any) -> Key:  # noqa: ANN401 - any types
@@ -98,6 +103,7 @@ def _key(name: str, table: str, option: Option, hint: Any, whole: Any) -> Key:  
         kind=str if words else _bare(get_origin(_bare(hint)) or hint),
         words=words,
         hint=whole,
+        changes=option.changes,
     )
 
 

@@ -1,9 +1,11 @@
--- A job's request: its row, and the lane and shape that it shares with others. If its source
+-- A job's request: its row, and the lane and shape that it shares with others, with the `version` of
+-- the row. If its source
 -- checkpoint is gone, the request is for the newest one of the source job.
 SELECT
     job.name, job.owner, job.kind, job.sweep, job.spec, job.bundle_digest, -job.nice AS priority,
     job.max_failures, job.max_losses, job.max_preemptions, job.backoff_s, job.timeout_s,
-    lane.queue, shape.labels, shape.target, source.from_checkpoint
+    lane.queue, shape.labels, shape.target, source.from_checkpoint,
+    job.xmin::text AS version
 FROM job
 JOIN lane ON lane.id = job.lane_id
 JOIN shape ON shape.id = lane.shape_id
