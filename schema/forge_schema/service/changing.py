@@ -74,7 +74,8 @@ class Change:
         version, fields = JobStory(self._database, self._job_id).asked_as()
         before = checked(JobSpec, fields, ())
         after = checked(JobSpec, merged(fields, self._fields), ())
-        names = [name for name in self._fields if getattr(before, name) != getattr(after, name)]
+        asked = [name for name in CHANGEABLE if name in self._fields]
+        names = [name for name in asked if getattr(before, name) != getattr(after, name)]
         if not names:
             return True
         payload = after.payload()

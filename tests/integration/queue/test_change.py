@@ -56,19 +56,21 @@ def test_a_repeat_changes_nothing_and_says_the_same(rig: Rig) -> None:
 @pytest.mark.parametrize("where", ["ready", "scheduled", "held"])
 def test_a_job_is_changed_wherever_it_waits(rig: Rig, where: str) -> None:
     first = rig.submit()
-    more: dict[str, Any] = {"scheduled": {"delay_s": 60}, "held": {"after_ok": [first]}}.get(
-        where, {}
-    )
-    job = rig.submit(**more)
+    more: dict[str, dict[str, Any]] = {
+        "ready": {},
+        "scheduled": {"delay_s": 60},
+        "held": {"after_ok": [first]},
+    }
+    job = rig.submit(**more[where])
     change(rig, job, priority=9, queue="other", keep_checkpoints=2)
     assert rig.places(job) == [where]
     worker = rig.worker()
-    rig.finish(worker.claim_one() if where != "ready" else rig.worker().claim_one())
+    if where != "ready":
+        rig.finish(worker.claim_one())
     rig.clock.advance(seconds=61)
     rig.tick.run()
-    grants = [grant for grant in worker.claim(2) if grant.job_id == job]
-    if where != "ready":
-        assert (grants[0].priority, grants[0].spec["keep_checkpoints"]) == (9, 2)
+    grant = worker.claim_one()
+    assert (grant.job_id, grant.priority, grant.spec["keep_checkpoints"]) == (job, 9, 2)
     assert rig.jobs.job(job)["queue"] == "other"
 
 
@@ -140,9 +142,11 @@ def test_changes_and_claims_at_the_same_moment_are_whole(rig: Rig) -> None:
 
 def test_two_changes_of_one_job_at_the_same_moment_are_both_made(rig: Rig) -> None:
     job = rig.submit()
-    at_once(
-        lambda: [change(rig, job, timeout_s=60 + n) for n in range(5)],
-        lambda: [change(rig, job, grace_s=5.0 + n) for n in range(5)],
-    )
+
+    def five_times(name: str, least: float) -> None:
+        for more in range(5):
+            change(rig, job, **{name: least + more})
+
+    at_once(lambda: five_times("timeout_s", 60), lambda: five_times("grace_s", 5))
     row = rig.jobs.job(job)
     assert (row["timeout_s"], row["spec"]["grace_s"], len(changes(rig, job))) == (64, 9.0, 10)
