@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Each tries every twelfth route, so that several test processes can share the work.
 PARTS = 12
 
-# Of the 2,700 bounds in a job, one in three: each costs a whole request.
-EACH = {} if "FORGE_TEST_SCHEMA_EXAMPLES" in os.environ else {"POST /api/v1/queue/submit": 3}
+# Of the 2,700 bounds in a job, one in six: each costs a whole request.
+EACH = {} if "FORGE_TEST_SCHEMA_EXAMPLES" in os.environ else {"POST /api/v1/queue/submit": 6}
 
 # A schema cannot say which there are.
 KNOWN = (("reports", "by", "owner"), ("reports", "since", "7d"), ("queue/runs", "sort", "job_id"))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from support.waiting import Eventually
     from support.workers.worker import Bed
 
-LINES = 300_000
+LINES = 100_000
 BURST = """
 import json, os, pathlib, sys
 with open(os.environ["FORGE_METRICS_FILE"], "a") as metrics:
