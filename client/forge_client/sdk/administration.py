@@ -12,6 +12,7 @@ from forge_schema.model.admin import (
     OwnerSettings,
     QueueInfo,
     Secret,
+    WhenSpent,
 )
 from forge_schema.model.job import Event
 from forge_schema.model.overview import Overview
@@ -36,11 +37,14 @@ class QueueLimits(TypedDict, total=False):
 
 
 class OwnersLimits(QueueLimits, total=False):
-    """An owner's limits and weight, and what they may spend a request without approval."""
+    """An owner's limits, weight and budget, and what a request may spend without approval."""
 
     weight: float
     approve_gpu_hours: float | None
     approve_cost: float | None
+    gpu_hours_per_month: float | None
+    cost_per_month: float | None
+    when_spent: WhenSpent
 
 
 class Administration:
@@ -136,7 +140,7 @@ class Administration:
         return Rows(self.backend.admin.owner_limits())
 
     def limit_owner(self, owner: str, **limits: Unpack[OwnersLimits]) -> None:
-        """Limit how much of an owner runs at once, set their weight or what needs approval.
+        """Limit how much of an owner runs at once, set their weight, approvals or budget.
 
         Settings left out stay; None removes a limit.
         """

@@ -83,7 +83,7 @@ def _limit(limit: Limit, explanation: Explanation) -> str:
         ),
         "approval": t("an admin must approve what it may spend"),
         "queue_paused": t("the queue {name} is paused", **queue),
-        "owner_paused": t("the owner {name} is paused", **owner),
+        "budget": t("the budget of {name} is spent for this month", **owner),
         "queue_jobs": t("queue {name}: jobs running {used}, allowed {limit}", **queue, **numbers),
         "queue_gpus": t("queue {name}: GPUs in use {used}, allowed {limit}", **queue, **numbers),
         "owner_jobs": t("owner {name}: jobs running {used}, allowed {limit}", **owner, **numbers),
@@ -102,7 +102,7 @@ def _remedy(remedy: Remedy, explanation: Explanation) -> str:
         return t("wait until {worker} takes it", worker=worker)
     return {
         "resume_queue": t("resume the queue {name}", name=explanation.queue),
-        "resume_owner": t("ask an admin to resume the owner {name}", name=explanation.owner),
+        "raise_budget": t("ask an admin for a larger budget of {name}", name=explanation.owner),
         "wait": t("wait until it is due"),
         "wait_for_job": t("wait for the other job"),
         "wait_for_turn": t("wait for jobs of its sweep to end"),

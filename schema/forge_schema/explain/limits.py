@@ -124,9 +124,23 @@ def _pauses(job: Row) -> Iterator[Limit]:
     if not job["paused"]:
         return
     if job["owner_paused"]:
-        yield Limit(code="owner_paused", text=f"the owner {job['owner']} is paused")
+        text = f"the budget of {job['owner']} is spent for this month{_spent(job)}"
+        wait_s = (job["next_month"] - job["now"]).total_seconds()
+        yield Limit(code="budget", text=text, until=job["next_month"], wait_s=wait_s)
     if job["queue_paused"] or not job["owner_paused"]:
         yield Limit(code="queue_paused", text=f"the queue {job['queue']} is paused")
+
+
+def _spent(job: Row) -> str:
+    """Say which parts of a budget are used up."""
+    hours, most_hours = job["used_gpu_hours"], job["gpu_hours_per_month"]
+    cost, most_cost = job["used_cost"], job["cost_per_month"]
+    parts = []
+    if None not in {hours, most_hours} and hours >= most_hours:
+        parts.append(f"{hours:,.1f} of {counted(most_hours, 'GPU-hour')}")
+    if None not in {cost, most_cost} and cost >= most_cost:
+        parts.append(f"a cost of {cost:,.2f} of {most_cost:,.2f}")
+    return f": {' and '.join(parts)}" if parts else ""
 
 
 def _concurrency(job: Row) -> Iterator[Limit]:

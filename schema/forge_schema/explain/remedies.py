@@ -45,8 +45,8 @@ def _of_limit(job: Row, limit: Limit) -> Remedy:
         case "queue_paused":
             command = f"forge queue resume {quote(job['queue'])}"
             return _needed("resume_queue", f"resume the queue {job['queue']}", command)
-        case "owner_paused":
-            return _needed("resume_owner", f"ask an admin to resume the owner {job['owner']}")
+        case "budget":
+            return _needed("raise_budget", f"ask an admin for a larger budget of {job['owner']}")
         case "backing_off" | "delayed" | "due":
             return _of_time(job, limit)
         case "turn" | "approval":

@@ -1,7 +1,7 @@
 """Models of queues, owners' limits, API keys and callers."""
 
 from datetime import datetime
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, Field
 
@@ -42,10 +42,16 @@ class QueueChanges(QueueSettings):
     paused: Annotated[Flag, Field(json_schema_extra=lambda said: said.pop("default", None))] = False
 
 
+# What happens once a budget is spent: it is told; nothing starts; and what runs goes too.
+WhenSpent = Literal["warn", "hold", "preempt"]
+
+
 class _OfOwner(BaseModel):
     """A null limit means none; twice the weight is twice the share.
 
     A request that may spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
+    Once the jobs of a month have used `gpu_hours_per_month` or `cost_per_month`, it is `when_spent`
+    that happens. Months are those of UTC.
     """
 
     max_jobs: Count | None = None
@@ -53,21 +59,34 @@ class _OfOwner(BaseModel):
     weight: Annotated[Number, Field(ge=0.001, le=1000)] = 1.0
     approve_gpu_hours: Spending = None
     approve_cost: Spending = None
+    gpu_hours_per_month: Spending = None
+    cost_per_month: Spending = None
+    when_spent: Annotated[
+        WhenSpent, Field(json_schema_extra=lambda said: said.pop("default", None))
+    ] = "hold"
 
 
 class OwnerSettings(KnownFields, _OfOwner):
     """All settings of an owner. By default there are no limits, and the weight is 1.
 
-    A request that may spend more GPU-hours or money than `approve_…` waits for an approval. These
-    two stay as they are if they are left out; null means no limit.
+    A request that may spend more GPU-hours or money than `approve_…` waits for an approval. Once
+    what runs in a month has used `…_per_month`, nothing starts until the next one, or as
+    `when_spent` says. All these stay as they are if they are left out; null means no limit.
     """
 
 
 class OwnerLimits(Record, _OfOwner):
-    """An owner with their settings."""
+    """An owner with their settings.
+
+    With a budget, what was `used_…` in this month until the last minute, and since when it is
+    spent. While nothing of the owner starts for that, the owner is `paused`.
+    """
 
     owner: str
     paused: bool = Field(repr=False)
+    used_gpu_hours: float | None = None
+    used_cost: float | None = None
+    spent_at: datetime | None = None
 
 
 class AwaitingApproval(Record):

@@ -88,12 +88,12 @@ class WorkerChance(Record):
 class Limit(Record):
     """A limit that holds a job back on every worker.
 
-    `code` is `queue_paused`, `owner_paused`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
+    `code` is `queue_paused`, `budget`, `queue_jobs`, `queue_gpus`, `owner_jobs`,
     `owner_gpus`, `backing_off`, `delayed`, `due`, `turn`, `approval`, or the kind of a dependency,
     for which `jobs` are the jobs waited for. For `turn`, `before` jobs of the sweep go first; for
     `approval`, that is what an admin has to approve. If it limits
-    what runs at once, `used` and `wanted` together exceed `limit`. If it is a delay, it ends at
-    `until`, in `wait_s` seconds.
+    what runs at once, `used` and `wanted` together exceed `limit`. If it is a delay, or a budget
+    that is spent, it ends at `until`, in `wait_s` seconds.
     """
 
     code: str

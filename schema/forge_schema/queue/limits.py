@@ -33,14 +33,24 @@ class Limits:
         return self._database.rows("quotas", again=True)
 
     def limit_owner(self, owner: str, settings: OwnerSettings) -> None:
-        """Replace an owner's settings; limits of approvals that were left out stay.
+        """Replace an owner's settings; limits of approvals, and budgets, that were left out stay.
 
         Every later claim respects `max_jobs`, `max_gpus` and `weight`. Every later request that may
-        spend more than `approve_gpu_hours` or `approve_cost` waits for an approval.
+        spend more than `approve_gpu_hours` or `approve_cost` waits for an approval. What was used
+        this month is counted at once.
         """
         given = sorted(settings.model_fields_set)
         params = {**settings.model_dump(), "name": owner, "given": given}
         self._set("set_owner_quota", params, owner=owner)
+
+    def count_spending(self) -> list[int]:
+        """Count what owners with a budget have used, and pause or resume them.
+
+        Return the running jobs that have to go, since their owners want that once it is spent.
+        """
+        with self._database.transaction() as connection:
+            counted = _count_spending(connection, None, self._actor)
+        return [job_id for row in counted for job_id in row["preempted"]]
 
     def mend_slots(self) -> int:
         """Make the slots of limits agree with what runs; return how many differed."""
@@ -63,9 +73,21 @@ class Limits:
         lanes = {"queue": queue, "owner": owner}
         with self._database.transaction() as connection:
             run(connection, name, {**params, "actor": self._actor})
+            if owner is not None:
+                _count_spending(connection, owner, self._actor)
             run(connection, "lock_lanes", lanes)
             run(connection, "lanes_follow", lanes)
             _make_slots(connection)
+
+
+def _count_spending(connection: Connection, owner: str | None, actor: str) -> list[Row]:
+    counted = run(connection, "count_spending", {"owner": owner, "actor": actor})
+    for row in counted:
+        if row["lanes"]:
+            lanes = {"queue": None, "owner": row["owner"]}
+            run(connection, "lock_lanes", lanes)
+            run(connection, "lanes_follow", lanes)
+    return counted
 
 
 def _make_slots(connection: Connection) -> None:

@@ -56,7 +56,9 @@ ACTIONS: Mapping[str, str] = {
     "undrain": "A worker may take jobs again.",
     # Queues, owners, plans
     "queue set": "A queue was paused or resumed, or its limits were changed.",
-    "owner quota set": "The limits, the weight or the approvals of an owner were changed.",
+    "owner quota set": "The limits, weight, approvals or budget of an owner were changed.",
+    "budget spent": "What an owner may use in a month is used up.",
+    "budget renewed": "An owner has a budget again, in a new month or by an admin.",
     "template_kept": "A template was saved.",
     "template_removed": "A template was removed.",
     "schedule_kept": "A schedule was saved.",

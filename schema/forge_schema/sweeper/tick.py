@@ -159,12 +159,18 @@ class Tick:
         return Moved(**{field.name: moved[field.name] for field in fields(Moved)})
 
     def mend(self) -> int:
-        """Every minute, make slots and turns agree with what runs; release jobs left in `held`."""
+        """Every minute, compare what runs with slots, turns and budgets; release stragglers."""
         if self._clock() < self._mend_at:
             return 0
         self._mend_at = self._clock() + MEND_EVERY_S
+        self.hold_to_budgets()
         released = _batches(self.release_stragglers)
         return self._limits.mend_slots() + released + self.mend_turns()
+
+    def hold_to_budgets(self) -> None:
+        """Pause owners whose budget is spent; ask their jobs to go where that is wanted."""
+        for job_id in self._limits.count_spending():
+            self._database.rows("preempt", again=True, job_id=job_id, actor=self._queue.actor)
 
     def release_stragglers(self) -> int:
         """Release a batch of held jobs that the end of another job left behind."""

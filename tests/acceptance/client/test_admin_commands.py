@@ -158,7 +158,9 @@ def test_an_owner_is_limited(admin: Command) -> None:
     assert admin("queue", "limit", "--owner", "bob", "--gpus", "4", "--weight", "2").returncode == 0
     assert admin("queue", "limit", "--owner", "bob", "--jobs", "9").returncode == 0
     (row,) = rows(admin, "queue", "list", "--owners")
-    limits = {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0}
+    limits = {"owner": "bob", "max_jobs": 9, "max_gpus": 4, "weight": 2.0, "when_spent": "hold"}
+    limits |= dict.fromkeys(("gpu_hours_per_month", "cost_per_month", "used_gpu_hours"))
+    limits |= dict.fromkeys(("used_cost", "spent_at"))
     assert row == {**limits, "approve_gpu_hours": None, "approve_cost": None}
     asks = ("--approve-gpu-hours", "8", "--approve-cost", "2.5")
     assert (
@@ -168,6 +170,10 @@ def test_an_owner_is_limited(admin: Command) -> None:
     assert admin("queue", "limit", "--owner", "bob", "--approve-gpu-hours", "none").returncode == 0
     (row,) = rows(admin, "queue", "list", "--owners")
     assert row == {**limits, "approve_gpu_hours": None, "approve_cost": 2.5}
+    budget = ("--cost-per-month", "0", "--when-spent", "preempt")
+    said = admin("queue", "limit", "--owner", "bob", *budget).stderr
+    assert said.endswith("approval above a cost of 2.5, a cost of 0 a month, then preempt\n")
+    assert "0.00 of a cost of 0 spent" in admin("queue", "list", "--owners").stdout
 
 
 @pytest.mark.parametrize(
@@ -180,6 +186,8 @@ def test_an_owner_is_limited(admin: Command) -> None:
         (["queue", "limit", "q", "--gpus", "99999999999"], "is not a limit"),
         (["queue", "limit", "q", "--weight", "2"], "no weight"),
         (["queue", "limit", "q", "--approve-cost", "2"], "no approvals"),
+        (["queue", "limit", "q", "--when-spent", "hold"], "no budget"),
+        (["queue", "limit", "--owner", "x", "--cost-per-month", "much"], "'much' is not an amount"),
         (["queue", "limit", "--owner", "x", "--approve-cost", "-1"], "'-1' is not an amount"),
         (["worker", "create", "w", "--label", "zone"], "--label 'zone' is not a label"),
         (["worker", "create", "w", "--expires", "soon"], "--expires: 'soon' is not a duration"),

@@ -185,6 +185,14 @@ IMPOSSIBLE = {
         "approvals_not_negative",
         "an owner who may spend less than nothing",
     ): "INSERT INTO owner_quota (owner, approve_cost) VALUES ('x', -1)",
+    (
+        "budgets_not_negative",
+        "an owner with less than no budget",
+    ): "INSERT INTO owner_quota (owner, cost_per_month) VALUES ('x', -1)",
+    (
+        "when_spent_known",
+        "an owner whose jobs are deleted then",
+    ): "INSERT INTO owner_quota (owner, when_spent) VALUES ('x', 'delete')",
     ("capacity_positive", "a worker without a CPU"): WORKER.format("version", "0, 1, 1, ''"),
     ("gpus_array", "a worker whose GPUs are no list"): WORKER.format("gpus", "1, 1, 1, '{}'"),
     ("labels_object", "a worker whose labels are no object"): WORKER.format(

@@ -175,6 +175,12 @@ def test_an_owners_limits_are_set_whole(root: Caller) -> None:
             "weight": 2.5,
             "approve_gpu_hours": None,
             "approve_cost": None,
+            "gpu_hours_per_month": None,
+            "cost_per_month": None,
+            "when_spent": "hold",
+            "used_gpu_hours": None,
+            "used_cost": None,
+            "spent_at": None,
         }
     ]
     for weight in (0, -1, 1001, float("nan"), float("inf")):

@@ -162,6 +162,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         "approvals", again=True, owner=None, sweep=None, after=0, count=1_000
     ),
     "damaged_at": lambda w: w.database.one("damaged_at", again=True, sha256="ab" * 32),
+    "count_spending": lambda w: budgeted(w.database),
     "queues": lambda w: Limits(w.database, actor="user:ann").queues(),
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
@@ -204,17 +205,26 @@ def noticing(database: Database) -> None:
         run(connection, "notice", since)
 
 
+def budgeted(database: Database) -> None:
+    """Count what an owner used, first in the whole month and then in the last minutes."""
+    with database.transaction() as connection:
+        connection.execute("UPDATE owner_quota SET cost_per_month = 1e9 WHERE owner = 'ann'")
+    twice(lambda: database.rows("count_spending", again=True, owner=None, actor="sweeper"))
+
+
 def twice(act: Callable[[], object]) -> None:
     """Call it, and call it again."""
     act()
     act()
 
 
-# A day of events is told by the day; a job's story, the workers and a shape are small.
+# A month's use is counted once from its beginning. A day of events is told by the day; a job's
+# story, the workers and a shape are small.
 MOST = {
     "runs": 60_000,
     "run_groups": 60_000,
     "audit": 60_000,
+    "count_spending": 60_000,
     "notice": 60_000,
     "explain_job": 40_000,
     "sweep_points": 20_000,

@@ -68,16 +68,15 @@ def paused(scene: Scene) -> int:
     return scene.submit(queue="night shift")
 
 
-def owner_paused(scene: Scene) -> int:
+def spent(scene: Scene) -> int:
     scene.worker()
     job = scene.submit()
-    pause_owner(scene, paused=True)
+    scene.admin.limit_owner("ann", OwnerSettings(gpu_hours_per_month=0))
     return job
 
 
-def pause_owner(scene: Scene, *, paused: bool) -> None:
-    scene.sql("UPDATE owner_quota SET paused = %s WHERE owner = 'ann'", paused)
-    scene.database.rows("lanes_follow", queue="default", owner=None)
+def granted(scene: Scene) -> None:
+    scene.admin.limit_owner("ann", OwnerSettings(gpu_hours_per_month=1))
 
 
 def limited(whose: str, gpus: int, **limits: Any) -> Callable[[Scene], int]:  # noqa: ANN401  limits as `Limits` takes them
@@ -306,8 +305,8 @@ CASES = [
              **PLAIN, "forge.secret.A": f",0123,{owner_mark('ann')},", "forge.secret.B": "*"})),
     Case("paused", paused, Outlook.HELD, Chance.STARTS, "resume_queue",
          says="forge queue resume 'night shift'"),
-    Case("owner paused", owner_paused, Outlook.HELD, Chance.STARTS, "resume_owner", says="ann",
-         cure=lambda s: pause_owner(s, paused=False)),
+    Case("budget spent", spent, Outlook.HELD, Chance.STARTS, "raise_budget", says="ann",
+         cure=granted),
     Case("queue's jobs", limited("queue", 0, max_jobs=1), Outlook.HELD, Chance.STARTS,
          "raise_queue_jobs", says="forge queue limit default --jobs 2"),
     Case("queue's GPUs", limited("queue", 2, max_gpus=3), Outlook.HELD, Chance.STARTS,

@@ -125,6 +125,8 @@ def test_a_verb_is_named_in_five_files() -> None:
         # Pages have buttons and endpoints of their own.
         if "dashboard" not in path.parts and named.search(path.read_text(encoding="utf-8"))
     }
+    # A sweeper preempts by a budget, which has that word too.
+    files -= {"schema/forge_schema/sweeper/tick.py", "schema/forge_schema/model/admin.py"}
     assert files == {
         "schema/forge_schema/queue/queue.py",
         "schema/forge_schema/service/service.py",

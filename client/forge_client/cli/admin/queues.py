@@ -1,10 +1,10 @@
 """`forge queue`: the queues, and controls over starting jobs."""
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from forge_schema.model.admin import OwnerSettings
+from forge_schema.model.admin import OwnerLimits, OwnerSettings, WhenSpent
 from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
@@ -20,13 +20,40 @@ app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause
 NO_LIMIT = "none"
 MOST = 2**31 - 1
 LARGEST_AMOUNT = 1e12
+# What only owners have, in words.
+ONLY_OWNERS = {
+    "weight": "weight",
+    "approve_gpu_hours": "approvals",
+    "approve_cost": "approvals",
+}
 
 
-class Asks(NamedTuple):
-    """What an owner may spend a request without approval, as written on the command line."""
+class Amounts(NamedTuple):
+    """What an owner may spend, as written on the command line."""
 
-    gpu_hours: str | None
-    cost: str | None
+    approve_gpu_hours: str | None
+    approve_cost: str | None
+    gpu_hours_per_month: str | None
+    cost_per_month: str | None
+
+    def checked(self) -> dict[str, float | None]:
+        """Return those that were given, None for none.
+
+        Raises:
+            ClientError: one is not an amount.
+        """
+        given = {name: text for name, text in self._asdict().items() if text is not None}
+        return {name: _amount(f"--{name.replace('_', '-')}", text) for name, text in given.items()}
+
+
+def _used(owner: OwnerLimits) -> str:
+    parts = []
+    if owner.gpu_hours_per_month is not None:
+        most = counted(owner.gpu_hours_per_month, "GPU-hour")
+        parts.append(f"{owner.used_gpu_hours or 0:,.1f} of {most}")
+    if owner.cost_per_month is not None:
+        parts.append(f"{owner.used_cost or 0:,.2f} of a cost of {owner.cost_per_month:g}")
+    return ", ".join(parts)
 
 
 QUEUES: list[Column] = [
@@ -41,7 +68,9 @@ OWNERS: list[Column] = [
     ("MOST JOBS", lambda o: o.max_jobs),
     ("MOST GPUS", lambda o: o.max_gpus),
     ("WEIGHT", lambda o: f"{o.weight:g}"),
-    ("ASKS ABOVE", lambda o: _asks(o.approve_gpu_hours, o.approve_cost)),
+    ("ASKS ABOVE", lambda o: _spent(o.approve_gpu_hours, o.approve_cost)),
+    ("USED THIS MONTH", _used),
+    ("", lambda o: "spent" if o.spent_at else ""),
 ]
 QueueName = Annotated[
     str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completion.queues)
@@ -113,15 +142,27 @@ def limit(
         str | None,
         typer.Option(help="An owner's requests above this cost wait for approval, or none."),
     ] = None,
+    gpu_hours_per_month: Annotated[
+        str | None, typer.Option(help="GPU-hours that an owner may use in a month, or none.")
+    ] = None,
+    cost_per_month: Annotated[
+        str | None, typer.Option(help="What an owner's jobs of a month may cost, or none.")
+    ] = None,
+    when_spent: Annotated[
+        WhenSpent | None,
+        typer.Option(help="What happens once a month's budget is spent; at first hold."),
+    ] = None,
 ) -> None:
-    """Limit how much of a queue or an owner runs at once. Omitted limits stay."""
-    asks = Asks(approve_gpu_hours, approve_cost)
-    _check(queue, owner, jobs, gpus, weight, asks)
+    """Limit how much of a queue or an owner runs at once, or in a month. Omitted limits stay."""
+    amounts = Amounts(approve_gpu_hours, approve_cost, gpu_hours_per_month, cost_per_month)
+    of_owner = {"weight": weight, "when_spent": when_spent}
+    spending = amounts.checked() | {k: v for k, v in of_owner.items() if v is not None}
+    _check(queue, owner, jobs, gpus, spending)
     with backend_of(context) as backend:
         if owner is None:
             _limit_queue(backend, str(queue), jobs, gpus)
         else:
-            _limit_owner(backend, owner, jobs, gpus, weight, asks)
+            _limit_owner(backend, owner, jobs, gpus, spending)
 
 
 def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None) -> None:
@@ -133,32 +174,24 @@ def _limit_queue(backend: Backend, name: str, jobs: str | None, gpus: str | None
 
 
 def _limit_owner(
-    backend: Backend,
-    owner: str,
-    jobs: str | None,
-    gpus: str | None,
-    weight: float | None,
-    asks: Asks,
+    backend: Backend, owner: str, jobs: str | None, gpus: str | None, given: dict[str, Any]
 ) -> None:
     listed = backend.admin.owner_limits()
     known = next((row for row in listed if row.owner == owner), OwnerSettings())
-    amounts = {
-        "approve_gpu_hours": _amount("--approve-gpu-hours", asks.gpu_hours, None),
-        "approve_cost": _amount("--approve-cost", asks.cost, None),
-    }
-    said = zip(amounts, asks, strict=True)
-    changed = {name: amounts[name] for name, text in said if text is not None}
     settings = OwnerSettings(
         max_jobs=_changed("--jobs", jobs, known.max_jobs),
         max_gpus=_changed("--gpus", gpus, known.max_gpus),
-        weight=known.weight if weight is None else weight,
-        **changed,
+        **{"weight": known.weight, **given},
     )
     backend.admin.limit_owner(owner, settings)
     now = known.model_copy(update=settings.model_dump(exclude_unset=True))
-    above = _asks(now.approve_gpu_hours, now.approve_cost)
-    limits = f"{_limits(now.max_jobs, now.max_gpus)}, weight {now.weight:g}"
-    narration.say(f"owner {owner}: {limits}{f', approval above {above}' if above else ''}")
+    above = _spent(now.approve_gpu_hours, now.approve_cost)
+    budget = _spent(now.gpu_hours_per_month, now.cost_per_month)
+    narration.say(
+        f"owner {owner}: {_limits(now.max_jobs, now.max_gpus)}, weight {now.weight:g}"
+        + (f", approval above {above}" if above else "")
+        + (f", {budget} a month, then {now.when_spent}" if budget else "")
+    )
 
 
 def _check(
@@ -166,19 +199,15 @@ def _check(
     owner: str | None,
     jobs: str | None,
     gpus: str | None,
-    weight: float | None,
-    asks: Asks,
+    of_owner: dict[str, Any],
 ) -> None:
     if (queue is None) == (owner is None):
         raise _wrong("name a queue or an owner", "as in `forge queue limit night --gpus 8`")
-    if (jobs, gpus, weight, *asks) == (None,) * 5:
+    if (jobs, gpus) == (None, None) and not of_owner:
         raise _wrong("there is nothing to change", "give --jobs or --gpus a number, or none")
-    if weight is not None and owner is None:
-        raise _wrong("a queue has no weight", "name an owner with --owner")
-    if any(asks) and owner is None:
-        raise _wrong("a queue has no approvals", "name an owner with --owner")
-    _amount("--approve-gpu-hours", asks.gpu_hours, None)
-    _amount("--approve-cost", asks.cost, None)
+    if of_owner and owner is None:
+        what = next((text for name, text in ONLY_OWNERS.items() if name in of_owner), "budget")
+        raise _wrong(f"a queue has no {what}", "name an owner with --owner")
     _changed("--jobs", jobs, None)
     _changed("--gpus", gpus, None)
 
@@ -193,9 +222,7 @@ def _changed(option: str, text: str | None, known: int | None) -> int | None:
     return int(text)
 
 
-def _amount(option: str, text: str | None, known: float | None) -> float | None:
-    if text is None:
-        return known
+def _amount(option: str, text: str) -> float | None:
     if text == NO_LIMIT:
         return None
     try:
@@ -207,7 +234,7 @@ def _amount(option: str, text: str | None, known: float | None) -> float | None:
     return amount
 
 
-def _asks(gpu_hours: float | None, cost: float | None) -> str:
+def _spent(gpu_hours: float | None, cost: float | None) -> str:
     hours = [] if gpu_hours is None else [counted(gpu_hours, "GPU-hour")]
     return ", ".join([*hours, *([] if cost is None else [f"a cost of {cost:g}"])])
 

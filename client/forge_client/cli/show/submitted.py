@@ -83,8 +83,8 @@ def send(backend: Backend, whole: PreparedSubmit) -> list[int]:
     return ids
 
 
-# Limits that only an admin ends.
-BY_AN_ADMIN = {"approval", "queue_paused", "owner_paused"}
+# Limits that only an admin ends, at least today.
+BY_AN_ADMIN = {"approval", "queue_paused", "budget"}
 # Messages for the outlooks in `explain` of a job that no worker takes.
 NOBODY = {
     "no_worker": "no online worker can run it",

@@ -4,7 +4,14 @@ from sqlmodel import SQLModel
 
 from forge_schema.database.tables.attempt import AttemptRow, Event, Result, Sample, TestResult
 from forge_schema.database.tables.job import Job, Outcome
-from forge_schema.database.tables.lane import Lane, OwnerQuota, OwnerUsage, Queue, Shape
+from forge_schema.database.tables.lane import (
+    Lane,
+    OwnerQuota,
+    OwnerUsage,
+    Queue,
+    Shape,
+    Spending,
+)
 from forge_schema.database.tables.places import (
     Draft,
     Forming,
@@ -79,6 +86,7 @@ __all__ = [
     "SetAside",
     "Shape",
     "Slot",
+    "Spending",
     "Standing",
     "SweepCap",
     "Sweeper",

@@ -92,6 +92,7 @@ class OwnerQuota(SQLModel, table=True):
     """An owner's limits (NULL means none) and weight. Twice the weight is twice the share.
 
     A request that may spend more GPU-hours or more money than `approve_…` waits for an approval.
+    An owner is `paused` while the budget of the month is spent, unless that is only to be told.
     """
 
     __tablename__ = "owner_quota"
@@ -101,6 +102,10 @@ class OwnerQuota(SQLModel, table=True):
         CheckConstraint(
             "approve_gpu_hours >= 0 AND approve_cost >= 0", name="approvals_not_negative"
         ),
+        CheckConstraint(
+            "gpu_hours_per_month >= 0 AND cost_per_month >= 0", name="budgets_not_negative"
+        ),
+        CheckConstraint("when_spent IN ('warn', 'hold', 'preempt')", name="when_spent_known"),
     )
 
     owner: str = c.key_string()
@@ -110,6 +115,25 @@ class OwnerQuota(SQLModel, table=True):
     weight: float = c.number(default="1")
     approve_gpu_hours: float | None = c.number(null=True)
     approve_cost: float | None = c.number(null=True)
+    gpu_hours_per_month: float | None = c.number(null=True)
+    cost_per_month: float | None = c.number(null=True)
+    when_spent: str = c.string(default="'hold'")
+
+
+class Spending(SQLModel, table=True):
+    """What an owner with a budget has used in the month of `settled_at`, by UTC.
+
+    `settled_…` is what attempts used that ended until `settled_at`, which a removal of old jobs
+    does not change; the rest is counted anew each time. `spent_at` is since when no budget is left.
+    """
+
+    owner: str = c.key_string()
+    settled_at: datetime = c.moment()
+    settled_gpu_hours: float = c.number()
+    settled_cost: float = c.number()
+    gpu_hours: float = c.number()
+    cost: float = c.number()
+    spent_at: datetime | None = c.moment(null=True)
 
 
 class OwnerUsage(SQLModel, table=True):

@@ -19,6 +19,9 @@ SELECT
     lane.paused, q.paused AS queue_paused, o.paused AS owner_paused,
     q.max_jobs AS queue_max_jobs, q.max_gpus AS queue_max_gpus,
     o.max_jobs AS owner_max_jobs, o.max_gpus AS owner_max_gpus,
+    o.gpu_hours_per_month, o.cost_per_month,
+    spending.gpu_hours AS used_gpu_hours, spending.cost AS used_cost,
+    forge_month() + interval '1 month' AS next_month,
     used.queue_jobs, used.queue_gpus, used.owner_jobs, used.owner_gpus,
     o.weight,
     coalesce((forge_shares(ARRAY[lane.owner]) ->> lane.owner)::float8, 0) AS share,
@@ -55,6 +58,7 @@ JOIN lane ON lane.id = job.lane_id
 JOIN shape ON shape.id = lane.shape_id
 JOIN queue AS q ON q.name = lane.queue
 JOIN owner_quota AS o ON o.owner = lane.owner
+LEFT JOIN spending ON spending.owner = lane.owner
 LEFT JOIN ready
     ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
 LEFT JOIN scheduled ON scheduled.job_id = job.id

@@ -1,0 +1,126 @@
+-- Counts what an owner has used this month, or all who have a budget: attempts that ended, and the
+-- time that leases were held so far. Of what crosses midnight of the first day, only the part of
+-- this month counts. Notes in the audit trail when a budget is spent, and when there is some again;
+-- pauses and resumes the owner. Idempotent: of two at once, either has counted all.
+-- What ended some minutes ago is settled: no transaction that is still open can add to it.
+-- Locks: owner_quota by owner, then spending.
+WITH due AS MATERIALIZED (
+    SELECT
+        o.owner, o.paused, o.when_spent, o.gpu_hours_per_month, o.cost_per_month,
+        spending.spent_at,
+        greatest(spending.settled_at, forge_month()) AS since,
+        coalesce(spending.settled_gpu_hours, 0) * this.month AS gpu_hours,
+        coalesce(spending.settled_cost, 0) * this.month AS cost,
+        num_nonnulls(o.gpu_hours_per_month, o.cost_per_month) > 0 AS limited
+    FROM owner_quota AS o
+    LEFT JOIN spending ON spending.owner = o.owner
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN spending.settled_at >= forge_month() THEN 1 ELSE 0 END AS month
+    ) AS this
+    WHERE (%(owner)s::text IS NULL OR o.owner = %(owner)s)
+        -- A budget that was taken away is forgotten, with its pause.
+        AND (num_nonnulls(o.gpu_hours_per_month, o.cost_per_month) > 0 OR spending.owner IS NOT NULL)
+    ORDER BY o.owner
+    FOR NO KEY UPDATE OF o
+),
+ended AS MATERIALIZED (
+    SELECT
+        due.owner, attempt.finished_at < forge_now() - interval '10 minutes' AS settled,
+        sum(attempt.gpu_seconds * forge_share_of_month(attempt.claimed_at, attempt.finished_at))
+            / 3600 AS gpu_hours,
+        sum(attempt.cost * forge_share_of_month(attempt.claimed_at, attempt.finished_at)) AS cost
+    FROM attempt
+    JOIN lane ON lane.id = attempt.lane_id
+    JOIN due ON due.owner = lane.owner AND due.limited
+    WHERE attempt.finished_at >= (SELECT min(since) FROM due)
+        -- Not for the index, which would be searched for each owner.
+        AND attempt.finished_at + interval '0s' >= due.since
+    GROUP BY 1, 2
+),
+held AS MATERIALIZED (
+    SELECT
+        due.owner,
+        sum(
+            shape.gpus * extract(EPOCH FROM forge_now() - greatest(lease.claimed_at, forge_month()))
+        ) / 3600 AS gpu_hours,
+        sum(
+            forge_cost(lease.worker_id, greatest(lease.claimed_at, forge_month()), forge_now())
+        ) AS cost
+    FROM lease
+    JOIN lane ON lane.id = lease.lane_id
+    JOIN shape ON shape.id = lane.shape_id
+    JOIN due ON due.owner = lane.owner AND due.limited
+    GROUP BY 1
+),
+counted AS MATERIALIZED (
+    SELECT
+        due.*,
+        greatest(due.since, forge_now() - interval '10 minutes') AS settled_at,
+        due.gpu_hours + coalesce(before.gpu_hours, 0) AS settled_gpu_hours,
+        due.cost + coalesce(before.cost, 0) AS settled_cost,
+        due.gpu_hours + coalesce(before.gpu_hours, 0) + coalesce(late.gpu_hours, 0)
+            + coalesce(held.gpu_hours, 0) AS used_gpu_hours,
+        due.cost + coalesce(before.cost, 0) + coalesce(late.cost, 0)
+            + coalesce(held.cost, 0) AS used_cost
+    FROM due
+    LEFT JOIN ended AS before ON before.owner = due.owner AND before.settled
+    LEFT JOIN ended AS late ON late.owner = due.owner AND NOT late.settled
+    LEFT JOIN held ON held.owner = due.owner
+),
+judged AS MATERIALIZED (
+    SELECT
+        counted.*,
+        coalesce(
+            used_gpu_hours >= gpu_hours_per_month OR used_cost >= cost_per_month, false
+        ) AS spent
+    FROM counted
+),
+kept AS (
+    INSERT INTO spending (
+        owner, settled_at, settled_gpu_hours, settled_cost, gpu_hours, cost, spent_at
+    )
+    SELECT
+        owner, settled_at, settled_gpu_hours, settled_cost, used_gpu_hours, used_cost,
+        CASE WHEN spent THEN coalesce(spent_at, forge_now()) END
+    FROM judged WHERE limited
+    ON CONFLICT (owner) DO UPDATE
+        SET
+            settled_at = excluded.settled_at, settled_gpu_hours = excluded.settled_gpu_hours,
+            settled_cost = excluded.settled_cost, gpu_hours = excluded.gpu_hours,
+            cost = excluded.cost, spent_at = excluded.spent_at
+),
+forgotten AS (
+    DELETE FROM spending USING judged
+    WHERE spending.owner = judged.owner AND NOT judged.limited
+),
+told AS (
+    INSERT INTO event (at, actor, action, detail)
+    SELECT
+        forge_now(), %(actor)s, CASE WHEN spent THEN 'budget spent' ELSE 'budget renewed' END,
+        jsonb_build_object(
+            'owner', owner, 'gpu_hours', used_gpu_hours, 'cost', used_cost,
+            'gpu_hours_per_month', gpu_hours_per_month, 'cost_per_month', cost_per_month,
+            'when_spent', when_spent
+        )
+    FROM judged WHERE spent <> (spent_at IS NOT NULL)
+),
+paused AS (
+    UPDATE owner_quota AS o SET paused = judged.spent AND judged.when_spent <> 'warn'
+    FROM judged
+    WHERE o.owner = judged.owner AND o.paused <> (judged.spent AND judged.when_spent <> 'warn')
+)
+SELECT
+    judged.owner,
+    EXISTS (
+        SELECT FROM lane JOIN queue ON queue.name = lane.queue
+        WHERE lane.owner = judged.owner
+            AND lane.paused <> (queue.paused OR (judged.spent AND judged.when_spent <> 'warn'))
+    ) AS lanes,
+    ARRAY(
+        SELECT lease.job_id FROM lease
+        JOIN lane ON lane.id = lease.lane_id AND lane.owner = judged.owner
+        WHERE judged.spent AND judged.when_spent = 'preempt'
+            AND lease.rank = 0 AND lease.over IS NULL AND lease.asked IS NULL
+        ORDER BY lease.job_id
+    ) AS preempted
+FROM judged
