@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from chaos.parts.postgres_pair import Pair, postgres_pair
+from chaos.parts.postgres_pair import Pair, binaries, postgres_pair
 from forge_client.checks import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_schema.database.migrate import upgrade
@@ -41,6 +41,7 @@ OLD = "SELECT ticked_at > pg_postmaster_start_time() FROM sweeper"
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     require(DEBIAN.is_dir(), DEBIANS)
+    require((binaries() / "pg_basebackup").exists(), "pg_basebackup beside the server")
     # As for the other servers: closed to nobody, and with a short path.
     folder = Path(tempfile.mkdtemp(prefix="forge-pair-"))
     folder.chmod(0o755)
