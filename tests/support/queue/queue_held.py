@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from forge_schema.model.lease import Fence
 from forge_schema.model.states import DependencyKind, Reason, State
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.read.benchmarks import Benchmarks, SweepUnknown
+from forge_schema.service.changing import Change, NotChangeable
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     MultipleResults,
@@ -47,7 +48,9 @@ class HeldMachine(SourcedMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told |= dict.fromkeys(("approved", "asked for approval", "sweep parallel set"), 0)
+        self.told |= dict.fromkeys(
+            ("approved", "asked for approval", "sweep parallel set", "changed"), 0
+        )
         self.approved: set[int] = set()
         self.turns = 0
         self.rig.rows("UPDATE owner_quota SET approve_cost = NULL")
@@ -160,6 +163,26 @@ class HeldMachine(SourcedMachine):
     def approve_one_that_waits(self, number: int, *, lost: int) -> None:
         waiting = [job for job in self.model.at(State.HELD) if job.asks]
         self.approve(waiting[number % len(waiting)].id, lost=lost)
+
+    @rule(
+        job_id=QueueMachine.jobs,
+        priority=st.integers(-1, 1),
+        backoff_s=st.sampled_from([0, 20]),
+        lost=lost,
+    )
+    def change(self, job_id: int, priority: int, backoff_s: int, *, lost: int) -> None:
+        job = self.model.jobs[job_id]
+        self.model.settle()
+        waits = job.state in {State.READY, State.SCHEDULED, State.HELD}
+        differs = (job.nice, job.backoff_s) != (-priority, backoff_s)
+        fields = {"priority": priority, "backoff_s": backoff_s}
+        refused = pytest.raises(NotChangeable) if differs and not waits else nullcontext()
+        with refused:
+            change = Change(self.rig.database, "user:ann", job_id, fields)
+            self._call("change", lost if differs and waits else 0, change.make)
+        if waits:
+            job.nice, job.backoff_s = -priority, backoff_s
+            self.told["changed"] += differs
 
     @rule(cap=st.integers(1, 4), lost=lost)
     def change_the_cap(self, cap: int, *, lost: int) -> None:

@@ -38,6 +38,8 @@ judged AS MATERIALIZED (
     SELECT
         place.*, wanted.parts,
         CASE
+            WHEN wanted.lane_id = %(lane_id)s AND wanted.timeout_s IS NOT DISTINCT FROM %(timeout_s)s
+                THEN place.approval
             -- The amounts of a request of many were judged together.
             WHEN (place.approval ->> 'jobs')::bigint > 1
                 THEN place.approval || jsonb_build_object('timeout_s', %(timeout_s)s::integer)
