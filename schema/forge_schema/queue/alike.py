@@ -19,7 +19,11 @@ COLUMNS = (
 )
 # What the jobs of a sweep differ in, and all others have in common.
 OWN = ("name", *VARIED)
-COMMON = itemgetter(*(JobSpec.model_fields.keys() - {*OWN, "idempotency_key"}))
+OF_EACH = frozenset({*OWN, "idempotency_key"})
+# In the payload even if they are empty.
+ALWAYS = ("command", "env")
+# Of a job without a key: nobody else can ask for the one that it is given.
+NO_DIGEST = ""
 # A job that has one of these waits for something.
 WAITS = itemgetter("delay_s", "parallel", "from_checkpoint", "after", "after_ok", "after_any")
 
@@ -29,63 +33,61 @@ def is_plain(spec: JobSpec) -> bool:
     return spec.nodes == 1 and not any(WAITS(vars(spec)))
 
 
+def new_key(stem: str, place: int) -> str:
+    """Return the key of a job that asks for none; in order, they take the index less time."""
+    return f"{stem}{place:06}"
+
+
 class Alike:
     """What some jobs have in common, written once for all of them."""
 
     def __init__(self, first: JobSpec) -> None:
+        # What is not set has its default. The two names make it several in any case.
+        self._set = first.model_fields_set - OF_EACH
+        self._of = itemgetter("owner", "queue", *self._set)
+        self._common = self._of(vars(first))
         content = first.content()
-        self._common = _common(first)
-        self._shared = to_json(first.shared(content))[:-1] + b","
         self._between = list(_between(content))
         self._params = {
             **{name: getattr(first, name) for name in COLUMNS},
             "kind": first.kind.value,
             "nice": -first.priority,
             "uploads": named(first),
+            "shared": to_json(first.shared(content)).decode(),
         }
 
     def has(self, specs: Sequence[JobSpec]) -> bool:
         """Tell whether all of these have it in common."""
-        common = self._common
-        return all(_common(spec) == common for spec in specs)
+        return all(
+            spec.model_fields_set - OF_EACH == self._set and self._of(vars(spec)) == self._common
+            for spec in specs
+        )
 
     def params(self, specs: Sequence[JobSpec], stem: str) -> dict[str, Any]:
         """Return such jobs as parameters of `submit_alike`, all but their lane."""
-        owns = [_own(spec) for spec in specs]
         return {
             **self._params,
             "names": arrays.texts([spec.name for spec in specs]),
-            "specs": arrays.documents([self._shared + _varied(own) for own in owns]),
+            "specs": arrays.documents([_varied(vars(spec)) for spec in specs]),
             "keys": arrays.texts(
-                [spec.idempotency_key or f"{stem}{n}" for n, spec in enumerate(specs)]
+                [spec.idempotency_key or new_key(stem, n) for n, spec in enumerate(specs)]
             ),
-            "digests": arrays.texts([self._digest(own) for own in owns]),
+            "digests": arrays.texts(
+                [self._digest(vars(spec)) if spec.idempotency_key else NO_DIGEST for spec in specs]
+            ),
         }
 
-    def _digest(self, own: Mapping[str, Any]) -> str:
-        """Return a job's `content_digest`."""
+    def _digest(self, fields: Mapping[str, Any]) -> str:
+        """Return a job's `content_digest`: fields of its own that are empty have their default."""
         parts = [
-            f'{text}"{name}": {sorted_json(own[name])}, ' if name in own else text
+            f'{text}"{name}": {sorted_json(fields[name])}, ' if fields.get(name) else text
             for text, name in self._between
         ]
         return sha256(("{" + "".join(parts)[:-2] + "}").encode()).hexdigest()
 
 
-def _common(spec: JobSpec) -> tuple[object, ...]:
-    # Whether a default was asked for matters for retries.
-    return COMMON(vars(spec)), "max_failures" in spec.model_fields_set
-
-
-def _own(spec: JobSpec) -> dict[str, Any]:
-    # As `content` has them: without their defaults, which are empty.
-    fields = vars(spec)
-    return {name: fields[name] for name in OWN if fields[name]}
-
-
-def _varied(own: Mapping[str, Any]) -> bytes:
-    varied = {"env": {}, **own}
-    del varied["name"]
-    return to_json(varied)[1:]
+def _varied(fields: Mapping[str, Any]) -> bytes:
+    return to_json({name: fields[name] for name in VARIED if fields[name] or name in ALWAYS})
 
 
 def _between(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from forge_schema.database.pool import Database
 from forge_schema.model.job import IdempotencyConflict, job_unknown
 from forge_schema.model.spec import JobSpec
-from forge_schema.queue.alike import COLUMNS, OWN, Alike, is_plain
+from forge_schema.queue.alike import COLUMNS, NO_DIGEST, OWN, Alike, is_plain, new_key
 from forge_schema.queue.inputs import Sources, from_params, not_uploaded
 
 LaneIds: TypeAlias = dict[Hashable, int]
@@ -61,12 +61,12 @@ class Submission:
         requests = [(group["owner"], request) for group in groups for request in group["requests"]]
         for place, (_, request) in enumerate(requests):
             request["place"] = place
+            request["idempotency_key"] = request["asked_key"] or new_key(stem, place)
         _agree(requests)
         row = self.database.one(
             "submit",
             again=True,
             groups=to_json(groups).decode(),
-            stem=stem,
             actor=self.actor,
             any_owner=any_owner,
         )
@@ -81,7 +81,7 @@ class Submission:
         if row["not_uploaded"]:
             raise not_uploaded(specs[row["not_uploaded"][0]])
         ids: list[int] = row["ids"]
-        return ids if row["inserted"] == ids else self._with_those_before(row, requests, stem)
+        return ids if row["inserted"] == ids else self._with_those_before(row, requests)
 
     def _find_alike(self, specs: Sequence[JobSpec]) -> Alike | None:
         """Return what all jobs have in common; None if it is not enough for `submit_alike`."""
@@ -138,15 +138,10 @@ class Submission:
             self._lane_ids[lane] = row["id"]
         return self._lane_ids[lane]
 
-    def _with_those_before(
-        self, row: Mapping[str, Any], requests: Sequence[Request], stem: str
-    ) -> list[int]:
+    def _with_those_before(self, row: Mapping[str, Any], requests: Sequence[Request]) -> list[int]:
         """Return the ids of all jobs, where some keys were in use."""
         inserted = set(row["inserted"])
-        jobs = [
-            (owner, one["asked_key"] or f"{stem}{one['place']}", one["content_digest"])
-            for owner, one in requests
-        ]
+        jobs = [(owner, one["idempotency_key"], one["content_digest"]) for owner, one in requests]
         paired = list(zip(jobs, row["ids"], strict=True))
         before = self._submitted_before([job for job, i in paired if i not in inserted])
         return [i if i in inserted else before[job] for job, i in paired]
@@ -172,7 +167,7 @@ def _request(spec: JobSpec, content: Mapping[str, Any]) -> dict[str, Any]:
         "name": spec.name,
         "varied": spec.varied(content),
         "asked_key": spec.idempotency_key,
-        "content_digest": spec.content_digest(content),
+        "content_digest": spec.content_digest(content) if spec.idempotency_key else NO_DIGEST,
     }
 
 

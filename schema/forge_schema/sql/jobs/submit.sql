@@ -81,16 +81,17 @@ judged AS MATERIALIZED (
 -- The name of the sequence is looked up once, not for each job.
 input AS MATERIALIZED (
     SELECT
-        nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass)) AS id, each.*,
-        coalesce(asked_key, %(stem)s || place) AS idempotency_key
+        nextval((SELECT pg_get_serial_sequence('job', 'id')::regclass)) AS id, each.*
     FROM (
         SELECT
-            r.place, r.name, r.asked_key, r.content_digest, s.shared || r.varied AS spec, s.lane_id,
-            s.owner, s.nice, s.bundle_digest, s.max_failures, s.max_losses, s.max_preemptions,
-            s.backoff_s, s.timeout_s, s.delay_s, s.kind, s.sweep, s.experiment, s.source_job_id,
-            s.source_token, s.source_number, s.lacks_source, s.lacks_upload, s.unknown
+            r.place, r.name, r.asked_key, r.idempotency_key, r.content_digest,
+            s.shared || r.varied AS spec, s.lane_id, s.owner, s.nice, s.bundle_digest,
+            s.max_failures, s.max_losses, s.max_preemptions, s.backoff_s, s.timeout_s, s.delay_s,
+            s.kind, s.sweep, s.experiment, s.source_job_id, s.source_token, s.source_number,
+            s.lacks_source, s.lacks_upload, s.unknown
         FROM groups AS s, json_to_recordset(s.requests) AS r (
-            place integer, name text, varied jsonb, asked_key text, content_digest text
+            place integer, name text, varied jsonb, asked_key text, idempotency_key text,
+            content_digest text
         )
     ) AS each
 ),

@@ -4,7 +4,7 @@
 -- owner needs approval to spend. Another key that is in use is an error.
 -- job -> ready.
 WITH plain AS MATERIALIZED (
-    SELECT forge_now() AS now, forge_parts(%(owner)s, %(bundle_digest)s, (%(specs)s)[1]) AS parts
+    SELECT forge_now() AS now, forge_parts(%(owner)s, %(bundle_digest)s, %(shared)s::jsonb) AS parts
     FROM owner_quota AS o
     WHERE o.owner = %(owner)s AND num_nonnulls(o.approve_gpu_hours, o.approve_cost) = 0
         AND NOT EXISTS (
@@ -18,32 +18,28 @@ WITH plain AS MATERIALIZED (
             )
         )
 ),
-input AS MATERIALIZED (
-    SELECT
-        nextval('job_id_seq') AS id, plain.now,
-        plain.parts, each.*
-    FROM plain CROSS JOIN ROWS FROM (
-        unnest(%(names)s::text[]), unnest(%(specs)s), unnest(%(keys)s), unnest(%(digests)s)
-    ) AS each (name, spec, idempotency_key, content_digest)
-),
 inserted AS (
     INSERT INTO job (
-        id, lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
+        lane_id, owner, name, nice, spec, bundle_digest, idempotency_key, content_digest,
         max_failures, max_losses, max_preemptions, backoff_s, timeout_s, submitted_at,
         submitted_by, kind, sweep, experiment
     )
     SELECT
-        id, %(lane_id)s, %(owner)s, name, %(nice)s, spec, %(bundle_digest)s, idempotency_key,
-        content_digest, %(max_failures)s, %(max_losses)s, %(max_preemptions)s, %(backoff_s)s,
-        %(timeout_s)s, now, %(actor)s, %(kind)s, %(sweep)s, %(experiment)s
-    FROM input
+        %(lane_id)s, %(owner)s, each.name, %(nice)s, %(shared)s::jsonb || each.spec,
+        %(bundle_digest)s, each.idempotency_key, each.content_digest, %(max_failures)s,
+        %(max_losses)s, %(max_preemptions)s, %(backoff_s)s, %(timeout_s)s, plain.now, %(actor)s,
+        %(kind)s, %(sweep)s, %(experiment)s
+    FROM plain CROSS JOIN ROWS FROM (
+        unnest(%(names)s::text[]), unnest(%(specs)s), unnest(%(keys)s), unnest(%(digests)s)
+    ) AS each (name, spec, idempotency_key, content_digest)
+    RETURNING id
 ),
 now_ready AS (
     INSERT INTO ready (lane_id, nice, job_id, ready_at, parts)
-    SELECT %(lane_id)s, %(nice)s, id, now, parts FROM input
+    SELECT %(lane_id)s, %(nice)s, inserted.id, plain.now, plain.parts FROM inserted, plain
 )
 SELECT
-    ARRAY(SELECT id FROM input) AS ids,
+    ARRAY(SELECT id FROM inserted) AS ids,
     (
         SELECT forge_wake(
             array_fill(%(lane_id)s::integer, ARRAY[cardinality(%(keys)s)]), 'ready',
