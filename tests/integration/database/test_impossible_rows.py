@@ -126,6 +126,8 @@ IMPOSSIBLE = {
         "'succeeded', 'succeeded'", "'failed', 'oom'"
     ),
     ("job_lane", "a job of no lane"): JOB.format("nice", "0").replace("(1, 'ann'", "(99, 'ann'"),
+    ("job_lane", "a job that leaves its lane for none"): "UPDATE job SET lane_id = 99",
+    ("job_lane", "a lane that left its jobs"): "DELETE FROM lane",
     ("bundle_digest_sha256", "a job whose bundle is no digest"): JOB.format(
         "bundle_digest", "'abc'"
     ),

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, text
+from sqlalchemy import CheckConstraint, Index, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -15,7 +15,6 @@ class Job(SQLModel, table=True):
     """Written once, at submission. The job's current place is a row in a thin table."""
 
     __table_args__ = (
-        ForeignKeyConstraint(["lane_id"], ["lane.id"], name="job_lane"),
         Index(
             "job_idempotency",
             "owner",
@@ -59,6 +58,7 @@ class Job(SQLModel, table=True):
     spec: dict[str, Any] = c.document()
     bundle_digest: str | None = c.string(null=True)
     idempotency_key: str | None = c.string(null=True)
+    # Empty if the job asked for no key, and got one of its own.
     content_digest: str | None = c.string(null=True)
     max_failures: int = c.small(default="3")
     max_losses: int = c.small(default="5")

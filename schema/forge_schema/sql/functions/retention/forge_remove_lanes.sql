@@ -1,6 +1,6 @@
 -- Removes up to `most` lanes without a job and as many shapes without a lane, and returns how many.
 -- One that is locked is about to be used. Whoever comes later with the id of a removed lane is
--- refused by the foreign key of `job`, and looks for the lane again.
+-- refused by a trigger of `job`, and looks for the lane again.
 -- Locks: lane and shape, neither of which it waits for.
 CREATE OR REPLACE FUNCTION forge_remove_lanes(most integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE AS $$
