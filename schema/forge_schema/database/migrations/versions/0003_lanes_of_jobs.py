@@ -7,8 +7,8 @@ from alembic import op
 # A trigger needs its function. Each upgrade replaces these with the current ones afterwards.
 FUNCTIONS = Path(__file__).parents[3] / "sql" / "functions" / "retention"
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
