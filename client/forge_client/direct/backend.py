@@ -29,6 +29,7 @@ from forge_client.downloads import (
     write_whole,
 )
 from forge_client.errors import ClientError
+from forge_client.plain.place import SLOWEST_UP_S
 from forge_client.plain.unpacking import unpacked
 from forge_client.settings import QueueConnection
 
@@ -54,7 +55,7 @@ class DirectBackend(LocalService, Backend):
         owner: the actor in the audit trail, and the owner of job configs.
     """
 
-    slowest_s = 0.5
+    slowest_s = SLOWEST_UP_S
 
     def __init__(self, connection: QueueConnection, *, owner: str) -> None:
         # Anybody with access to the database may do everything there.

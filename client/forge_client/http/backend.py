@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
 
 from forge_schema.made_once import made_once
 from forge_schema.model.job import JobStatus, possible_job
-from forge_schema.model.reading import FILES
+from forge_schema.model.reading import FILES, id_of
 from forge_schema.model.stored import (
     PAGE,
     Artifact,
@@ -28,6 +27,8 @@ from forge_client.errors import as_client_error
 from forge_client.http.remote import ServerVerbs
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport, retried
+from forge_client.plain.place import SLOWEST_S
+from forge_client.plain.verbs import BUNDLES, with_keys
 
 if TYPE_CHECKING:
     from forge_schema.model.bundles import BundleOffer, SegmentUpload
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from forge_client.http.objects import ObjectTransfers, Offer
 
 T = TypeVar("T")
-BUNDLES, IMAGES = "/api/v1/bundles", "/api/v1/images"
+IMAGES = "/api/v1/images"
 UPLOADS = 3
 # Zstandard's bound for incompressible data, plus a header.
 OVERHEAD = 1 << 16
@@ -59,8 +60,7 @@ class HttpBackend(Backend):
         ClientError: the certificates or the signing key cannot be used.
     """
 
-    # On Lambda every request costs money.
-    slowest_s = 2.0
+    slowest_s = SLOWEST_S
 
     def __init__(self, server: Server, *, owner: str | None = None) -> None:
         self._transport = Transport(server)
@@ -96,10 +96,7 @@ class HttpBackend(Backend):
         return Notifying.of(self._verbs)
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
-        # Made before the first try, so that a lost answer cannot duplicate jobs.
-        stem = uuid4().hex
-        jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
-        return super().submit(jobs) if jobs else []
+        return super().submit(with_keys(specs)) if specs else []
 
     def has_bundle(self, bundle: Bundle) -> bool:
         return self._offer(bundle, BUNDLES).stored
@@ -162,8 +159,8 @@ class HttpBackend(Backend):
         return self._transport.record(Offer, answer)
 
     def job_id(self, handle: str, *, owner: str | None = None) -> int:
-        is_id = handle.isascii() and handle.isdecimal()
-        return int(handle) if is_id else super().job_id(handle, owner=owner)
+        known = id_of(handle)
+        return super().job_id(handle, owner=owner) if known is None else known
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
         found: dict[int, JobStatus] = {}

@@ -1,12 +1,11 @@
 """A backend that asks plainly, and leaves what is not plain to the whole client."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from forge_client.plain.place import ServerPlace
-from forge_client.plain.verbs import PlainVerbs
+from forge_client.plain.verbs import PlainVerbs, with_keys
 from forge_client.plain.wire import ANSWER_S, NotPlain, Wire
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class PlainBackend:
         self, place: ServerPlace, whole: Callable[[], "Backend"], *, patience_s: float = ANSWER_S
     ) -> None:
         self._verbs = PlainVerbs(Wire(place.url, place.headers, patience_s), place.owner)
-        self.owner = place.owner
+        self.owner, self.slowest_s = place.owner, place.slowest_s
         self._make_whole = whole
         self._whole: Backend | None = None
 
@@ -51,8 +50,7 @@ class PlainBackend:
 
     def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
         """Submit jobs, as `HttpBackend` does: a lost answer cannot duplicate them."""
-        stem = os.urandom(16).hex()
-        jobs = [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
+        jobs = with_keys(specs)
         ids: list[int] = SomeVerbs(self, self._verbs, self.whole).submit(jobs) if jobs else []
         return ids
 

@@ -7,19 +7,18 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from forge_client.plain.wire import NotPlain
+from forge_client.plain.wire import NotPlain, quoted
 
 # Each of them asks for more than this.
-OTHERS = (
-    *("DATABASE_URL", "STORE_URL", "SIGNING_KEY_FILE", "TLS_CA", "INSECURE_SKIP_VERIFY"),
-    *("API_KEY_FILE",),
-)
+OTHERS = ("DATABASE_URL", "STORE_URL", "SIGNING_KEY_FILE", "TLS_CA", "INSECURE_SKIP_VERIFY")
 PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 KEY_PREFIX = "fgk_"
 # What `forge up` writes, and the project's file that may name a server.
 CONNECTION, PROJECT = "connection.json", "forge.toml"
 OWNER_HEADER = "X-Forge-Owner"
+# Between two looks at a quiet job, in seconds. On Lambda every request costs money.
+SLOWEST_S, SLOWEST_UP_S = 2.0, 0.5
 
 
 class ServerPlace:
@@ -29,10 +28,17 @@ class ServerPlace:
         url: the server's, without a trailing slash.
         headers: say who asks.
         owner: whose jobs are one's own; None is the key's owner.
+        slowest_s: the longest pause between two looks at a quiet job.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], owner: str | None) -> None:
-        self.url, self.headers, self.owner = url, headers, owner
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        owner: str | None,
+        slowest_s: float = SLOWEST_S,
+    ) -> None:
+        self.url, self.headers, self.owner, self.slowest_s = url, headers, owner, slowest_s
 
 
 def found() -> ServerPlace:
@@ -49,9 +55,18 @@ def found() -> ServerPlace:
     owner, url = os.environ.get("FORGE_OWNER"), os.environ.get("FORGE_URL")
     if not url:
         return of_up(os.environ.get("FORGE_DIR"), owner or login_name())
-    if owner:
-        raise NotPlain("the key's owner acts for another")
-    return named(url, os.environ.get("FORGE_API_KEY", ""))
+    return named(url, _key_for(url), owner)
+
+
+def _key_for(url: str) -> str:
+    """Return the key that the variables say, or else the one of `forge login`."""
+    key, file = (os.environ.get(f"FORGE_API_KEY{more}") for more in ("", "_FILE"))
+    if key and file:
+        raise NotPlain("there are two keys")
+    if key:
+        return key
+    with open(file or f"{state_folder()}/logins/{quoted(url.rstrip('/'))}", "rb") as kept:
+        return kept.read().decode("latin-1")
 
 
 def login_name() -> str:
@@ -65,8 +80,8 @@ def login_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-def named(url: str, key: str) -> ServerPlace:
-    """Return a server that is reached with nothing but an API key.
+def named(url: str, key: str, owner: str | None = None) -> ServerPlace:
+    """Return a server that is reached with nothing but an API key, maybe of an admin for an owner.
 
     Raises:
         NotPlain: the URL or the key is no such, or there is a proxy.
@@ -80,7 +95,7 @@ def named(url: str, key: str) -> ServerPlace:
     if not (key.startswith(KEY_PREFIX) and key.isascii() and key.isprintable()):
         raise NotPlain("the key")
     refuse_proxied(host)
-    return ServerPlace(url, {"Authorization": f"Bearer {key}"}, None)
+    return ServerPlace(url, {"Authorization": f"Bearer {key}"}, owner)
 
 
 def refuse_proxied(host: str) -> None:
@@ -104,7 +119,8 @@ def of_up(folder: str | None, owner: str) -> ServerPlace:
     token, url = told.get("token"), told.get("url")
     if not (token and url and owner.isascii() and owner.isprintable()):
         raise NotPlain("this `forge up` has no such server")
-    return ServerPlace(url, {"Authorization": f"Bearer {token}", OWNER_HEADER: owner}, owner)
+    headers = {"Authorization": f"Bearer {token}", OWNER_HEADER: owner}
+    return ServerPlace(url, headers, owner, SLOWEST_UP_S)
 
 
 def state_folder() -> str:

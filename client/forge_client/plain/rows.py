@@ -1,67 +1,73 @@
 """Records of a server's answers: their fields as attributes, without pydantic's checks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Any, ClassVar
 
-from forge_schema.model.reading import ApprovalReading, ChunkReading, JobReading, MemberReading
-from forge_schema.model.states import State, StateWord, in_words
+from forge_schema.model import reading
+from forge_schema.model.states import StateWord
+
+from forge_client.plain.table import Declared, table
 
 
 class PlainRow:
-    """A record; a field that the server does not know is None."""
+    """A record with the fields that its model declares; others are left out.
 
-    # The records and lists of records among its fields.
-    records: ClassVar[Mapping[str, type["PlainRow"]]] = {}
+    Raises:
+        KeyError: a field is missing.
+        ValueError: a server of another version says what no client of this one knows.
+    """
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        for name, value in fields.items():
-            vars(self)[name] = self._read(name, value)
+    fields: ClassVar[Mapping[str, Declared]]
 
-    def _read(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
-        if value is None:
-            return None
-        if name == "at" or name.endswith("_at"):
-            return datetime.fromisoformat(value)
-        if kind := self.records.get(name):
-            return [kind(one) for one in value] if isinstance(value, list) else kind(value)
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+        for name, field in self.fields.items():
+            known = name in told or "default" not in field
+            vars(self)[name] = made(told[name] if known else field["default"], field)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return ((name, vars(self)[name]) for name in self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of what has no order to be kept in
+
+    def as_json(self, *, whole: bool = False) -> dict[str, Any]:
+        """Return what JSON shows of it, as its model does; a `whole` one is inside another."""
+        return {
+            name: self._told.get(name) if field.get("kind") == "time" else _json(vars(self)[name])
+            for name, field in self.fields.items()
+            if whole or "hidden" not in field
+        }
+
+
+def made(value: Any, declared: Declared) -> Any:  # noqa: ANN401 - any JSON
+    """Return a value, or each in a list, as its kind."""
+    kind = declared.get("kind")
+    if kind is None or value is None:
         return value
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return None
-
-
-class ApprovalRow(ApprovalReading, PlainRow):
-    """What an admin has to approve."""
-
-
-class MemberRow(MemberReading, PlainRow):
-    """A rank of a job."""
+    if isinstance(value, list):
+        return [made(item, declared) for item in value]
+    match kind:
+        case "time":
+            return datetime.fromisoformat(value)
+        case "state":
+            return StateWord(value)
+        case _:
+            return _record(kind)(value)
 
 
-class JobRow(JobReading, PlainRow):
-    """A job, as it is listed or in detail."""
-
-    records: ClassVar[Mapping[str, type[PlainRow]]] = {
-        "approval": ApprovalRow,
-        "members": MemberRow,
-        "firing": PlainRow,
-    }
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        super().__init__(fields)
-        # A server of 0.2 may say the queue's own states.
-        self.exhausted = bool(fields.get("exhausted")) or fields["state"] == State.DEAD
-        self.state = StateWord(in_words(fields["state"]))
+@cache
+def _record(name: str) -> type[PlainRow]:
+    declared = table()["records"][name]
+    said = [getattr(reading, declared["reading"])] if "reading" in declared else []
+    return type(name, (*said, PlainRow), {"fields": declared["fields"]})
 
 
-class ExplanationRow(PlainRow):
-    """Why a job waits."""
-
-    records: ClassVar[Mapping[str, type[PlainRow]]] = {"limits": PlainRow, "remedies": PlainRow}
-
-
-class ChunkRow(ChunkReading, PlainRow):
-    """A piece of a job's output."""
+def _json(value: Any) -> Any:  # noqa: ANN401 - any field
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    return value.as_json(whole=True) if isinstance(value, PlainRow) else value

@@ -1,28 +1,27 @@
 """The verbs of commands that are typed all day, as a server is asked for them."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
-from forge_schema.model.reading import BEGINNING, FILES, THE_END, Place
-from forge_schema.model.states import StateWord
+from forge_schema.model.reading import FILES, LogPlaces, id_of
 
 from forge_client.plain.place import refuse_proxied
-from forge_client.plain.rows import ChunkRow, ExplanationRow, JobRow, PlainRow
-from forge_client.plain.wire import NotPlain, Wire
+from forge_client.plain.rows import PlainRow, made
+from forge_client.plain.table import Declared, table
+from forge_client.plain.wire import NotPlain, Wire, quoted
 
 Packed: TypeAlias = Any
 """A `project.bundle.Bundle`, which stands above."""
 
-API = "/api/v1"
+BUNDLES = "/api/v1/bundles"
 # In bytes; a larger one is not read into memory as a whole.
 LARGEST_BUNDLE = 8 << 20
-NOTHING: Mapping[str, Any] = {}
-JOBS = f"{API}/queue/jobs"
 
 
-class PlainVerbs:
-    """As the methods of `Service` with the same names, which declare the requests; once each.
+class PlainVerbs(LogPlaces):
+    """The verbs that `Service` declares, and the transfers of `Backend` as far as they are plain.
 
     Args:
         wire: the connection to the server.
@@ -38,51 +37,42 @@ class PlainVerbs:
         for wire in (self._wire, *self._stores.values()):
             wire.close()
 
-    def me(self) -> PlainRow:
-        return PlainRow(self._wire.json("GET", f"{API}/me"))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in table()["verbs"]:
+            raise AttributeError(name)
+        return partial(self._do, name)
+
+    def _do(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the verb
+        verb = table()["verbs"][name]
+        given = _bound(verb["parameters"], args, kwargs)
+        path: str = verb["path"]
+        sent: dict[str, dict[str, Any]] = {"query": {}, "body": {}}
+        for parameter in verb["parameters"]:
+            value, field = given[parameter["name"]], parameter.get("field", parameter["name"])
+            if "own" in parameter:
+                value = value or self._owner
+            if parameter["where"] == "path":
+                before, _, rest = path.partition(f"{{{field}")
+                path = f"{before}{quoted(str(value))}{rest.partition('}')[2]}"
+            elif parameter["where"] == "whole":
+                sent["body"][parameter["inside"]] = [*value]
+            elif value is not None:
+                sent[parameter["where"]][field] = value
+        has_body = any(one["where"] in {"body", "whole"} for one in verb["parameters"])
+        body = sent["body"] if has_body else None
+        answer = self._wire.json(verb["method"], path, sent["query"], body)
+        return None if "nothing" in verb else _value(verb, answer, given)
 
     def job_id(self, handle: str) -> int:
-        if handle.isascii() and handle.isdecimal():
-            return int(handle)
-        params = {"handle": handle, "owner": self._owner}
-        return int(self._wire.json("GET", f"{API}/queue/job-id", params)["job_id"])
+        known = id_of(handle)
+        found: int = self._do("job_id", handle) if known is None else known
+        return found
 
-    def jobs(
-        self,
-        query: str = "",
-        *,
-        owner: str | None = None,
-        states: Sequence[str] | None = None,
-        before: int | None = None,
-        count: int = 50,
-    ) -> list[JobRow]:
-        params = {
-            "q": query, "owner": owner, "state": states and [*states], "before": before,
-            "count": count,
-        }  # fmt: skip
-        return [JobRow(fields) for fields in self._wire.json("GET", JOBS, params)["items"]]
-
-    def job(self, job_id: int) -> JobRow:
-        return JobRow(self._wire.json("GET", f"{JOBS}/{job_id}"))
-
-    def statuses(self, job_ids: Sequence[int]) -> dict[int, JobRow]:
-        answer = self._wire.json("POST", f"{API}/queue/statuses", body={"job_ids": [*job_ids]})
-        return {fields["job_id"]: JobRow(fields) for fields in answer["items"]}
-
-    def cancel(self, job_id: int) -> StateWord:
-        return JobRow(self._wire.json("POST", f"{JOBS}/{job_id}/cancel", body={})).state
-
-    def check(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        self._wire.json("POST", f"{API}/queue/check", body={"jobs": [*specs]})
-
-    def submit(self, specs: Sequence[Mapping[str, Any]]) -> list[int]:
-        answer = self._wire.json("POST", f"{API}/queue/submit", body={"jobs": [*specs]})
-        ids: list[int] = answer["job_ids"]
-        return ids
-
-    def explain(self, job_id: int, *, workers: int) -> ExplanationRow:
-        params = {"workers": workers}
-        return ExplanationRow(self._wire.json("GET", f"{JOBS}/{job_id}/explain", params))
+    def artifacts(self, job_id: int) -> list[PlainRow]:
+        found: list[PlainRow] = self._do("artifacts", job_id)
+        if len(found) >= FILES:
+            raise NotPlain("there are more pages")
+        return found
 
     def has_bundle(self, bundle: Packed) -> bool:
         return bool(self._offer(bundle)["stored"])
@@ -98,37 +88,7 @@ class PlainVerbs:
 
     def _offer(self, bundle: Packed) -> Any:  # noqa: ANN401 - JSON
         wanted = {"digest": bundle.digest, "bytes": bundle.size}
-        return self._wire.json("POST", f"{API}/bundles", body=wanted)
-
-    def attempts(self, job_id: int) -> list[PlainRow]:
-        return self._rows(job_id, "attempts")
-
-    def events(self, job_id: int) -> list[PlainRow]:
-        return self._rows(job_id, "events")
-
-    def artifacts(self, job_id: int) -> list[PlainRow]:
-        found = self._rows(job_id, "artifacts", {"job_id": job_id})
-        if len(found) >= FILES:
-            raise NotPlain("there are more pages")
-        return found
-
-    def last_metrics(self, job_id: int) -> list[PlainRow]:
-        return self._rows(job_id, "metrics/last")
-
-    def result(self, job_id: int) -> PlainRow:
-        return PlainRow(self._wire.json("GET", f"{JOBS}/{job_id}/result"))
-
-    def log_chunks(self, job_id: int, *, after: Place = BEGINNING, **chosen: Any) -> list[ChunkRow]:  # noqa: ANN401 - as `_log_page`
-        return self._log_page(job_id, after, **chosen)
-
-    def log_chunks_before(
-        self,
-        job_id: int,
-        *,
-        before: Place = THE_END,
-        **chosen: Any,  # noqa: ANN401 - as above
-    ) -> list[ChunkRow]:
-        return self._log_page(job_id, before, last=True, **chosen)
+        return self._wire.json("POST", BUNDLES, body=wanted)
 
     def log_bytes(self, chunk: Any) -> bytes:  # noqa: ANN401 - a `ChunkRow`, read as a `LogChunk`
         # Only what reads a log needs hashes.
@@ -145,24 +105,27 @@ class PlainVerbs:
         store = self._stores.setdefault(host, Wire(f"{scheme}://{host}", {}))
         return store, slash + path
 
-    def _rows(self, job_id: int, what: str, more: Mapping[str, Any] = NOTHING) -> list[PlainRow]:
-        answer = self._wire.json("GET", f"{JOBS}/{job_id}/{what}")
-        return [PlainRow({**fields, **more}) for fields in answer["items"]]
 
-    def _log_page(
-        self,
-        job_id: int,
-        place: Place,
-        *,
-        attempt: int | None = None,
-        rank: int | None = None,
-        since: datetime | None = None,
-        last: bool = False,
-    ) -> list[ChunkRow]:
-        token, of, number = place
-        params = {
-            "token": token, "rank": of, "number": number, "attempt": attempt, "of_rank": rank,
-            "since": since and since.isoformat(), "last": last,
-        }  # fmt: skip
-        answer = self._wire.json("GET", f"{JOBS}/{job_id}/logs", params)
-        return [ChunkRow({**fields, "job_id": job_id}) for fields in answer["items"]]
+def with_keys(specs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return jobs that are submitted once, however often they are sent."""
+    stem = os.urandom(16).hex()
+    return [{"idempotency_key": f"{stem}:{n}", **spec} for n, spec in enumerate(specs)]
+
+
+def _bound(
+    parameters: Sequence[Declared], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by name, with defaults."""
+    names = [one["name"] for one in parameters]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    known = {one["name"]: one["default"] for one in parameters if "default" in one} | given
+    if len(args) > len(names) or known.keys() != {*names}:
+        raise NotPlain("the call is wrong")
+    return known
+
+
+def _value(verb: Declared, answer: Any, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as the verb
+    value = answer[verb["takes"]] if "takes" in verb else answer
+    if "of_a_job" in verb:
+        value = [{**fields, "job_id": given["job_id"]} for fields in value]
+    return made(value, verb)

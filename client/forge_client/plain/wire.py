@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Mapping
+from datetime import datetime
 from typing import IO, Any
 
 CONNECT_S, ANSWER_S = 5.0, 30.0
@@ -140,6 +141,8 @@ def _query(params: Mapping[str, object]) -> str:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

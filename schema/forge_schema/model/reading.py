@@ -1,11 +1,18 @@
 """What is read of a record, by models and by those who do without pydantic alike."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.states import Phase, StateWord
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forge_schema.model.stored import LogChunk
 
 SMALLINT = 2**15 - 1
 INTEGER = 2**31 - 1
@@ -93,6 +100,45 @@ class ChunkReading:
     def place(self) -> Place:
         """Its position in the reading order."""
         return self.token, self.rank, self.number
+
+
+class LogPlaces:
+    """Reads a job's log by places, with the verb `log_page`."""
+
+    if TYPE_CHECKING:
+        log_page: Callable[..., list[LogChunk]]
+
+    def log_chunks(
+        self,
+        job_id: int,
+        *,
+        after: Place = BEGINNING,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        """Return some log chunks after a place, in reading order; none when there are no more.
+
+        With an attempt or a rank, only its own; with a time, those stored since.
+        """
+        return self.log_page(job_id, *after, attempt=attempt, of_rank=rank, since=since)
+
+    def log_chunks_before(
+        self,
+        job_id: int,
+        *,
+        before: Place = THE_END,
+        attempt: int | None = None,
+        rank: int | None = None,
+        since: datetime | None = None,
+    ) -> list[LogChunk]:
+        """Return some log chunks before a place, the last one first; otherwise as `log_chunks`."""
+        return self.log_page(job_id, *before, attempt=attempt, of_rank=rank, since=since, last=True)
+
+
+def id_of(handle: str) -> int | None:
+    """Return the id that a job's handle is; None if it is a name."""
+    return int(handle) if handle.isascii() and handle.isdecimal() else None
 
 
 def happened(action: str, detail: Mapping[str, Any] | None) -> str:

@@ -6,7 +6,6 @@ What only some verbs need is imported by them: a command, which calls one or two
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +32,7 @@ from forge_schema.model.job import (
     job_states,
     possible_job,
 )
-from forge_schema.model.reading import BEGINNING, FILES, LARGEST, THE_END, Place
+from forge_schema.model.reading import FILES, LARGEST, LogPlaces
 from forge_schema.model.states import Command, Role, StateWord, in_words
 from forge_schema.model.stored import (
     CHUNKS,
@@ -88,7 +87,7 @@ Changes = Annotated[
 ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
 
-class Service(Scheduling):
+class Service(LogPlaces, Scheduling):
     """Everything that a caller may ask for; viewers read, submitters act, admins see all owners."""
 
     @cached_property
@@ -249,33 +248,6 @@ class Service(Scheduling):
         """Return what happened to a job, oldest first."""
         self._visible(job_id)
         return [Event.model_validate(row) for row in self._jobs.events(job_id)]
-
-    def log_chunks(
-        self,
-        job_id: int,
-        *,
-        after: Place = BEGINNING,
-        attempt: int | None = None,
-        rank: int | None = None,
-        since: datetime | None = None,
-    ) -> list[LogChunk]:
-        """Return some log chunks after a place, in reading order; none when there are no more.
-
-        With an attempt or a rank, only its own; with a time, those stored since.
-        """
-        return self.log_page(job_id, *after, attempt=attempt, of_rank=rank, since=since)
-
-    def log_chunks_before(
-        self,
-        job_id: int,
-        *,
-        before: Place = THE_END,
-        attempt: int | None = None,
-        rank: int | None = None,
-        since: datetime | None = None,
-    ) -> list[LogChunk]:
-        """Return some log chunks before a place, the last one first; otherwise as `log_chunks`."""
-        return self.log_page(job_id, *before, attempt=attempt, of_rank=rank, since=since, last=True)
 
     @verb("GET", f"{JOB}/logs", errors=(404,), pages=LOG_PAGES, signed=True)
     def log_page(

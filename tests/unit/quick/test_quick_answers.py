@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from contextlib import nullcontext, redirect_stdout
+from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.cli.commands import app
@@ -13,10 +14,16 @@ from forge_client.cli.quick.arguments import parsed
 from forge_client.cli.quick.declined import Declined
 from forge_client.cli.quick.quick import answered
 from forge_client.cli.quick.table import commands
+from forge_client.http import logins
+from forge_client.plain import place
 from forge_client.plain.place import refuse_proxied
 from forge_client.plain.wire import NotPlain
+from support.client import plain_table
 from support.client.command_table import PLACE, text
 from typer.testing import CliRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What none of them needs, each of which takes a tenth of their time or more.
 EXPENSIVE = {
@@ -36,6 +43,12 @@ PS = commands()["commands"]["ps"]["parameters"]
 
 def test_the_table_of_commands_is_that_of_the_whole_command() -> None:
     assert PLACE.read_text(encoding="utf-8") == text(), "run support.client.command_table"
+
+
+def test_what_is_asked_plainly_is_what_the_verbs_declare() -> None:
+    assert plain_table.PLACE.read_text(encoding="utf-8") == plain_table.text(), (
+        "run support.client.plain_table"
+    )
 
 
 @pytest.mark.parametrize("columns", ["72", "80", "100", "133", "400"])
@@ -79,8 +92,8 @@ def test_words_that_need_more_are_declined(words: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("", "ps -w", "ps -o json", "ps -n 0", "logs -f 1", "cancel name:a*", "ps --none"),
-        *("submit . --", "submit . --wait -- true", "submit . --secret a -- true"),
+        *("", "ps -w", "ps -o yaml", "ps -n 0", "logs -o json 1", "cancel name:a*", "ps --none"),
+        *("submit . --", "submit . --dry-run -- true", "submit . --secret a -- true"),
         *("submit . --gpus many -- true", "submit . --after 1 -- true", "submit -h"),
     ],
 )
@@ -98,6 +111,24 @@ def test_what_is_typed_all_day_is_very_light_to_import() -> None:
     assert not EXPENSIVE & {name.partition(".")[0] for name in loaded}
     assert len(loaded) - len(standard) <= 50
     assert len(standard) <= 110
+
+
+def test_the_key_of_a_login_and_of_a_file_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "https://forge.example/below"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("FORGE_URL", f"{url}/")
+    with pytest.raises(FileNotFoundError):
+        place.found()
+    logins.keep(url, "fgk_login")
+    assert place.found().headers == {"Authorization": "Bearer fgk_login"}
+    (tmp_path / "key").write_text("fgk_file\n")
+    monkeypatch.setenv("FORGE_API_KEY_FILE", str(tmp_path / "key"))
+    assert place.found().headers == {"Authorization": "Bearer fgk_file"}
+    monkeypatch.setenv("FORGE_API_KEY", "fgk_own")
+    with pytest.raises(NotPlain):
+        place.found()
 
 
 @pytest.mark.parametrize(
