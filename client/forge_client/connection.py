@@ -48,13 +48,14 @@ def _place(settings: Settings) -> ServerPlace:
     more = (
         settings.api_key_file, settings.signing_key_file, settings.tls_ca,
         settings.insecure_skip_verify, settings.database_url, settings.store_url,
-        settings.named_by_folder, settings.url and settings.job_owner,
+        settings.named_by_folder,
     )  # fmt: skip
     if any(more):
         raise NotPlain("the settings have more to say")
     if settings.url is None:
         return of_up(str(settings.dir) if settings.dir else None, settings.owner)
-    return named(settings.url, settings.api_key.get_secret_value() if settings.api_key else "")
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
+    return named(settings.url, key, settings.job_owner)
 
 
 def require_extra(module: str, extra: str, purpose: str) -> None:

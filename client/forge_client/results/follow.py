@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forge_client.backend import Backend
 
 QUICKEST_S = 0.1
+TIMES = dict.fromkeys(("due_in_s", "ran_s", "saved_s"))
 
 
 def _silent(_text: str) -> None:
@@ -74,8 +75,8 @@ def follow(
 
 
 def _moved(known: JobDetail, status: JobDetail) -> bool:
-    # The time until it is due changes with every query.
-    return status != known.model_copy(update={"due_in_s": status.due_in_s})
+    # These times change with every query.
+    return {**dict(status), **TIMES} != {**dict(known), **TIMES}
 
 
 def _goes_on(known: JobDetail | None, status: JobDetail) -> bool:

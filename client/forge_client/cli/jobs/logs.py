@@ -9,9 +9,7 @@ from forge_client.cli.options.session import backend_of, given
 from forge_client.cli.options.values import moment
 from forge_client.cli.show import output
 from forge_client.cli.show.log_lines import Shaping, pattern
-from forge_client.cli.show.stored_log import begun, stored_log
-from forge_client.cli.show.waiting import wait_for
-from forge_client.exit_codes import ExitCode
+from forge_client.cli.show.stored_log import begun, followed, stored_log
 from forge_client.results.log_reader import LogPart
 
 ALL = "all"
@@ -74,6 +72,5 @@ def logs(
         named = given(context, "job")
         known, teller = begun(backend, job, part, shaping, named=named, follow=follow)
         if follow:
-            code = wait_for(backend, job, part, teller)
-            raise typer.Exit(code if code == ExitCode.INTERRUPTED else ExitCode.OK)
+            raise typer.Exit(followed(backend, job, part, teller))
         stored_log(backend, known, part, teller)

@@ -63,9 +63,7 @@ def submit(
             _check(settings, whole.specs[0])
         _show_plan(whole.shown()[0], whole.listing, form)
         return
-    # Following a job, or printing all about it, takes more.
-    plain = form is Format.TABLE and not wait
-    with (connect_plainly if plain else connect)(settings) as backend:
+    with connect_plainly(settings) as backend:
         (job_id,) = backend.submit(uploaded(backend, whole))
         show_submitted(backend, job_id, form, wait=wait)
 

@@ -1,9 +1,10 @@
-"""The commands that are answered quickly: ps, show, logs and cancel, in their common forms."""
+"""The commands that are answered quickly: ps, show, logs and cancel, as they are often typed."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forge_client.backend import Backend
+    from forge_client.cli.show.output import Format
 
 Given = dict[str, Any]
-TABLE = "table"
 NEWEST = "@last"
 JOBS = 25
 MOST_JOBS = 1000
@@ -52,17 +53,18 @@ def ps(given: Given) -> None:
     """Answer `forge ps`."""
     from forge_client.cli.show import narration, output, standing  # noqa: PLC0415 - only for this
 
+    form = form_of(given)
     _only(given, "query", "mine", "owner", "state", "count", "before")
     states, count = given.get("state"), whole_number(given.get("count"), 1, MOST_JOBS)
     before = whole_number(given.get("before"), 1)
     if not {*StateWord}.issuperset(states or ()):
         raise Declined
     with backend() as asked:
-        owner = asked.me().owner if "mine" in given else given.get("owner")
+        owner = asked.owner or asked.me().owner if "mine" in given else given.get("owner")
         text = " ".join(given.get("query", ()))
         rows = asked.jobs(text, owner=owner, states=states, before=before, count=count or JOBS)
-        if rows:
-            output.show(rows, standing.columns(rows), output.Format.TABLE, standing.DROP)
+        if rows or form is not output.Format.TABLE:
+            output.show(rows, standing.columns(rows), form, standing.DROP)
         elif text or states or owner or before:
             # It looks for what may have been meant.
             raise Declined
@@ -72,23 +74,25 @@ def ps(given: Given) -> None:
 
 def show(given: Given) -> None:
     """Answer `forge show`."""
-    from forge_client.cli.show.job_details import details  # noqa: PLC0415 - only for this
+    from forge_client.cli.show import output  # noqa: PLC0415 - only for this
+    from forge_client.cli.show.job_details import details  # noqa: PLC0415 - as above
     from forge_client.findings import everything  # noqa: PLC0415 - as above
 
+    form = form_of(given)
     _only(given, "job")
     with backend() as asked:
         found = everything(asked, asked.job_id(given.get("job", NEWEST)))
-    details(**found)
+    output.show_one(found, form, lambda: details(**found))
 
 
 def logs(given: Given) -> None:
     """Answer `forge logs`."""
     from forge_client.cli.show.log_lines import Shaping, pattern  # noqa: PLC0415 - only for this
     from forge_client.cli.show.output import coloured  # noqa: PLC0415 - as above
-    from forge_client.cli.show.stored_log import begun, stored_log  # noqa: PLC0415 - as above
+    from forge_client.cli.show.stored_log import begun, followed, stored_log  # noqa: PLC0415
     from forge_client.results.log_reader import LogPart  # noqa: PLC0415 - as above
 
-    _only(given, "job", "attempt", "rank", "tail", "grep", "timestamps")
+    _only(given, "job", "follow", "attempt", "rank", "tail", "grep", "timestamps")
     attempt, tail = whole_number(given.get("attempt"), 1), whole_number(given.get("tail"), 0)
     rank = None if given.get("rank") == "all" else whole_number(given.get("rank"), 0)
     wanted = pattern(given["grep"]) if "grep" in given else None
@@ -96,7 +100,10 @@ def logs(given: Given) -> None:
     shaping = Shaping(wanted, times="timestamps" in given, colour=coloured())
     with backend() as asked:
         job = asked.job_id(given.get("job", NEWEST))
-        known, teller = begun(asked, job, part, shaping, named="job" in given)
+        follow = "follow" in given
+        known, teller = begun(asked, job, part, shaping, named="job" in given, follow=follow)
+        if follow:
+            sys.exit(followed(asked, job, part, teller))
         stored_log(asked, known, part, teller)
 
 
@@ -112,10 +119,23 @@ def cancel(given: Given) -> None:
         each_of([asked.job_id(job.strip()) for job in jobs], partial(cancel_one, asked))
 
 
+def form_of(given: Given) -> Format:
+    """Take out how to print the data.
+
+    Raises:
+        Declined: there is no such form.
+    """
+    from forge_client.cli.show.output import Format  # noqa: PLC0415 - not for all of them
+
+    try:
+        return Format(given.pop("form", None) or os.environ.get("FORGE_OUTPUT") or Format.TABLE)
+    except ValueError as error:
+        raise Declined from error
+
+
 def _only(given: Given, *names: str) -> None:
-    """Decline other options than these, and other forms than a table."""
-    form = given.pop("form", None) or os.environ.get("FORGE_OUTPUT") or TABLE
-    if form != TABLE or not given.keys() <= {*names}:
+    """Decline other options than these."""
+    if not given.keys() <= {*names}:
         raise Declined
 
 

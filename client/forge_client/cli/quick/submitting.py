@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in
-from forge_client.cli.quick.answers import backend
+from forge_client.cli.quick.answers import backend, form_of
 from forge_client.cli.quick.declined import Declined
-from forge_client.cli.show.output import Format
 from forge_client.cli.show.submitted import ready, show_submitted
 from forge_client.errors import ClientError
 from forge_client.project.submit import uploaded
@@ -21,25 +20,25 @@ if TYPE_CHECKING:
     from forge_client.project.request import Request
 
 # Options of the command itself, and those whose values are checked while typer reads them.
-MORE = {"config", "wait", "dry_run", "form", "secrets", "from_checkpoint"}
+MORE = {"config", "dry_run", "secrets", "from_checkpoint"}
 MORE |= {"after", "after_ok", "after_any"}
 
 
 def submit(given: dict[str, Any], command: Sequence[str] | None) -> None:
     """Answer `forge submit`."""
-    folder = Path(given.pop("folder", "."))
+    folder, form, wait = Path(given.pop("folder", ".")), form_of(given), given.pop("wait", False)
     with backend() as asked:
         project, request = _described(given, folder, command)
         whole = ready(asked.owner, project, [request], folder)
         (job_id,) = asked.submit(uploaded(asked, whole))
-        show_submitted(asked, job_id, Format.TABLE, wait=False)
+        show_submitted(asked, job_id, form, wait=wait)
 
 
 def _described(
     given: dict[str, Any], folder: Path, command: Sequence[str] | None
 ) -> tuple[Project, Request]:
     """Return the job that is described, before anything is said of it."""
-    if MORE & given.keys() or os.environ.get("FORGE_OUTPUT"):
+    if MORE & given.keys():
         raise Declined
     if any(os.environ.get(option.variable) for option in OPTIONS.values() if option.variable):
         raise Declined

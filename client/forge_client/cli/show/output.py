@@ -151,6 +151,9 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
         shown = {name for name, field in fields.items() if field.repr}
         model: Any = value
         return model.model_dump(mode="json", include=shown)
+    # Of a record that was read without it.
+    if as_json := getattr(value, "as_json", None):
+        value = as_json()
     match value:
         case Mapping():
             return {str(key): plain(inner) for key, inner in value.items()}

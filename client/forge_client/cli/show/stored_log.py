@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forge_client.cli.show import narration
-from forge_client.cli.show.waiting import Teller
+from forge_client.cli.show.waiting import Teller, wait_for
 from forge_client.errors import ClientError
+from forge_client.exit_codes import ExitCode
 from forge_client.results.log_reader import LogPart, LogReading
 from forge_client.results.names import require_rank
 
@@ -36,6 +37,12 @@ def begun(
     if not named:
         narration.say(f"job {job} {known.name!r}, your newest", "dim")
     return known, Teller(backend, job, shaping, phases=follow, part=part)
+
+
+def followed(backend: Backend, job: int, part: LogPart, teller: Teller) -> int:
+    """Print a part of a job's log until the job ends, and return the command's exit code."""
+    code = wait_for(backend, job, part, teller)
+    return code if code == ExitCode.INTERRUPTED else ExitCode.OK
 
 
 def stored_log(backend: Backend, job: JobDetail, part: LogPart, teller: Teller) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,15 +26,13 @@ def show_submitted(backend: Backend, job_id: int, form: Format, *, wait: bool) -
     """Tell of a job that was submitted just now, and print its id; or follow it to its end.
 
     Raises:
-        typer.Exit: with the code for how it ended.
+        SystemExit: with the code for how it ended.
     """
     status = _submitted(backend, job_id)
     tell_job(status)
     tell_nobody(backend, job_id)
     if wait:
-        import typer  # noqa: PLC0415 - a submit that does not wait does without
-
-        raise typer.Exit(wait_and_show(backend, job_id, form))
+        sys.exit(wait_and_show(backend, job_id, form))
     output.show_one(status, form, lambda: print(job_id))  # noqa: T201 - the data
 
 
