@@ -19,7 +19,8 @@ from forge_schema.queue.reservation import Reservation
 
 # Jobs read beyond those to take: other claims may have locked the first ones.
 LEAST_PAST = 2
-# Up to so many jobs, the order of claims is exact even if more urgent jobs came just now.
+# Up to so many jobs, the order of claims is exact even if more urgent jobs came just now. A claim
+# of more sees a few of these in each of many lanes, and the next one the others.
 EXACT = 16
 
 # Extra rows that a claim reads, since other claims may have locked the first ones.
@@ -35,9 +36,9 @@ def fair_peeks(lanes: Sequence[Lane], count: int, past: int) -> dict[int, int]:
     turns: Counter[int] = Counter()
     for nice in {lane.nice for lane in lanes}:
         turns.update(_turns([lane for lane in lanes if lane.nice == nice], count))
-    each = max(LEAST_PAST, past // max(1, len(turns)))
+    each, least = max(LEAST_PAST, past // max(1, len(turns))), count if count <= EXACT else 0
     return {
-        lane.id: max(turns[lane.id], min(count, EXACT)) + (each if turns[lane.id] else LEAST_PAST)
+        lane.id: max(turns[lane.id], least) + (each if turns[lane.id] else LEAST_PAST)
         for lane in lanes
     }
 

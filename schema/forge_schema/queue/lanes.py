@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from threading import Lock
 from time import monotonic
 
@@ -281,4 +280,4 @@ class Lanes:
     def _seen(self, lane: Lane) -> Lane:
         marks = self._watermarks.get(lane.id, {})
         needs = self._served.get(lane.shape_id) or self._gangs[lane.shape_id]
-        return replace(lane, needs=needs, watermarks=marks)
+        return lane.seen(needs, marks)
