@@ -173,11 +173,11 @@ class Capacity(MessagePart):
 
 @lru_cache(maxsize=1000)
 def is_model(wanted: str, name: str) -> bool:
-    """Tell whether a name matches a glob of * and ?, ignoring case and the vendor's name.
+    """Tell whether a name matches one of some globs of * and ?, with | between them.
 
-    The same rule as the SQL function `forge_gpus_match`.
+    Case and the vendor's name are ignored, as in the SQL function `forge_is_model`.
     """
-    return _matches(wanted, name) or _matches(f"* {wanted}", name)
+    return any(_matches(glob, name) or _matches(f"* {glob}", name) for glob in wanted.split("|"))
 
 
 def _matches(glob: str, name: str) -> bool:

@@ -85,6 +85,21 @@ def test_jobs_of_several_lanes_wake_different_workers(process: Process) -> None:
 
 
 GPU = Gpu("GPU-1", "NVIDIA H100 80GB HBM3", 81_559)
+OTHER = Gpu("GPU-2", "NVIDIA A100-SXM4-80GB", 81_920)
+
+
+@pytest.mark.parametrize(("wanted", "first"), [("h100*|a100*", GPU), ("a100*|h100*", OTHER)])
+def test_of_several_models_the_first_that_is_wanted_is_woken(
+    process: Process, wanted: str, first: Gpu
+) -> None:
+    workers = {}
+    for gpu in (GPU, OTHER):
+        worker = process.rig.worker(gpu.name, gpus=[gpu], accelerator="cuda")
+        process.look(worker, gpus=1, gpu_model=gpu.name, vram_mb=gpu.vram_mb, gpus_in_all=1)
+        workers[worker.id] = gpu
+    with process.rig.listening() as heard:
+        process.rig.submit(gpus=1, gpu_model=wanted)
+        assert [workers[worker] for worker in woken(heard)] == [first]
 
 
 @pytest.mark.parametrize(

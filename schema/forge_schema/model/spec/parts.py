@@ -4,7 +4,15 @@ import hashlib
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from forge_schema.model.fields import NUMERIC, Flag, Id, KnownFields, Number, Text
@@ -23,6 +31,8 @@ MOST_PATTERNS = 32
 BRACES = re.compile(r"\{[^{}/]*,[^{}]*\}")
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+# Models of GPUs with | between them, none of them blank.
+MODELS = r"^[^|]*[^|\s][^|]*(\|[^|]*[^|\s][^|]*)*$"
 HANDLER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -133,7 +143,12 @@ class Resources(KnownFields, BaseModel):
         Option("Number of GPUs.", RESOURCES, names="--gpu --gpus"),
     ] = 0
     gpu_model: Annotated[
-        Name, Option("Model of the GPUs, e.g. 'a100*'; * and ? are wildcards.", RESOURCES)
+        Name,
+        Field(json_schema_extra={"pattern": MODELS}),
+        Option(
+            "Model of the GPUs, e.g. 'a100*'; * and ? are wildcards, 'h100|a100*' is either.",
+            RESOURCES,
+        ),
     ] = "*"
     vram_mb: Annotated[
         int,
@@ -158,6 +173,13 @@ class Resources(KnownFields, BaseModel):
         NUMERIC,
         Option("Disk limit, e.g. 20GiB; default: 10GiB.", RESOURCES),
     ] = 10240
+
+    @field_validator("gpu_model")
+    @classmethod
+    def _either(cls, models: str) -> str:
+        if not re.search(MODELS, models):
+            raise ValueError(f"{models!r} names no model beside a |; write one on each side")
+        return "|".join(model.strip() for model in models.split("|"))
 
     @model_validator(mode="after")
     def _of_gpus(self) -> Self:

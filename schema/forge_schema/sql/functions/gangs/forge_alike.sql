@@ -7,10 +7,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         ' ', worker.labels ->> (spec ->> 'same'),
         CASE WHEN shape.gpus > 0 AND NOT coalesce((spec ->> 'mixed')::boolean, false) THEN (
             SELECT gpu ->> 'name' FROM jsonb_array_elements(worker.gpus) AS g (gpu)
-            WHERE (
-                forge_glob(shape.gpu_model, gpu ->> 'name')
-                OR forge_glob('* ' || shape.gpu_model, gpu ->> 'name')
-            )
+            WHERE forge_is_model(shape.gpu_model, gpu ->> 'name')
             AND (gpu ->> 'vram_mb')::integer >= shape.vram_mb
             GROUP BY gpu ->> 'name'
             ORDER BY count(*) DESC, gpu ->> 'name'

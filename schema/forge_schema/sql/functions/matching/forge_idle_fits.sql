@@ -10,9 +10,6 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
     AND s.gpus <= gpus
     AND (s.gpus = 0 OR gpu_model = '' OR (
         s.vram_mb <= vram_mb
-        AND (
-            forge_glob(s.gpu_model, gpu_model)
-            OR forge_glob('* ' || s.gpu_model, gpu_model)
-        )
+        AND forge_is_model(s.gpu_model, gpu_model)
     ))
 $$;

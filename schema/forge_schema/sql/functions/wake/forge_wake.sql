@@ -69,6 +69,9 @@ BEGIN
                 ORDER BY
                     -- Those that keep room for a gang may not take the job.
                     draft.worker_id IS NOT NULL,
+                    CASE WHEN strpos(shape.gpu_model, '|') > 0 THEN
+                        forge_wish(shape.gpu_model, idle.gpu_model)
+                    END,
                     forge_preference(last_resort, made.parts, idle.warm)
                     + CASE WHEN made.gpus > 0 THEN idle.gpu_speed ELSE idle.cpu_speed END DESC
             ),
