@@ -22,7 +22,7 @@ PANELS = {
         "show": "jobs.ps:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
         "retry": "jobs.cancel_retry_preempt:retry",
-        "change": "jobs.cancel_retry_preempt:change",
+        "change": "jobs.change:change",
         "top": "jobs.top:top",
     },
     "More about one job": {

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
@@ -150,7 +151,10 @@ def test_shims_are_copies_of_one_server(bench: Bench) -> None:
         assert (found.name, found.labels) == (job.spec.name, {"forge.folder": f"{number}"})
     # Its copies that have ended are not left as zombies.
     jobs[0].handle.remove()
-    assert all(one.status() != psutil.STATUS_ZOMBIE for one in server.children())
+    for child in server.children():
+        # One that has ended by now is none either.
+        with suppress(psutil.NoSuchProcess):
+            assert child.status() != psutil.STATUS_ZOMBIE
 
 
 def test_death_of_the_server_ends_no_job(bench: Bench) -> None:
