@@ -11,6 +11,7 @@ from forge_schema import code
 from forge_schema.code import BundleRefused, TarStream
 from forge_schema.model.bundles import MOST_LIST_BYTES, WRITTEN, name_fault, segments_in
 from forge_schema.model.job import JobDetail
+from forge_schema.model.reading import input_texts
 
 from forge_client.backend import Backend
 from forge_client.downloads import at_once, whole_folder
@@ -77,9 +78,14 @@ def listed_packages(backend: Backend, job: JobDetail) -> str:
 def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> Iterator[str]:
     """Yield the lines of a unified diff of a job's code and that of another job, or a project.
 
+    First come the inputs of two jobs, as far as they differ.
+
     Raises:
         ClientError: as `fetch`, or the project's forge.toml is invalid.
     """
+    if not isinstance(other, Path):
+        both = (_inputs(backend, one) for one in (job, other))
+        yield from code.differences("inputs", *both)
     with ExitStack() as stack:
         before, after = (
             _project(one) if isinstance(one, Path) else stack.enter_context(_files(backend, one))
@@ -91,6 +97,13 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         for name in code.in_order(names):
             was, is_now = (files[name]() if name in files else None for files in (before, after))
             yield from code.differences(name, was, is_now)
+
+
+def _inputs(backend: Backend, job: JobDetail) -> bytes | None:
+    if not job.spec.get("inputs"):
+        return None
+    lines = input_texts(job.spec, backend.events(job.job_id)).values()
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 @contextmanager

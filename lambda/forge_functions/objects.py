@@ -40,6 +40,8 @@ HEADERS = {
 CHECKPOINT = r"jobs/{job_id}/[^/]+/checkpoints/(files/)?[^/]+"
 # Of another job only by digest, as listed in those manifests.
 SOURCE_FILE = r"jobs/{job_id}/[^/]+/checkpoints/files/([0-9]{{6}}-)?[0-9a-f]{{64}}"
+# Of the jobs that its inputs are from.
+INPUT_FILE = r"jobs/({jobs})/[^/]+/(artifacts|chunked|chunks|checkpoints)/.+"
 
 TOGETHER = 1 << 20  # memory used by one upload
 
@@ -113,9 +115,9 @@ def may_put(lease: OwnLease, key: str) -> bool:
 
 
 def may_get(lease: OwnLease, key: str, store: Store) -> bool:
-    """Tell whether a key is the job's code or image, or part of a checkpoint that it may read.
+    """Tell whether a key is the job's code or image, or part of what else it may read.
 
-    These are all its own checkpoints, and the one of another job that it starts from.
+    That are all its own checkpoints, the one of another job that it starts from, and its inputs.
     """
     if is_input(lease.bundle_digest, lease.image_tar, key, store):
         return True
@@ -123,6 +125,8 @@ def may_get(lease: OwnLease, key: str, store: Store) -> bool:
     if lease.source_keys:
         places += map(re.escape, lease.source_keys)
         places.append(SOURCE_FILE.format(job_id=lease.source_job_id))
+    if lease.input_jobs:
+        places.append(INPUT_FILE.format(jobs="|".join(map(str, lease.input_jobs))))
     return re.fullmatch("|".join(places), key) is not None and keys.is_valid(key)
 
 

@@ -226,6 +226,7 @@ class Request(_Plain):
     nodes: Nodes = None
     labels: dict[str, str] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
+    inputs: dict[str, str] = Field(default_factory=dict)
     checkpoint_dir: Annotated[
         str | None, BeforeValidator(_folder, json_schema_input_type=_Below)
     ] = None
@@ -259,7 +260,7 @@ class Request(_Plain):
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return the request with some fields changed.
 
-        Labels, env, secrets, resources, tuning and stall are merged, not replaced.
+        Labels, env, inputs, secrets, resources, tuning and stall are merged, not replaced.
 
         Args:
             changes: fields by name, also those in tables; None and empty values change nothing.
@@ -284,6 +285,7 @@ class Request(_Plain):
                 **{name: getattr(other, name) for name in {*given, *ways}},
                 "labels": {**self.labels, **other.labels},
                 "env": {**self.env, **other.env},
+                "inputs": {**self.inputs, **other.inputs},
                 "secrets": [*dict.fromkeys([*(self.secrets or []), *(other.secrets or [])])]
                 or None,
                 **{
@@ -314,7 +316,8 @@ class Request(_Plain):
         """Return the given fields in the queue's form."""
         found = _in_queues_form(self)
         nodes = zip(("nodes", "max_nodes"), found.pop("nodes", ()), strict=False)
-        unneeded = {name for name in ("requirements", "tuning", "stall") if not found.get(name)}
+        optional = ("inputs", "requirements", "tuning", "stall")
+        unneeded = {name for name in optional if not found.get(name)}
         return {
             **{name: value for name, value in found.items() if name not in unneeded},
             **{name: value for name, value in nodes if value is not None},

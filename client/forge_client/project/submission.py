@@ -215,7 +215,7 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     kept = {name: value for name, value in job.items() if name not in replaced}
     tables: dict[str, Any] = {
         name: {**kept.get(name, {}), **fields[name]}
-        for name in ("labels", "env", "resources", "tuning", "stall")
+        for name in ("labels", "env", "inputs", "resources", "tuning", "stall")
         if fields.get(name)
     }
     if fields.get("secrets"):

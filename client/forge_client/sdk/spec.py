@@ -65,6 +65,7 @@ class CommonSpec(ChangedSpec, total=False):
     same: str | None
     mixed: bool | None
     env: Mapping[str, str] | None
+    inputs: Mapping[str, str] | None
     delay: Time | None
     preempt_signal: str | None
     checkpoint_dir: str | None

@@ -11,7 +11,7 @@ from forge_schema.explain.fit import GpuKind
 from forge_schema.explain.fleet import Candidate
 from forge_schema.explain.text import COUNTS, LABEL, SIZES
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
 from forge_schema.model.worker import Capacity
 from forge_schema.queue.lane import Lane, read
 
@@ -23,7 +23,7 @@ def for_idle(one: Candidate) -> Changes | None:
     lacking = {asked.name for asked in one.asked if not asked.met}
     if lacking & {LABEL + RUNS, LABEL + HANDLERS, LABEL + GANG_NETWORK, "address"}:
         return None
-    if any(name.startswith(LABEL + SECRET) for name in lacking):
+    if any(name.startswith((LABEL + SECRET, LABEL + INPUT)) for name in lacking):
         return None
     whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
     kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]

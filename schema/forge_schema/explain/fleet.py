@@ -213,6 +213,8 @@ def _preferred(one: Candidate) -> str:
     named = zip(PARTS, one.wants["parts"] or [], strict=False)
     warm = one.row["warm"]
     has = [name for name, part in named if part is not None and part in warm]
+    fetched = (one.wants["parts"] or [])[len(PARTS) :]
+    has += ["inputs"] * (bool(fetched) and set(fetched) <= set(warm))
     return f"; it has the job's {' and '.join(has)}" if has else ""
 
 

@@ -4,7 +4,8 @@ from pydantic import JsonValue
 
 from forge_schema.model.explanation import Requirement
 from forge_schema.model.quantities import MIB, counted, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
+from forge_schema.model.spec.inputs import FOLDER, PATHS
 
 LABEL = "label:"
 ADDRESS = "address"
@@ -45,7 +46,16 @@ def _label(name: str, pattern: str) -> str:
         return f"all ports, which --launcher {pattern} needs"
     if name.startswith(SECRET):
         return f"the secret {name.removeprefix(SECRET)}"
+    if name.startswith(INPUT):
+        return _input(name)
     return f"a label {name}" if pattern == "*" else f"label {name}={pattern}"
+
+
+def _input(name: str) -> str:
+    if name == PATHS:
+        return "containers, which an input with a path of its own needs"
+    kind, _, folder = name.removeprefix(INPUT).partition(":")
+    return f"the folder {folder}" if kind == FOLDER else f"support for inputs of {kind}"
 
 
 def _instead(requirement: Requirement) -> str:
@@ -54,7 +64,7 @@ def _instead(requirement: Requirement) -> str:
         return f"it has {size_text(_number(has) * MIB)}"
     if name == "target":
         return "it is the submitter's" if has == "local" else "it is the fleet's"
-    if name.startswith(LABEL + SECRET):
+    if name.startswith((LABEL + SECRET, LABEL + INPUT)):
         return "it has that of another owner" if has else ""
     if name == LABEL + GANG_NETWORK:
         return f"it publishes only single ones: --gang-network {has}"

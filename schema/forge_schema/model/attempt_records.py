@@ -107,6 +107,20 @@ class Tested(MessagePart):
     message: Annotated[Text, Field(max_length=10_000)] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GivenInput(MessagePart):
+    """What a job found in an input: the version of its source, and the digest of its content.
+
+    Of a folder that the operator offers, only the source is known.
+    """
+
+    source: Annotated[Text, Field(max_length=1000)]
+    version: Annotated[Text, Field(max_length=200)] = ""
+    digest: Digest | None = None
+    bytes: Size | None = None
+    files: Count | None = None
+
+
 # What the records below hold is bounded for a worker's messages, which they are parts of.
 @dataclass(frozen=True)
 class BeginsWith:
@@ -152,6 +166,13 @@ class ReportedTests:
     tests: Annotated[list[Tested], FailFast(), Field(min_length=1, max_length=ROWS)]
 
 
+@dataclass(frozen=True)
+class GivenInputs:
+    """The inputs that an attempt begins with, by name."""
+
+    inputs: Annotated[dict[Text, GivenInput], Field(max_length=16)]
+
+
 AttemptRecord: TypeAlias = (
     LogChunkRecord
     | CheckpointRecord
@@ -161,4 +182,5 @@ AttemptRecord: TypeAlias = (
     | Samples
     | ReportedResult
     | ReportedTests
+    | GivenInputs
 )

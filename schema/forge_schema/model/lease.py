@@ -36,8 +36,8 @@ class Grant:
 
     One that is handed out again, since the first answer was lost, was claimed `age_s` seconds ago.
     `parts` are hashes of the image, the environment and the bundle that it needs, None where it
-    needs none. A gang has `nodes` leases with the same job and attempt, of the ranks from 0. If it
-    `resumes`, there may be a checkpoint to start from.
+    needs none, and then of the inputs to fetch. A gang has `nodes` leases with the same job and
+    attempt, of the ranks from 0. If it `resumes`, there may be a checkpoint to start from.
     """
 
     job_id: int

@@ -12,6 +12,7 @@ from forge_schema.model.states import Phase, StateWord
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from forge_schema.model.job import Event
     from forge_schema.model.stored import LogChunk
 
 SMALLINT = 2**15 - 1
@@ -141,18 +142,45 @@ def id_of(handle: str) -> int | None:
     return int(handle) if handle.isascii() and handle.isdecimal() else None
 
 
+INPUTS_GIVEN = "inputs given"
+
+
 def happened(action: str, detail: Mapping[str, Any] | None) -> str:
     """Return what happened in words: an event's action, and what a reader needs of its detail."""
     said = detail or {}
     if action == "agent replaced":
         job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
         return f"the agent of {said['worker']} was replaced; the job {job}"
+    if action == INPUTS_GIVEN:
+        return f"had the inputs {', '.join(given_texts(said['inputs']).values())}"
     if action == "changed":
         return f"changed {', '.join(_change(name, both) for name, both in said.items())}"
     words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
     if action == "retried" and said.get("checkpoint"):
         return f"retried from checkpoint {said['checkpoint']}"
     return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
+
+
+def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return what a job found in its inputs, in words by name; a digest enough to compare it."""
+    return {
+        name: f"{name}={one['source']}"
+        + (f" ({_found(one)})" if one.get("digest") is not None else "")
+        for name, one in sorted(inputs.items())
+    }
+
+
+def input_texts(spec: Mapping[str, Any], events: Sequence[Event]) -> dict[str, str]:
+    """Return the inputs of a job in words by name, with what its last attempt found in each."""
+    asked: Mapping[str, str] = spec.get("inputs") or {}
+    given = [one.detail for one in events if one.action == INPUTS_GIVEN and one.detail]
+    known = given_texts(given[-1]["inputs"]) if given else {}
+    return {name: known.get(name, f"{name}={asked[name]}") for name in sorted(asked)}
+
+
+def _found(one: Mapping[str, Any]) -> str:
+    size = f"{counted(one['files'], 'file')}, {size_text(one['bytes'])}"
+    return f"{one['version']}: {size}, {one['digest'][:12]}"
 
 
 def _change(name: str, both: Mapping[str, Any]) -> str:

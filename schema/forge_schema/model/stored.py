@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import Field
 
-from forge_schema.model.fields import Record
+from forge_schema.model.fields import MessagePart, Record
 from forge_schema.model.reading import ChunkReading
 
 # Files of a checkpoint below this name are files of the job's work folder.
@@ -128,6 +129,30 @@ def passed_over_text(rows: Collection[Mapping[str, Any]]) -> str:
     ]
     chosen = ["it was chosen"] if any(row["passed_over"] == 0 for row in rows) else []
     return ", ".join([*failed, *chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile(MessagePart):
+    """An artifact that is an input of another job: one object, or several of `chunk_bytes` each.
+
+    A link has a `target`.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+    keys: list[str]
+    chunk_bytes: int = 0
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputCheckpoint(MessagePart):
+    """A checkpoint that is an input of another job: the keys of its manifests, rank 0's first."""
+
+    attempt: int
+    number: int
+    keys: list[str]
 
 
 class SignedUrl(Record):

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from forge_schema.model.lease import Ended, Fence, Grant, Member
 from forge_schema.model.states import Command, Standing, WorkerKind
-from forge_schema.model.stored import SignedUrl
+from forge_schema.model.stored import InputCheckpoint, InputFile, SignedUrl
 
 
 class WorkerAnswer(BaseModel):
@@ -138,6 +138,18 @@ class Restorable(WorkerAnswer):
 
     checkpoint: LatestCheckpoint | None = None
     others: list[LatestCheckpoint] = []
+
+
+class InputArtifacts(WorkerAnswer):
+    """A page of another job's artifacts that are an input."""
+
+    items: list[InputFile] = []
+
+
+class ChosenCheckpoint(WorkerAnswer):
+    """Another job's checkpoint that is an input, or None."""
+
+    checkpoint: InputCheckpoint | None = None
 
 
 class ThinnedCount(WorkerAnswer):

@@ -18,6 +18,7 @@ from pydantic.config import JsonDict
 from forge_schema.model.attempt_records import (
     BeginsWith,
     CheckpointRecord,
+    GivenInputs,
     LogChunkRecord,
     MetricLines,
     ReportedResult,
@@ -27,6 +28,7 @@ from forge_schema.model.attempt_records import (
 )
 from forge_schema.model.fields import (
     NUMERIC,
+    PATH_BYTES,
     Digest,
     Document,
     Flag,
@@ -39,7 +41,7 @@ from forge_schema.model.fields import (
     Word,
 )
 from forge_schema.model.lease import End, Fence, Usage
-from forge_schema.model.reading import INTEGER
+from forge_schema.model.reading import INTEGER, SMALLINT
 from forge_schema.model.states import ATTEMPT_REASONS, Phase, Reason, WorkerStatus
 from forge_schema.model.worker import MOST_GPUS, WARM, Capacity, Machine
 
@@ -244,6 +246,10 @@ class NewTests(Held, ReportedTests):  # type: ignore[misc]
     """Store the test results of an attempt."""
 
 
+class NewInputs(Held, GivenInputs):  # type: ignore[misc]
+    """Record the inputs that an attempt begins with."""
+
+
 RECORDS: dict[type, tuple[str, type[Held]]] = {
     LogChunkRecord: ("log-chunks", NewLogChunk),
     CheckpointRecord: ("checkpoints", NewCheckpoint),
@@ -253,8 +259,25 @@ RECORDS: dict[type, tuple[str, type[Held]]] = {
     Samples: ("samples", NewSamples),
     ReportedResult: ("result", NewResult),
     ReportedTests: ("tests", NewTests),
+    GivenInputs: ("inputs", NewInputs),
 }
 """The path of each record below its job's, and the message that it travels in."""
+
+
+class InputArtifactsWanted(Held):
+    """A request for artifacts of another job, at a path or below it, after another path."""
+
+    source_id: Id
+    path: Annotated[Text, Field(max_length=500)] = ""
+    after: Annotated[Text, Field(max_length=PATH_BYTES)] = ""
+
+
+class InputCheckpointWanted(Held):
+    """A request for a checkpoint of another job, the best one if none is named."""
+
+    source_id: Id
+    attempt: Annotated[int, Field(ge=1, le=SMALLINT), NUMERIC] | None = None
+    number: Annotated[int, Field(ge=0, lt=10**6), NUMERIC] | None = None
 
 
 class Thin(Held):

@@ -11,6 +11,7 @@ from forge_schema.model.attempt_records import (
     AttemptRecord,
     BeginsWith,
     CheckpointRecord,
+    GivenInputs,
     LogChunkRecord,
     MetricLines,
     MetricRecord,
@@ -95,6 +96,8 @@ def _statement(record: AttemptRecord) -> tuple[str, dict[str, object]]:  # noqa:
             return "add_samples", {"lines": Jsonb(rows), "kept": _kept(samples)}
         case ReportedResult():
             return "add_result", {"values": Jsonb(record.values)}
+        case GivenInputs(inputs):
+            return "add_inputs", {"inputs": Jsonb({n: asdict(one) for n, one in inputs.items()})}
         case ReportedTests():
             return "add_tests", {"tests": Jsonb([asdict(test) for test in record.tests])}
 

@@ -1,4 +1,4 @@
-"""The inputs of new jobs: jobs to wait for, checkpoints to start from, their owners' uploads."""
+"""What new jobs name: jobs to wait for, checkpoints, other jobs' files, their owners' uploads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import job_unknown
-from forge_schema.model.lease import array
+from forge_schema.model.lease import Fence, array, fence_params
+from forge_schema.model.spec.inputs import ARTIFACT, CHECKPOINT, OF_JOBS, NamedSource, source_of
+from forge_schema.model.stored import PAGE, InputCheckpoint, InputFile, in_chunks
+from forge_schema.storage.manifest import CheckpointUnsound, chunk_list
 
 if TYPE_CHECKING:
     from forge_schema.model.spec import CheckpointSource, JobSpec
+    from forge_schema.storage import Store
+
+# In one answer about the inputs of a job.
+CHUNKS_SHOWN = 5_000
 
 
 def check_needs(database: Database, spec: JobSpec, *, any_owner: bool) -> None:
@@ -25,6 +32,121 @@ def check_needs(database: Database, spec: JobSpec, *, any_owner: bool) -> None:
         row = database.one("unknown_job", again=True, **params)
         if row is not None:
             raise job_unknown(row["id"])
+
+
+class InputUnknown(ForgeError):
+    """Another job does not have the files that are an input."""
+
+    code = "input_unknown"
+
+
+def check_inputs(database: Database, specs: Iterable[JobSpec]) -> None:
+    """Reject jobs whose inputs no other job has stored, unless they were submitted before.
+
+    What a job waits for may store them later.
+
+    Raises:
+        JobUnknown: the other job does not exist or belongs to another owner.
+        InputUnknown: it does not have these files, or has not ended.
+    """
+    checked = set[tuple[str, str, bool]]()
+    for spec in specs:
+        for name, text in spec.inputs.items():
+            source = source_of(text)
+            if source.kind not in OF_JOBS:
+                continue
+            waits = source.job_id in {*spec.after_ok, *spec.after_any}
+            if (known := (spec.owner, text, waits)) not in checked:
+                _check_input(database, spec, name, source, waits=waits)
+                checked.add(known)
+
+
+def _check_input(
+    database: Database, spec: JobSpec, name: str, source: NamedSource, *, waits: bool
+) -> None:
+    row = database.one(
+        "input_source",
+        again=True,
+        owner=spec.owner,
+        key=spec.idempotency_key,
+        source_id=source.job_id,
+        path=source.path,
+        attempt=source.parts.get("attempt"),
+        number=source.parts.get("number"),
+    )
+    assert row is not None  # noqa: S101 - the statement always returns one row
+    if row["submitted"] or (waits and row["visible"] and not row["over"]):
+        return
+    if not row["visible"]:
+        raise job_unknown(source.job_id)
+    if source.kind == CHECKPOINT and row["checkpoint"]:
+        return
+    if source.kind == ARTIFACT and row["over"] and row["artifact"]:
+        return
+    raise _lacks_input(spec.inputs[name], name, source, over=row["over"])
+
+
+def _lacks_input(text: str, name: str, source: NamedSource, *, over: bool) -> InputUnknown:
+    job_id = source.job_id
+    if not over:
+        return InputUnknown(
+            f"the input {name}={text} is not there: job {job_id} has not ended",
+            hint=f"add --after-ok {job_id}, so that the job waits for it",
+        )
+    what, command = "checkpoint", "checkpoints"
+    if source.kind == ARTIFACT:
+        what, command = f"artifact {source.path}".strip(), "artifacts"
+    return InputUnknown(
+        f"the input {name}={text} is not there: job {job_id} has no such {what}",
+        hint=f"`forge {command} {job_id}` lists what there is",
+    )
+
+
+class InputFiles:
+    """The stored files of other jobs that are inputs of a lease's job; no others are there.
+
+    Without a store, nothing is known of artifacts in chunks.
+    """
+
+    def __init__(self, database: Database, store: Store | None) -> None:
+        self._database = database
+        self._store = store
+
+    def artifacts(
+        self, fence: Fence, source_id: int, path: str, after: str = ""
+    ) -> list[InputFile]:
+        """Return some artifacts at a path or below it, the first ones after another path.
+
+        Raises:
+            CheckpointUnsound: the list of an artifact's chunks is damaged.
+            StoreError: the store does not have it, or does not answer.
+        """
+        params = {"source_id": source_id, "path": path, "after": after, "count": PAGE}
+        rows = self._database.rows("input_artifacts", again=True, **fence_params(fence), **params)
+        found: list[InputFile] = []
+        for row in rows:
+            found.append(self._file(**row))
+            # An answer is not to become large.
+            if sum(len(file.keys) for file in found if file.chunk_bytes) > CHUNKS_SHOWN:
+                break
+        return found
+
+    def _file(self, key: str, **fields: Any) -> InputFile:  # noqa: ANN401 - columns of all types
+        if self._store is None or not in_chunks(key):
+            return InputFile(**fields, keys=[key])
+        entry = chunk_list(self._store, key)
+        if entry.size != fields["bytes"]:
+            raise CheckpointUnsound(f"the list of chunks {key} is of another file")
+        keys = list(entry.objects)
+        return InputFile(**fields, keys=keys, chunk_bytes=entry.chunk_bytes if entry.chunks else 0)
+
+    def checkpoint(
+        self, fence: Fence, source_id: int, attempt: int | None, number: int | None
+    ) -> InputCheckpoint | None:
+        """Return a complete checkpoint, the best one if none is named; None if there is none."""
+        params = {"source_id": source_id, "attempt": attempt, "number": number}
+        row = self._database.one("input_checkpoint", again=True, **fence_params(fence), **params)
+        return None if row is None else InputCheckpoint(**row)
 
 
 class CheckpointUnknown(ForgeError):

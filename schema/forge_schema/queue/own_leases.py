@@ -19,6 +19,8 @@ class OwnLease:
     # The manifests of the checkpoint that the job starts from, as long as it exists.
     source_job_id: int | None = None
     source_keys: Sequence[str] | None = None
+    # The jobs whose artifacts or checkpoints are its inputs.
+    input_jobs: Sequence[int] = ()
 
     @property
     def keys(self) -> keys.AttemptKeys:

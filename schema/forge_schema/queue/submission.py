@@ -13,7 +13,7 @@ from forge_schema.database.pool import Database
 from forge_schema.model.job import IdempotencyConflict, job_unknown
 from forge_schema.model.spec import JobSpec
 from forge_schema.queue.alike import COLUMNS, NO_DIGEST, OWN, Alike, is_plain, new_key
-from forge_schema.queue.inputs import Sources, from_params, not_uploaded
+from forge_schema.queue.inputs import Sources, check_inputs, from_params, not_uploaded
 
 LaneIds: TypeAlias = dict[Hashable, int]
 # An owner, and what one of its requests does not share with those around it.
@@ -44,6 +44,7 @@ class Submission:
 
     def submit(self, specs: Sequence[JobSpec], *, any_owner: bool) -> list[int]:
         """Submit jobs, as `Queue.submit` says."""
+        check_inputs(self.database, specs)
         for _ in range(TRIES - 1):
             try:
                 return self._submit(specs, any_owner=any_owner)

@@ -31,6 +31,7 @@ ACTIONS: Mapping[str, str] = {
     "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
     "asked to time out": "A running job reached its time limit.",
     "asked to grow": "A job on several machines was asked to restart on more of them.",
+    "inputs given": "An attempt began with inputs. `detail` has each one's version and digest.",
     "agent replaced": "A worker's agent was restarted during a job. `detail` names the worker and"
     " the job's phase.",
     "cancelled": "A job that was not running was cancelled.",

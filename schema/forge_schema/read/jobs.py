@@ -10,7 +10,7 @@ from forge_schema.model.fields import NotFinite
 from forge_schema.model.job import job_unknown, with_shares
 from forge_schema.model.reading import Place
 from forge_schema.model.results import most_telling
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
 from forge_schema.model.states import Verdict
 from forge_schema.model.stored import BYTES, CHUNKS, PAGE
 from forge_schema.read import job_pages
@@ -23,7 +23,7 @@ RUNS_SHOWN = 100
 EVENTS_SHOWN = 100
 BUNDLES_SHOWN = 20
 # Labels that the queue itself adds to a shape, or begins their names with.
-OWN_LABELS = (RUNS, HANDLERS, GANG_NETWORK, SECRET)
+OWN_LABELS = (RUNS, HANDLERS, GANG_NETWORK, SECRET, INPUT)
 
 
 class Jobs:

@@ -77,7 +77,7 @@ class Submitting(Verbs):
     @verb("POST", "/queue/check", SUBMITTER, errors=(404,), names_fields=True)
     def check(self, specs: NewJobs) -> None:
         """Refuse what submitting would refuse, and store nothing. Uploads may come later."""
-        from forge_schema.queue.inputs import Sources, check_needs
+        from forge_schema.queue.inputs import Sources, check_inputs, check_needs
 
         self.caller.require(Role.SUBMITTER)
         jobs = self._jobs_of(specs)
@@ -85,6 +85,7 @@ class Submitting(Verbs):
         for job in jobs:
             check_needs(self._database, job, any_owner=self.caller.admin)
             sources.check(job, any_owner=self.caller.admin)
+        check_inputs(self._database, jobs)
 
     @verb(
         "POST", "/queue/submit", SUBMITTER, answer=Submitted, errors=(404, 409), names_fields=True

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -201,6 +201,23 @@ def chunk_list(store: SmallReadable, key: str) -> Entry:
     if entry.target:
         raise CheckpointUnsound(f"the list of chunks {key} is damaged")
     return entry
+
+
+def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[tuple[int, Entry]]:
+    """Join the files of all ranks, as a rank is to have them.
+
+    Where two ranks have stored the same path, or one a file and the other a folder, its own comes
+    first, then that of the lowest rank.
+    """
+    chosen: dict[str, tuple[int, Entry]] = {}
+    folders: set[str] = set()
+    for by in sorted(files, key=lambda one: (one != rank, one)):
+        for entry in files[by]:
+            above = {str(folder) for folder in PurePosixPath(entry.path).parents}
+            if {entry.path, *above}.isdisjoint(chosen) and entry.path not in folders:
+                chosen[entry.path] = by, entry
+                folders |= above
+    return list(chosen.values())
 
 
 def _entry(row: dict[str, Any]) -> Entry:

@@ -336,6 +336,18 @@ TABLE: dict[tuple[str, str], Case] = {
         HOLDS,
         of_lease("/tests", tests=[{"number": 0, "suite": "s", "name": "t", "verdict": "passed"}]),
     ),
+    ("post", "/api/v1/workers/job/{job_id}/inputs"): (
+        HOLDS,
+        of_lease("/inputs", inputs={"set": {"source": "s3://bucket", "digest": DIGEST}}),
+    ),
+    ("post", "/api/v1/workers/job/{job_id}/inputs/artifacts"): (
+        HOLDS,
+        of_lease("/inputs/artifacts", source_id=1),
+    ),
+    ("post", "/api/v1/workers/job/{job_id}/inputs/checkpoint"): (
+        HOLDS,
+        of_lease("/inputs/checkpoint", source_id=1),
+    ),
     ("get", "/api/v1/workers/job/{job_id}/checkpoint"): (
         HOLDS,
         lambda world, _: (f"/api/v1/workers/job/{world.lease()[0]['job_id']}/checkpoint", None),

@@ -298,3 +298,23 @@ def test_a_grant_names_its_parts_also_if_it_is_handed_out_again(rig: Rig) -> Non
     claim = partial(rig.queue.finish_and_claim, [], worker.lanes, worker.free, nonce=nonce)
     assert [grant.parts for grant in claim()[1]] == [known]
     assert [grant.parts for grant in claim(repeated=True)[1]] == [known]
+
+
+def test_what_has_the_inputs_is_preferred_to_what_has_all_else(rig: Rig) -> None:
+    labels = {"forge.input.s3": "yes", "forge.input.folder:x": "yes"}
+    sources = {"b": "s3://bucket/b", "a": "s3://bucket/a", "x": "folder:x"}
+    job: dict[str, Any] = {**PROJECT, "image": "a", "inputs": sources}
+    image, environment, bundle, *inputs = parts(rig, **job)
+    # Those of a machine's own folders are not fetched, and another owner's are others.
+    assert len(inputs) == 2
+    assert not {*inputs} & {*parts(rig, **job, owner="bob")}
+    assert inputs == parts(rig, inputs=sources)
+    having = asleep(rig, "having", inputs, labels=labels)
+    asleep(rig, "lacking", [image, environment, bundle, inputs[0]], labels=labels)
+    asleep(rig, "older", [image, environment, bundle])
+    assert woken(rig, partial(rig.submit, **job)) == {having}
+
+    lacking, had = (rig.submit(inputs={"x": sources[name]}) for name in "ba")
+    worker = rig.worker("claims", labels=labels)
+    order = took(worker, parts(rig, inputs={"a": sources["a"]}), 3)
+    assert order.index(had) < order.index(lacking)

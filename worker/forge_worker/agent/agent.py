@@ -30,6 +30,8 @@ from forge_worker.loop import Bell, Loop
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.watched import WatchedMachine
+from forge_worker.prepare.inputs.offered import offered_folders
+from forge_worker.prepare.inputs.provision import input_labels
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
@@ -91,8 +93,10 @@ class Agent:
         )
         gangs = gang_policy(settings, containers=runners.docker is not None)
         self._secrets = SecretStore(settings.secrets_dir, settings.name())
+        folders = offered_folders(settings.offer_folders, settings.worker_dir)
+        inputs = input_labels(folders, containers=runners.docker is not None)
         self._registration = Registration(
-            settings, gateway, runners, machine, gangs, secrets=self._secrets
+            settings, gateway, runners, machine, gangs, secrets=self._secrets, inputs=inputs
         )
         identity, condition = self._registration.identity, machine.condition
         self._sampler = _sampler(settings, gateway, machine.meter)
@@ -120,6 +124,7 @@ class Agent:
             machine,
             sampler=self._sampler,
             gangs=gangs,
+            folders=folders,
             ended=self._reaper.ended,
         )
         self._jobs = JobThreads(

@@ -1,5 +1,6 @@
 """Registration: reports the machine to the queue, and learns the worker's identity there."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from uuid import UUID, uuid4
@@ -48,8 +49,10 @@ class Registration:
         gangs: GangPolicy,
         *,
         secrets: SecretStore,
+        inputs: Mapping[str, str],
     ) -> None:
         self._settings = settings
+        self._inputs = inputs
         self._secrets = secrets
         self._announced: dict[str, str] = {}
         self._gateway = gateway
@@ -113,7 +116,13 @@ class Registration:
             kind=WorkerKind.EPHEMERAL if settings.ephemeral else WorkerKind.PERSISTENT,
             accelerator=self._watched.devices.accelerator,
             gpus=[Gpu(**gpu.reported()) for gpu in self._watched.devices.gpus],
-            labels={**settings.labels, **self._announced, **self._labels(), **handlers_label()},
+            labels={
+                **settings.labels,
+                **self._announced,
+                **self._inputs,
+                **self._labels(),
+                **handlers_label(),
+            },
             local=settings.local,
             price_per_hour=settings.price_per_hour,
             version=version("forge-queue"),

@@ -26,8 +26,8 @@ POLICY = (
     "profile", "cpus", "memory_mb", "memory_reserve_mb", "disk_mb", "disk_floor_mb", "gpus",
     "max_jobs", "max_storing", "max_cpu_percent", "max_memory_percent", "max_gpu_percent",
     "cooldown_s", "runner", "allow_processes", "default_image", "allowed_images", "allow_builds",
-    "pull", "network", "allow_metadata", "extra_mounts", "allow_install", "allow_exec", "labels",
-    "spot",
+    "pull", "network", "allow_metadata", "extra_mounts", "offer_folders", "allow_install",
+    "allow_exec", "labels", "spot",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,7 +12,7 @@ from forge_schema.model.attempt_records import BeginsWith
 from forge_schema.model.quantities import size_text
 from forge_schema.model.stored import checkpoint_name, passed_over_text
 from forge_schema.storage import ObjectMissing
-from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest
+from forge_schema.storage.manifest import CheckpointUnsound, Entry, Manifest, joined
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.formats.folders import unfinished
@@ -20,7 +20,7 @@ from forge_worker.files.safe_files import Listing, entered, remove_tree
 from forge_worker.files.saved_files import FilesSeen, Targets
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.fetching import Fetcher
+from forge_worker.transfers.fetching import Fetcher, StoredParts
 
 NAMED = 3
 
@@ -236,7 +236,7 @@ class Restore:
         return Manifest.loaded(self._store.get(key), job_id=job_id).files
 
     def _new_fetcher(self) -> Fetcher:
-        return Fetcher(self._store, self._folder, self._attempt.while_wanted)
+        return Fetcher(StoredParts(self._store), self._folder, self._attempt.while_wanted)
 
     def _empty(self) -> None:
         with suppress(OSError), entered(self._folder, ()) as place:
@@ -253,20 +253,3 @@ def _place(row: Row) -> tuple[int, int]:
 def _named(paths: Collection[str]) -> str:
     names = ", ".join(repr(path) for path in sorted(paths)[:NAMED])
     return f"{names} and {len(paths) - NAMED} more" if len(paths) > NAMED else names
-
-
-def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[Part]:
-    """Join the files of all ranks, as a rank is to have them.
-
-    Where two ranks have stored the same path, or one a file and the other a folder, its own comes
-    first, then that of the lowest rank.
-    """
-    chosen: dict[str, Part] = {}
-    folders: set[str] = set()
-    for by in sorted(files, key=lambda one: (one != rank, one)):
-        for entry in files[by]:
-            above = {str(folder) for folder in PurePosixPath(entry.path).parents}
-            if {entry.path, *above}.isdisjoint(chosen) and entry.path not in folders:
-                chosen[entry.path] = by, entry
-                folders |= above
-    return list(chosen.values())

@@ -23,6 +23,7 @@ from forge_worker.job_runs.supervision import supervise
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
 from forge_worker.prepare.handlers import HandlerMissing
+from forge_worker.prepare.inputs.source import InputUnusable
 from forge_worker.prepare.pip_program import PipMissing
 from forge_worker.prepare.provisions import ProvisionFailed
 from forge_worker.prepare.python_env import InstallRefused
@@ -49,6 +50,7 @@ REASONS: dict[type[Exception], Reason] = {
 # What a person has to change here, on this worker or in the job. Everything else may pass.
 LASTING = (
     SecretUnusable,
+    InputUnusable,
     HandlerMissing,
     InstallRefused,
     PipMissing,

@@ -95,7 +95,8 @@ class Prefetch(Loop):
             self._done.append(grant.job_id)
 
     def _is_ready(self, grant: Grant) -> bool:
-        image, env, bundle = grant.parts
+        # Inputs are fetched with a lease.
+        image, env, bundle = grant.parts[:3]
         needed = {image, None if grant.spec.get("secrets") else env, bundle}
         return needed <= {None, *self._services().warm.newest()}
 

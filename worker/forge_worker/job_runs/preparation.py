@@ -14,6 +14,7 @@ from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.services import JobServices
 from forge_worker.prepare.bundle import BundleCache, archive
+from forge_worker.prepare.inputs.provision import fetched_places
 from forge_worker.prepare.python_env import ENV
 from forge_worker.queue.objects import Objects
 from forge_worker.runners.runner import Handle, RunSpec
@@ -85,8 +86,12 @@ def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
         next((mount.source for mount in spec.mounts if mount.target == ENV), None),
         archive(services.bundles, digest) if digest else None,
     )
-    found = zip(grant.parts, places, strict=False)
+    inputs = fetched_places(grant.spec.get("inputs", {}), spec.mounts)
+    own = zip(grant.parts, places, strict=False)
+    # Of an image there is no place; what was not fetched has none either.
+    of_inputs = zip(grant.parts[len(places) :], inputs, strict=False)
+    fetched = [(part, at) for part, at in of_inputs if at is not None]
     # It is a hint, and the job may be running.
     with suppress(OSError):
-        services.warm.note({part: place for part, place in found if part is not None})
+        services.warm.note({part: at for part, at in (*own, *fetched) if part is not None})
         services.gateway.prefer(services.warm.newest())

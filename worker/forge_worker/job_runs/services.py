@@ -24,6 +24,8 @@ from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.cache import CacheProvision, LruFolders, visible
 from forge_worker.prepare.handlers import KindProvision
 from forge_worker.prepare.images import Images
+from forge_worker.prepare.inputs.cache import InputCache
+from forge_worker.prepare.inputs.provision import InputProvision
 from forge_worker.prepare.job_module import JobModuleProvision
 from forge_worker.prepare.provisions import Provision
 from forge_worker.prepare.python_env import EnvironmentProvision
@@ -105,6 +107,7 @@ def job_services(
     *,
     sampler: Sampler,
     gangs: GangPolicy,
+    folders: Mapping[str, Path],
     ended: Callable[[LiveAttempt], None],
 ) -> JobServices:
     """Return a worker's services; its registration later fills in the name and the queue."""
@@ -112,6 +115,8 @@ def job_services(
     warm = WarmParts(settings.worker_dir / "warm")
     gateway.prefer(warm.newest())
     images = Images(runners.policy, objects, settings.worker_dir / "images", most)
+    known = SecretStore(settings.secrets_dir, settings.name())
+    inputs = InputProvision(input_cache(settings), folders, gateway, objects, known)
     return JobServices(
         host=Host(
             settings.known_name(),
@@ -135,11 +140,20 @@ def job_services(
         gangs=gangs,
         speed=machine.speed,
         ended=ended,
-        provisions=provisions_in_order(settings, images),
+        provisions=provisions_in_order(settings, images, inputs),
     )
 
 
-def provisions_in_order(settings: WorkerSettings, images: Provision) -> tuple[Provision, ...]:
+def input_cache(settings: WorkerSettings) -> InputCache:
+    """Return the cache of inputs below the worker's folder."""
+    folder = settings.worker_dir
+    kept = LruFolders(folder / "inputs", folder / "jobs", settings.inputs_mb << 20)
+    return InputCache(kept, settings.disk_floor_mb << 20)
+
+
+def provisions_in_order(
+    settings: WorkerSettings, images: Provision, inputs: Provision
+) -> tuple[Provision, ...]:
     """Return the provisions that the settings allow, each after those it depends on.
 
     An installation runs in the job's image, and may need secrets to download packages.
@@ -155,6 +169,8 @@ def provisions_in_order(settings: WorkerSettings, images: Provision) -> tuple[Pr
         EnvironmentProvision(
             environments, allowed=settings.allow_install, host_packages=settings.host_packages
         ),
+        # Not for a job that has no lease: it is fetched with the rights of one.
+        inputs,
         JobModuleProvision(folder / "python"),
         KindProvision(),
     )

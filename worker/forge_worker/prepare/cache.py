@@ -146,12 +146,12 @@ class LruFolders:
         """Remove the least recently used folders until the rest fits, but none in use."""
         self.drop_oldest([(path.name,) for path in visible(self.root)], _marked)
 
-    def drop_oldest(self, found: Iterable[Parts], weigh: Weigh) -> None:
-        """Remove the oldest of these entries until the rest fits, but none in use."""
+    def drop_oldest(self, found: Iterable[Parts], weigh: Weigh, more: int = 0) -> None:
+        """Remove the oldest of these entries until the rest and `more` fit, but none in use."""
         for path in visible(self._dropped):
             _remove(path)
         aged = sorted((*weigh(self.root, parts), parts) for parts in found)
-        excess = sum(size for _, size, _ in aged) - self._max_bytes
+        excess = sum(size for _, size, _ in aged) + more - self._max_bytes
         for used, size, parts in aged:
             if excess > 0 and self._drop(parts, used, weigh):
                 excess -= size

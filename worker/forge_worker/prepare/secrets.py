@@ -58,6 +58,10 @@ class SecretStore:
         except _Unfit as error:
             raise self._refused(name, *error.args) from error
 
+    def known(self, owner: str, name: str) -> str | None:
+        """Return the text of a secret, None if there is none; raises as `secret`."""
+        return self.secret(owner, name) if self._place(owner, name) else None
+
     def labels(self) -> dict[str, str]:
         """Return the labels that tell which secrets there are, for all owners or for some.
 
@@ -87,16 +91,20 @@ class SecretStore:
                 "it keeps no secrets",
                 f"set FORGE_SECRETS_DIR there to a folder that has a file {name}, and restart it",
             )
-        # An owner's name can be any text; one that is not a valid folder name has no folder.
-        own = [self._folder / owner / name] if _is_folder_name(owner) else []
-        for path in (*own, self._folder / name):
-            if path.is_file():
-                return path
+        if path := self._place(owner, name):
+            return path
         raise self._refused(
             name,
             f"it has no such secret for {owner}",
             f"write it to the file {name} in FORGE_SECRETS_DIR there",
         )
+
+    def _place(self, owner: str, name: str) -> Path | None:
+        if self._folder is None:
+            return None
+        # An owner's name can be any text; one that is not a valid folder name has no folder.
+        own = [self._folder / owner / name] if _is_folder_name(owner) else []
+        return next((path for path in (*own, self._folder / name) if path.is_file()), None)
 
     def _refused(self, name: str, why: str, hint: str) -> SecretUnusable:
         return SecretUnusable(

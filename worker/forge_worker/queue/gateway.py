@@ -10,10 +10,12 @@ from forge_schema.database.pool import Database, Row
 from forge_schema.model.attempt_records import AttemptRecord
 from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal
 from forge_schema.model.states import Phase, Standing, WorkerStatus
+from forge_schema.model.stored import InputCheckpoint, InputFile
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol.answers import Registered
 from forge_schema.queue.attempt_records import Records
 from forge_schema.queue.claim import next_job, upcoming
+from forge_schema.queue.inputs import InputFiles
 from forge_schema.queue.lanes import Lanes
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
@@ -94,6 +96,16 @@ class Gateway(Protocol):
             CheckpointUnknown: the checkpoint that it should start from no longer exists.
         """
 
+    def input_artifacts(
+        self, fence: Fence, source_id: int, path: str, after: str
+    ) -> list[InputFile]:
+        """Return a page of another job's artifacts that are an input; see `InputFiles`."""
+
+    def input_checkpoint(
+        self, fence: Fence, source_id: int, attempt: int | None, number: int | None
+    ) -> InputCheckpoint | None:
+        """Return another job's checkpoint that is an input; see `InputFiles`."""
+
     def thin_checkpoints(
         self, fence: Fence, keep: int, *, everywhere: bool, go_on: GoOn = lambda: True
     ) -> int:
@@ -139,6 +151,9 @@ class SqlGateway:
         self.newest_checkpoints = records.newest_checkpoints
         self.latest_checkpoint = records.latest_checkpoint
         self.restorable = records.restorable
+        inputs = InputFiles(database, store)
+        self.input_artifacts = inputs.artifacts
+        self.input_checkpoint = inputs.checkpoint
         self._thinning = None if store is None else Thinning(database, store)
         self.worker_id = 0
         self._boot_id = UUID(int=0)

@@ -163,6 +163,10 @@ class PolicySettings(BaseSettings):
         default_factory=list,
         description="folders to mount into every job, /here:/there or /here:/there:rw",
     )
+    offer_folders: CommaList = Field(
+        default_factory=list,
+        description="folders that jobs may have as read-only inputs, /here or NAME=/here",
+    )
     allow_swap: bool = Field(default=False, description="allow jobs to swap")
     allow_install: bool = Field(
         default=True, description="allow projects to install their requirements"
@@ -180,6 +184,9 @@ class PolicySettings(BaseSettings):
     )
     secrets_dir: OptionalPath = Field(
         None, description="folder of secrets for jobs: one file each, or a folder per owner"
+    )
+    inputs_mb: PositiveInt = Field(
+        102_400, description="disk for the inputs of jobs, MiB; those in use stay"
     )
     cache_mb: PositiveInt = Field(
         20_480,

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
-from forge_schema.model.spec import SECRET
+from forge_schema.model.spec import INPUT, SECRET
 from forge_schema.model.worker import WorkerInfo, speed_text
 from forge_schema.proxies import is_loopback
 
@@ -40,7 +40,9 @@ def heard(worker: WorkerInfo) -> str:
 
 def _labels(labels: Mapping[str, str]) -> str:
     # A worker may have hundreds of secrets.
-    shown = [f"{name}={value}" for name, value in labels.items() if not name.startswith(SECRET)]
+    shown = [
+        f"{name}={value}" for name, value in labels.items() if not name.startswith((SECRET, INPUT))
+    ]
     return ",".join(shown)
 
 

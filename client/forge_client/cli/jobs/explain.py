@@ -8,7 +8,7 @@ from forge_schema.model.explanation import Chance, Explanation, Remedy, Requirem
 from forge_schema.model.fields import Record
 from forge_schema.model.job import MOST_EXPLAINED
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
-from forge_schema.model.spec import GANG_NETWORK, HANDLERS, RUNS, SECRET
+from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
 from forge_schema.model.states import Budget, reason_in_words
 
 from forge_client.cli.options.job_names import LAST, JobId
@@ -181,13 +181,14 @@ def _verdict(requirement: Requirement) -> str:
 
 
 def _noun(name: str) -> str:
-    secret = name.removeprefix(f"label:{SECRET}")
-    words = f"secret {secret}" if secret != name else name.replace("label:", "label ")
-    return NOUNS.get(name, words)
+    for prefix, noun in ((SECRET, "secret"), (INPUT, "input")):
+        if name.startswith(f"label:{prefix}"):
+            return f"{noun} {name.removeprefix(f'label:{prefix}')}"
+    return NOUNS.get(name, name.replace("label:", "label "))
 
 
 def _value(name: str, value: object) -> str:
-    if name.startswith(f"label:{SECRET}"):
+    if name.startswith((f"label:{SECRET}", f"label:{INPUT}")):
         return ""
     if name in {f"label:{RUNS}", f"label:{HANDLERS}"}:
         return str(value or "").strip("*,")

@@ -96,7 +96,28 @@ def labels(texts: Sequence[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-PARSERS: Mapping[str, Callable[[Sequence[str]], Any]] = {"labels": labels, "env": environment}
+def inputs(texts: Sequence[str]) -> dict[str, str]:
+    """Parse inputs from the command line.
+
+    Raises:
+        ClientError: one of them has no source.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for (name, _, source), text in zip(pairs, texts, strict=True):
+        if not (name and source):
+            raise ClientError(
+                f"--input {text!r} has no {'source' if name else 'name'}",
+                hint="write NAME=SOURCE, as in --input data=s3://bucket/set",
+                code="option_invalid",
+            )
+    return {name: source for name, _, source in pairs}
+
+
+PARSERS: Mapping[str, Callable[[Sequence[str]], Any]] = {
+    "labels": labels,
+    "env": environment,
+    "inputs": inputs,
+}
 
 
 def project_in(folder: Path | None, *, limit: str | None, include: Sequence[str] | None) -> Project:

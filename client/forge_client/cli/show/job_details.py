@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.quantities import counted, duration_text, size_text
-from forge_schema.model.reading import files_and_links, happened, link_of
+from forge_schema.model.reading import files_and_links, happened, input_texts, link_of
 from forge_schema.model.states import reason_in_words
 
 from forge_client.cli.show import output
@@ -104,10 +104,13 @@ def _running(job: JobDetail) -> list[SimpleNamespace]:
     ]  # fmt: skip
 
 
-def _configuration(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _configuration(spec: Mapping[str, Any], events: Sequence[Event]) -> Iterator[tuple[str, str]]:
     """Yield what was requested, in words: `grace_s` as `grace`, each variable on its line."""
     for name, value in spec.items():
-        if name == "env" and isinstance(value, Mapping):
+        if name == "inputs" and isinstance(value, Mapping):
+            texts = input_texts(spec, events).values()
+            yield from (("inputs" if n == 0 else " ", text) for n, text in enumerate(texts))
+        elif name == "env" and isinstance(value, Mapping):
             yield from (
                 ("environment" if n == 0 else " ", f"{key}={text}")
                 for n, (key, text) in enumerate(value.items())
@@ -169,7 +172,7 @@ def details(
         ("starts from", source(job)),
         ("resources", resources(job)),
         ("packages", _packages(job)),
-        *_configuration(job.spec),
+        *_configuration(job.spec, events),
         ("bundle", (job.bundle_digest or "")[:DIGITS]),
         ("revision", revision_text(job.spec)),
     ])  # fmt: skip

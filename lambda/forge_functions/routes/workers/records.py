@@ -16,7 +16,9 @@ from forge_schema.model.states import Standing
 from forge_schema.model.stored import SignedUrl
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
+    ChosenCheckpoint,
     Gathered,
+    InputArtifacts,
     NewestCheckpoints,
     Nothing,
     ReportAnswer,
@@ -25,6 +27,7 @@ from forge_schema.protocol.answers import (
     ThinnedCount,
 )
 from forge_schema.queue.attempt_records import Records
+from forge_schema.queue.inputs import InputFiles
 from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.queue.thinning import Thinning
 from forge_schema.storage.keys import UNNAMEABLE, AttemptKeys, is_digest
@@ -134,6 +137,27 @@ def latest_checkpoint(job_id: JobId, caller: AsWorker, shared: Shared) -> Restor
     rows = Records(shared.database).restorable(job_id)
     first, others = next(iter(rows), None), rows[1:]
     return Restorable.model_validate({"checkpoint": first, "others": others})
+
+
+@router.post("/inputs/artifacts")
+def input_artifacts(
+    job_id: JobId, body: messages.InputArtifactsWanted, caller: AsWorker, shared: Shared
+) -> InputArtifacts:
+    """List artifacts of another job that are an input of this one."""
+    lease = own_lease(shared, caller, body.fence(job_id))
+    files = InputFiles(shared.database, shared.store)
+    return InputArtifacts(items=files.artifacts(lease.fence, body.source_id, body.path, body.after))
+
+
+@router.post("/inputs/checkpoint")
+def input_checkpoint(
+    job_id: JobId, body: messages.InputCheckpointWanted, caller: AsWorker, shared: Shared
+) -> ChosenCheckpoint:
+    """Return a checkpoint of another job that is an input of this one."""
+    lease = own_lease(shared, caller, body.fence(job_id))
+    files = InputFiles(shared.database, shared.store)
+    found = files.checkpoint(lease.fence, body.source_id, body.attempt, body.number)
+    return ChosenCheckpoint(checkpoint=found)
 
 
 @router.post("/objects", responses=problems(413))

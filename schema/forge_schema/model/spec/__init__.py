@@ -1,6 +1,7 @@
 """The request for a job: its fields, which are all in `job_spec.py`, and their parts."""
 
-from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec, sorted_json
+from forge_schema.model.spec.inputs import INPUT
+from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
     ALL_PORTS,
@@ -25,6 +26,7 @@ from forge_schema.model.spec.parts import (
     Tuning,
     owner_mark,
 )
+from forge_schema.model.spec.sorted_json import sorted_json
 
 __all__ = [
     "ALL_PORTS",
@@ -34,6 +36,7 @@ __all__ = [
     "GANG_NETWORK",
     "HANDLER",
     "HANDLERS",
+    "INPUT",
     "KEYS",
     "MAX_INTEGER",
     "MOST_NODES",

@@ -3,10 +3,6 @@
 import hashlib
 import json
 from collections.abc import Hashable, Mapping
-from json.encoder import (  # type: ignore[attr-defined]  # the stubs lack the encoder in C
-    c_make_encoder,
-    encode_basestring_ascii,
-)
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -16,6 +12,7 @@ from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Numb
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.job import HANDLE, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
+from forge_schema.model.spec.inputs import Inputs, worker_labels
 from forge_schema.model.spec.options import (
     CHECKPOINTS,
     CODE,
@@ -60,6 +57,7 @@ from forge_schema.model.spec.parts import (
     kinds_of_job,
     owner_mark,
 )
+from forge_schema.model.spec.sorted_json import sorted_json
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Fields with columns of their own. All others are in the payload, unless they have the default:
@@ -69,12 +67,6 @@ IN_COLUMNS |= {"max_failures", "max_losses", "max_preemptions", "backoff_s", "ti
 IN_COLUMNS |= {"delay_s", "from_checkpoint", "idempotency_key"}
 # Fields in which the jobs of a sweep differ. The first two are always in the payload.
 VARIED = ("command", "env", "arguments", "parameters")
-ENCODER = json.JSONEncoder(sort_keys=True)
-# `ENCODER.encode` makes one of these for each value, which takes longer than what it encodes.
-_SETTINGS = {"sort_keys": True, "skipkeys": False, "allow_nan": True}
-_encode = c_make_encoder(
-    None, ENCODER.default, encode_basestring_ascii, None, ": ", ", ", *_SETTINGS.values()
-)
 
 # What the validators below check, in the JSON schema.
 A_PROGRAM = {"prefixItems": [{"type": "string", "minLength": 1}]}
@@ -186,6 +178,15 @@ class JobSpec(KnownFields, BaseModel):
             names="--secret",
         ),
     ] = []
+    inputs: Annotated[
+        Inputs,
+        Option(
+            "Read-only data, e.g. data=s3://bucket/set: the job finds it in $FORGE_INPUT_DATA.",
+            CODE,
+            names="--input",
+            metavar="NAME=SOURCE",
+        ),
+    ] = {}
     tuning: Annotated[
         Tuning, Option("Passed to the job in variables such as $FORGE_PRECISION; not enforced.")
     ] = Tuning()
@@ -435,7 +436,8 @@ class JobSpec(KnownFields, BaseModel):
         # Training libraries and launchers listen on ports of their own choice.
         fixed = self.launcher in {None, Launcher.NONE}
         secrets = {SECRET + name: f"*,{owner_mark(self.owner)},*" for name in self.secrets}
-        return self._kind_of_worker() | secrets | ({} if fixed else {GANG_NETWORK: ALL_PORTS})
+        ports = {} if fixed else {GANG_NETWORK: ALL_PORTS}
+        return self._kind_of_worker() | secrets | ports | worker_labels(self.inputs)
 
     def _kind_of_worker(self) -> dict[str, str]:
         if self.handler is not None:
@@ -486,11 +488,6 @@ class JobSpec(KnownFields, BaseModel):
         # A commit between two submits of the same files changes nothing.
         content = {name: value for name, value in content.items() if name not in SHOWN}
         return hashlib.sha256(sorted_json(content).encode()).hexdigest()
-
-
-def sorted_json(value: object) -> str:
-    """Return a value as JSON with sorted keys, as `json.dumps` does."""
-    return "".join(_encode(value, 0))
 
 
 KEYS = {key.name: key for key in keys_of(JobSpec)}

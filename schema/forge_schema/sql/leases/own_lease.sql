@@ -1,11 +1,12 @@
--- A live lease, if it is this worker's: its job's bundle and saved image, and the manifests of the
--- checkpoint that the job starts from, one of each rank.
+-- A live lease, if it is this worker's: its job's bundle and saved image, the manifests of the
+-- checkpoint that the job starts from, one of each rank, and the jobs that its inputs are from.
 SELECT
     lease.attempt, job.bundle_digest, job.spec ->> 'image_tar' AS image_tar, job.source_job_id,
     CASE
         WHEN source.key IS NOT NULL
             THEN source.key || ARRAY(SELECT part.key FROM forge_companions(source) AS part)
-    END AS source_keys
+    END AS source_keys,
+    CASE WHEN job.spec ? 'inputs' THEN forge_input_jobs(job) ELSE '{}' END AS input_jobs
 FROM lease
 JOIN job ON job.id = lease.job_id
 LEFT JOIN checkpoint AS source

@@ -71,8 +71,11 @@ def connect(
     endpoint_url: str | None,
     region: str | None,
     config: Config = PATIENT,
+    session: boto3.session.Session | None = None,
 ) -> "S3Client":
     """Create a client, which several threads may share. Nothing is contacted yet.
+
+    Without a session, it has the credentials that boto3 finds.
 
     Raises:
         StoreUrlInvalid: S3 does not allow some part of the URL.
@@ -82,9 +85,8 @@ def connect(
         raise StoreUrlInvalid(f"{url!r} is not a store's URL: {fault}", hint=ENDPOINT)
     try:
         # A new session, because boto3's default session is not thread-safe.
-        made = partial(
-            boto3.session.Session().client, "s3", endpoint_url=endpoint_url, region_name=region
-        )
+        opened = session or boto3.session.Session()
+        made = partial(opened.client, "s3", endpoint_url=endpoint_url, region_name=region)
         client: S3Client = made(config=config)
         proxies = proxies_of(client.meta.endpoint_url)
         if proxies is not None:

@@ -11,11 +11,14 @@ from forge_schema.ending.statement import storable
 from forge_schema.model.attempt_records import ROWS, AttemptRecord
 from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal, Usage
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
+from forge_schema.model.stored import InputCheckpoint, InputFile
 from forge_schema.model.worker import Capacity, Machine
 from forge_schema.protocol import messages
 from forge_schema.protocol.answers import (
+    ChosenCheckpoint,
     Claimed,
     Gathered,
+    InputArtifacts,
     NewestCheckpoints,
     Nothing,
     Registered,
@@ -27,6 +30,7 @@ from forge_schema.protocol.answers import (
 )
 from forge_schema.protocol.messages import LEASES
 from forge_schema.queue.thinning import GoOn
+from forge_schema.storage import StoreUnreachable
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
@@ -186,6 +190,29 @@ class HttpGateway:
         answer = self._session.get(f"/job/{job_id}/checkpoint", Restorable)
         first = [] if answer.checkpoint is None else [answer.checkpoint]
         return [row.model_dump() for row in (*first, *answer.others)]
+
+    def input_artifacts(
+        self, fence: Fence, source_id: int, path: str, after: str
+    ) -> list[InputFile]:
+        body = messages.InputArtifactsWanted(
+            **_held(fence), source_id=source_id, path=path, after=after
+        )
+        return self._of_input(fence, "artifacts", body, InputArtifacts).items
+
+    def input_checkpoint(
+        self, fence: Fence, source_id: int, attempt: int | None, number: int | None
+    ) -> InputCheckpoint | None:
+        body = messages.InputCheckpointWanted(
+            **_held(fence), source_id=source_id, attempt=attempt, number=number
+        )
+        return self._of_input(fence, "checkpoint", body, ChosenCheckpoint).checkpoint
+
+    def _of_input(self, fence: Fence, what: str, body: messages.Body, answer: type[A]) -> A:
+        try:
+            return self._of(fence, f"inputs/{what}", body, answer)
+        except (LeaseUnknown, ServerRefused) as error:
+            # Another server may have this path. If the lease is lost, its renewal ends the attempt.
+            raise StoreUnreachable(f"the server lists no inputs: {error.message}") from error
 
     def thin_checkpoints(
         self,

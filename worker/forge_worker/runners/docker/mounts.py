@@ -60,7 +60,8 @@ def extra_mounts(words: Iterable[str], worker_dir: Path) -> tuple[Mount, ...]:
     mounts: list[Mount] = []
     for word in words:
         mount = _mount(word)
-        _check_source(word, mount.source, worker_dir)
+        if fault := folder_fault(mount.source, worker_dir):
+            raise _refused(word, fault)
         _check_target(word, mount.target)
         if any(mount.target == other.target for other in mounts):
             raise _refused(word, f"{mount.target} is already the target of another mount")
@@ -78,16 +79,15 @@ def _mount(word: str) -> Mount:
     return Mount(Path(here).resolve(), places[1], writable=MODES[mode])
 
 
-def _check_source(word: str, here: Path, worker_dir: Path) -> None:
+def folder_fault(here: Path, worker_dir: Path) -> str:
+    """Return why jobs must not have a folder of this machine; empty if they may."""
     if not here.is_dir():
-        raise _refused(word, f"there is no folder {here} on this machine")
-    for socket in _sockets():
-        if socket.is_relative_to(here):
-            raise _refused(
-                word, "it contains the socket of a container engine, which gives root access"
-            )
+        return f"there is no folder {here} on this machine"
+    if any(socket.is_relative_to(here) for socket in _sockets()):
+        return "it contains the socket of a container engine, which gives root access"
     if worker_dir.resolve().is_relative_to(here):
-        raise _refused(word, "it contains this worker's own folder, with the code of all users")
+        return "it contains this worker's own folder, with the code of all users"
+    return ""
 
 
 def _sockets() -> list[Path]:

@@ -1,0 +1,146 @@
+"""The inputs of a job: read-only folders with data, each from a source that a text names."""
+
+import re
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic.config import JsonDict
+
+from forge_schema.model.fields import Text
+
+ARTIFACT, CHECKPOINT, FOLDER, S3, HUB = "artifact", "checkpoint", "folder", "s3", "hf"
+OF_JOBS = (ARTIFACT, CHECKPOINT)
+# Labels that name what a worker can give to jobs: kinds of sources, and each folder.
+INPUT = "forge.input."
+# The label of workers that can give a folder any path.
+PATHS = f"{INPUT}paths"
+MOST_INPUTS = 16
+
+NAME = r"[A-Za-z][A-Za-z0-9_]{0,39}"
+PLACE = r"/[^\x00-\x1f,:\\]{1,199}"
+LABEL = r"[^\x00-\x1f\s,*?\[\]]{1,100}"
+NUMBER = r"[1-9][0-9]{0,17}"
+WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
+REST = {
+    ARTIFACT: rf"(?P<job>{NUMBER})(/(?P<path>[^\x00-\x1f]{{1,500}}))?",
+    CHECKPOINT: rf"(?P<job>{NUMBER})(:(?P<attempt>[1-9][0-9]{{0,3}})\.(?P<number>[0-9]{{1,6}}))?",
+    FOLDER: rf"(?P<name>{LABEL})",
+    S3: r"//(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<path>[^\x00-\x1f]{0,900}))?",
+    HUB: (
+        rf"//(?P<datasets>datasets/)?(?P<repo>{WORD}/{WORD}|{WORD}(?=@|$))"
+        rf"(@(?P<revision>{WORD}))?(/(?P<path>[^\x00-\x1f]{{1,500}}))?"
+    ),
+}
+FORMS = {
+    ARTIFACT: "artifact:JOB or artifact:JOB/path",
+    CHECKPOINT: "checkpoint:JOB or checkpoint:JOB:ATTEMPT.NUMBER",
+    FOLDER: "folder:NAME, of a folder that a worker offers",
+    S3: "s3://bucket or s3://bucket/path",
+    HUB: "hf://org/name, hf://datasets/org/name, with @revision or /path",
+}
+# Of a container's root: what the container needs, or Forge puts there.
+TAKEN = ("/forge", "/proc", "/sys", "/dev", "/tmp", "/etc")  # noqa: S108  a container's
+# The validators, as patterns in the JSON schema.
+NAMES: JsonDict = {"propertyNames": {"pattern": f"^({NAME}|{PLACE})$"}}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSource:
+    """Where an input comes from: the kind of source, and the parts of its text."""
+
+    kind: str
+    parts: dict[str, str]
+
+    @property
+    def job_id(self) -> int:
+        """The job that has stored it."""
+        return int(self.parts["job"])
+
+    @property
+    def path(self) -> str:
+        """The file or folder within the source, without slashes around; empty for all of it."""
+        return self.parts.get("path", "").strip("/")
+
+
+def source_of(text: str) -> NamedSource:
+    """Return the source that a text names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon or kind not in REST:
+        raise ValueError(f"{text!r} names no source: write {'; '.join(FORMS.values())}")
+    found = re.fullmatch(REST[kind], rest)
+    parts = {name: part for name, part in found.groupdict().items() if part} if found else {}
+    if not found or (kind in OF_JOBS and ".." in PurePosixPath(parts.get("path", "")).parts):
+        raise ValueError(f"{text!r} is malformed: write {FORMS[kind]}")
+    return NamedSource(kind, parts)
+
+
+def _source(text: str) -> str:
+    source_of(text)
+    return text
+
+
+def sound_names(inputs: dict[str, str]) -> dict[str, str]:
+    """Return inputs whose names can be variables, or paths of folders in a container.
+
+    Raises:
+        ValueError: a name can be neither, or two overlap.
+    """
+    for name in inputs:
+        if name.startswith("/"):
+            _check_place(name)
+        elif not re.fullmatch(NAME, name):
+            raise ValueError(
+                f"{name!r} cannot be the name of an input: use up to 40 letters (A to Z, a to z),"
+                " digits and underscores, not beginning with a digit, or an absolute path"
+            )
+    for one, other in combinations(inputs, 2):
+        if one.lower() == other.lower() or _holds(one, other) or _holds(other, one):
+            raise ValueError(f"the inputs {one!r} and {other!r} overlap")
+    return inputs
+
+
+def _check_place(name: str) -> None:
+    place = PurePosixPath(name)
+    if not re.fullmatch(PLACE, name) or str(place) != name or ".." in place.parts:
+        raise ValueError(f"{name!r} is no plain absolute path of a folder")
+    if taken := next((one for one in TAKEN if place.is_relative_to(one)), None):
+        raise ValueError(f"an input cannot be at {name!r}: {taken} is the container's own")
+
+
+def _holds(one: str, other: str) -> bool:
+    return one.startswith("/") and other.startswith(f"{one}/")
+
+
+def worker_labels(inputs: dict[str, str]) -> dict[str, str]:
+    """Return the labels that a worker must have to give these inputs to a job."""
+    labels = {}
+    for name, text in inputs.items():
+        kind = source_of(text).kind
+        labels[INPUT + (text if kind == FOLDER else kind)] = "*"
+        if name.startswith("/") and text != f"{FOLDER}:{name}":
+            labels[PATHS] = "*"
+    return labels
+
+
+def variable(name: str) -> str:
+    """Return the variable that has the path of an input."""
+    return f"FORGE_INPUT_{name.upper()}"
+
+
+SourceText = Annotated[
+    Text,
+    Field(json_schema_extra={"pattern": f"^({'|'.join(REST)}):"}),
+    AfterValidator(_source),
+]
+Inputs = Annotated[
+    dict[Text, SourceText],
+    Field(max_length=MOST_INPUTS, json_schema_extra=NAMES),
+    AfterValidator(sound_names),
+]

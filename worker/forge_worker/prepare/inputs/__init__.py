@@ -1,0 +1,1 @@
+"""Inputs of jobs: read-only data, fetched once for all jobs of an owner on this machine."""

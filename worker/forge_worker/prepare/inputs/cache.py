@@ -1,0 +1,192 @@
+"""Inputs on this machine: fetched once, shared by the jobs of an owner, evicted by last use.
+
+A folder `files` is given to jobs only once the file `complete` beside it says that it is whole.
+Until then, a journal says which parts are there. Everything in it is read-only.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from forge_schema.model.attempt_records import GivenInput
+from forge_schema.model.quantities import counted, size_text
+from forge_schema.storage.manifest import CheckpointUnsound
+
+from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.files.atomic import write_atomically
+from forge_worker.files.safe_files import Parts, entered, walk, weight
+from forge_worker.prepare.cache import LruFolders, visible
+from forge_worker.prepare.inputs.journal import Journal
+from forge_worker.prepare.inputs.source import InputListing, InputSource, InputUnusable
+from forge_worker.transfers.fetching import Fetcher
+
+COMPLETE, FILES, JOURNAL = "complete", "files", "journal"
+READABLE_FILE, READABLE_FOLDER = 0o444, 0o555
+OWN_FILE, OWN_FOLDER = 0o644, 0o755
+
+State = dict[str, list[Any]]
+"""Of each file its size and mtime in ns, of each link what it says, by relative path."""
+
+
+class InputCache:
+    """Folders of inputs below one folder.
+
+    Args:
+        folders: keeps and evicts them.
+        floor_bytes: how much of the disk stays free.
+    """
+
+    def __init__(self, folders: LruFolders, floor_bytes: int) -> None:
+        self._folders = folders
+        self._floor_bytes = floor_bytes
+
+    def fetch(
+        self, source: InputSource, text: str, attempt: LiveAttempt, name: str
+    ) -> tuple[Path, GivenInput]:
+        """Return the folder with an input, which is fetched if it is not here or was damaged.
+
+        It stays until the attempt's own folders are removed.
+
+        Args:
+            source: where it is fetched from.
+            text: names the source.
+            attempt: the job that needs it.
+            name: the input's name, for the job's log.
+
+        Raises:
+            InputUnusable: it is not there, or does not fit on the disk.
+            StoreError: the source does not answer.
+            Stopped: the attempt must stop.
+        """
+        listing = source.listing()
+        whose = json.dumps([attempt.grant.owner, text, listing.identity])
+        key = hashlib.sha256(whose.encode()).hexdigest()[:40]
+        with self._folders.locked(key, attempt.while_wanted) as folder:
+            found = _kept(folder)
+            if fresh := found is None:
+                self._make_room(folder, listing.size)
+                size = f"{counted(len(listing.files), 'file')}, {size_text(listing.size)}"
+                attempt.note(f"fetching the input {name}: {size}")
+                found = _filled(folder, source, listing, attempt, text)
+            self._folders.mark_used(key, attempt.folders)
+        if fresh:
+            self._evict()
+        assert found is not None  # noqa: S101 - it was fetched
+        return folder / FILES, found
+
+    def _make_room(self, folder: Path, size: int) -> None:
+        """Remove inputs that no job uses until another one fits.
+
+        Raises:
+            InputUnusable: the disk has no room for it.
+        """
+        missing = max(0, size - weight(folder))
+        self._evict(missing)
+        free = shutil.disk_usage(folder.parent).free - self._floor_bytes
+        if missing > free:
+            raise InputUnusable(
+                f"its {size_text(size)} do not fit on the disk of this worker, which has"
+                f" {size_text(max(0, free))} to spare",
+                hint="run it on a worker with a larger disk, or free some there",
+            )
+
+    def _evict(self, more: int = 0) -> None:
+        found = [(path.name,) for path in visible(self._folders.root)]
+        self._folders.drop_oldest(found, _weighed, more)
+
+
+def _kept(folder: Path) -> GivenInput | None:
+    """Return what a complete folder has; None if it was not completed, or changed since."""
+    try:
+        head, state = (folder / COMPLETE).read_text(encoding="utf-8").splitlines()
+        if json.loads(state) != _state(folder / FILES):
+            return None
+        return GivenInput(**json.loads(head))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _filled(
+    folder: Path, source: InputSource, listing: InputListing, attempt: LiveAttempt, text: str
+) -> GivenInput:
+    """Fetch what is missing in a folder, and mark it as complete."""
+    files, journal = folder / FILES, Journal(folder / JOURNAL)
+    begun = files.exists()
+    files.mkdir(parents=True, exist_ok=True)
+    if begun:
+        (folder / COMPLETE).unlink(missing_ok=True)
+        _set_modes(files, OWN_FILE, OWN_FOLDER)
+        _tidy(files, listing)
+    there = journal.resume(files, listing.files, attempt.while_wanted) if begun else None
+    fetcher = Fetcher(source, files, attempt.while_wanted, there=there, placed=journal.add)
+    try:
+        fetcher.fetch(listing.files)
+    except CheckpointUnsound as error:
+        raise InputUnusable(error.message) from error
+    for path, target in listing.links.items():
+        (files / path).parent.mkdir(parents=True, exist_ok=True)
+        (files / path).symlink_to(target)
+    _set_modes(files, READABLE_FILE, READABLE_FOLDER)
+    found = GivenInput(
+        text, listing.version, _digest(journal, listing), listing.size, len(listing.files)
+    )
+    # The files must be on disk before the list marks them as complete.
+    os.sync()
+    lines = f"{json.dumps(asdict(found))}\n{json.dumps(_state(files))}\n"
+    write_atomically(folder / COMPLETE, lines, durable=True)
+    return found
+
+
+def _tidy(files: Path, listing: InputListing) -> None:
+    """Remove what an earlier fetch or a job left that is no file of the input."""
+    sizes = {file.path for file in listing.files}
+    for parts, status in list(walk(files)):
+        if not stat.S_ISDIR(status.st_mode) and not (
+            stat.S_ISREG(status.st_mode) and "/".join(parts) in sizes
+        ):
+            with suppress(OSError), entered(files, parts[:-1]) as place:
+                os.unlink(parts[-1], dir_fd=place)
+
+
+def _digest(journal: Journal, listing: InputListing) -> str:
+    """Return the SHA-256 of all parts' SHA-256, with their paths and offsets, and of the links."""
+    content = [sorted([*part, sha256] for part, sha256 in journal.digests.items())]
+    text = json.dumps([content, sorted(listing.links.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _state(files: Path) -> State:
+    found: State = {}
+    for parts, status in walk(files):
+        path = "/".join(parts)
+        if stat.S_ISLNK(status.st_mode):
+            found[path] = [str((files / path).readlink())]
+        elif not stat.S_ISDIR(status.st_mode):
+            found[path] = [status.st_size, status.st_mtime_ns]
+    return found
+
+
+def _set_modes(files: Path, of_files: int, of_folders: int) -> None:
+    found: Mapping[Parts, os.stat_result] = {(): files.lstat(), **dict(walk(files))}
+    for parts, status in found.items():
+        if not stat.S_ISLNK(status.st_mode):
+            mode = of_folders if stat.S_ISDIR(status.st_mode) else of_files
+            files.joinpath(*parts).chmod(mode)
+
+
+def _weighed(root: Path, parts: Parts) -> tuple[int, int]:
+    """Return when an input was used last, and its bytes."""
+    folder = root.joinpath(*parts)
+    used = folder.lstat().st_mtime_ns
+    try:
+        with (folder / COMPLETE).open(encoding="utf-8") as file:
+            return used, int(json.loads(file.readline())["bytes"])
+    except (OSError, ValueError, KeyError):
+        return used, weight(folder)

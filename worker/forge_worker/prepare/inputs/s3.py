@@ -1,0 +1,155 @@
+"""Objects in S3, or in a server that speaks its protocol, as inputs.
+
+They are read with the secrets of the job's owner, never with the worker's own rights: those may
+reach what belongs to others, such as the queue's store.
+"""
+
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError, FlexibleChecksumError
+from forge_schema.model.spec.inputs import NamedSource
+from forge_schema.storage import StoreDenied, StoreError, StoreUnreachable
+from forge_schema.storage.manifest import CHUNK_BYTES, Extent
+from forge_schema.storage.s3.client import EXISTS, PATIENT, connect, status_of, translated
+from forge_schema.storage.s3.transfer import BROKEN
+
+from forge_worker.prepare.inputs.source import (
+    InputListing,
+    InputUnusable,
+    RemoteFile,
+    below,
+    check_paths,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+PIECE = 1 << 20
+# A cancelled job must not wait long for a server that hangs; what calls this tries again itself.
+PROMPT = PATIENT.merge(
+    Config(  # type: ignore[call-arg]  # the stubs lack the last one
+        retries={"mode": "standard", "total_max_attempts": 2},
+        read_timeout=10,
+        ignore_configured_endpoint_urls=True,
+    )
+)
+ANONYMOUS = Config(signature_version=UNSIGNED)
+
+
+class S3Files:
+    """An object, or all below a prefix.
+
+    Args:
+        source: names them.
+        secret: returns a secret of the job's owner by its name, None if there is none.
+    """
+
+    def __init__(self, source: NamedSource, secret: Callable[[str], str | None]) -> None:
+        self._bucket = source.parts["bucket"]
+        self._path = source.path
+        self._url = f"s3://{self._bucket}"
+        self._client = _connected(self._url, self._bucket, secret)
+        # botocore leaves its connections open.
+        weakref.finalize(self, self._client.close)
+        self._signed = secret(KEYS[0]) is not None
+        self._etags: dict[str, str] = {}
+
+    def listing(self) -> InputListing:
+        """Return the objects that are there now, as `InputSource`."""
+        with self._refused():
+            found = self._single() or dict(self._all())
+        if not found:
+            raise InputUnusable(f"there is nothing at {self._url}/{self._path}")
+        paths = {key: below(key, self._path) for key in found}
+        check_paths(paths.values())
+        self._etags = {key: etag for key, (_, etag) in found.items()}
+        files = [RemoteFile(paths[key], size, key) for key, (size, _) in found.items()]
+        listing = InputListing("", files, {paths[key]: etag for key, etag in self._etags.items()})
+        version = next(iter(self._etags.values())) if len(found) == 1 else listing.identity[:12]
+        return InputListing(version.strip('"'), listing.files, listing.contents)
+
+    def expect(self, extents: Sequence[Extent]) -> None:
+        """Do nothing: each request is signed here."""
+
+    def read(self, extent: Extent) -> Generator[bytes, None, None]:
+        """Yield a part of an object, as long as that is the one that was listed."""
+        if not extent.size:
+            return
+        # A checksum covers a whole object.
+        some: dict[str, Any] = {"ChecksumMode": "ENABLED"}
+        if extent.offset or extent.size == CHUNK_BYTES:
+            last = extent.offset + extent.size - 1
+            some = {"Range": f"bytes={extent.offset}-{last}"}
+        with self._refused(), translated(extent.key, self._url):
+            answer = self._client.get_object(
+                Bucket=self._bucket, Key=extent.key, IfMatch=self._etags[extent.key], **some
+            )
+            yield from answer["Body"].iter_chunks(PIECE)
+
+    def _single(self) -> Mapping[str, tuple[int, str]]:
+        if not self._path:
+            return {}
+        try:
+            head = self._client.head_object(Bucket=self._bucket, Key=self._path)
+        except ClientError:
+            # Listing says why, if there is nothing else.
+            return {}
+        return {self._path: (head["ContentLength"], head["ETag"])}
+
+    def _all(self) -> Iterator[tuple[str, tuple[int, str]]]:
+        prefix = f"{self._path}/" if self._path else ""
+        pages = self._client.get_paginator("list_objects_v2")
+        with translated(prefix, self._url):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+                for item in page.get("Contents", []):
+                    # Some programs make empty objects as folders.
+                    if not item["Key"].endswith("/"):
+                        yield item["Key"], (item["Size"], item["ETag"])
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Tell what may pass from what a person has to change."""
+        try:
+            yield
+        except StoreDenied as error:
+            told = "with the secrets of its owner" if self._signed else "without credentials"
+            raise InputUnusable(
+                f"{error.message} ({told})",
+                hint=f"store {' and '.join(KEYS[:2])} as secrets of the job's owner on the workers",
+            ) from error
+        except StoreUnreachable:
+            raise
+        except StoreError as error:
+            cause = error.__cause__
+            if isinstance(cause, (*BROKEN, FlexibleChecksumError)):
+                raise StoreUnreachable(error.message) from error
+            if isinstance(cause, ClientError) and status_of(cause) == EXISTS:
+                raise StoreUnreachable(f"{self._url} changed while it was fetched") from error
+            raise InputUnusable(error.message) from error
+
+
+def _connected(url: str, bucket: str, secret: Callable[[str], str | None]) -> "S3Client":
+    key, secret_key, token = map(secret, KEYS)
+    config = PROMPT if key else PROMPT.merge(ANONYMOUS)
+    session = boto3.session.Session(
+        aws_access_key_id=key,
+        aws_secret_access_key=secret_key,
+        aws_session_token=token,
+        region_name=secret("AWS_REGION") or "us-east-1",
+    )
+    return connect(
+        url,
+        bucket,
+        "",
+        endpoint_url=secret("AWS_ENDPOINT_URL"),
+        region=None,
+        config=config,
+        session=session,
+    )
