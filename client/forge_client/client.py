@@ -24,6 +24,7 @@ from forge_client.sdk.rows import FoundRows, Rows
 from forge_client.sdk.sending import Sender, packed, requests
 from forge_client.sdk.spec import JobSpec, JobWithCommand, NamedSpec
 from forge_client.sdk.sweeps import Sweep
+from forge_client.tasks.packing import packing
 
 
 class Client(Plans, Administration):
@@ -167,6 +168,7 @@ class Client(Plans, Administration):
         *,
         matrix: Mapping[str, Sequence[Scalar]] | None = None,
         repeat: int | None = None,
+        per_job: int | None = None,
         include: Sequence[str] | str = (),
         **spec: Unpack[JobSpec],
     ) -> Sweep:
@@ -177,6 +179,7 @@ class Client(Plans, Administration):
             command: the command; `{lr}` stands for the value of the parameter `lr`.
             matrix: the values of each parameter, such as `{"lr": [0.1, 0.01]}`.
             repeat: how many jobs for each combination.
+            per_job: how many of these commands a job runs, one after another.
             include: patterns of files to upload that would otherwise be left out.
             **spec: fields of every job, as `submit` takes them. `sweep` is the beginning of the
                 sweep's name, `parallel` the most of its jobs to run at once.
@@ -196,7 +199,8 @@ class Client(Plans, Administration):
             sweep=made,
             key=base.idempotency_key,
         )
-        self.sender.submit(packed(project, root, points), points)
+        with packing(points, per_job) as jobs:
+            self.sender.submit(jobs.files(packed(project, root, points)), jobs.requests)
         return Sweep(self.backend, made)
 
     def sweep(self, name: str, *, owner: str | None = None) -> Sweep:

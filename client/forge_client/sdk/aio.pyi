@@ -163,6 +163,7 @@ class AsyncClient:
         *,
         matrix: Mapping[str, Sequence[Scalar]] | None = None,
         repeat: int | None = None,
+        per_job: int | None = None,
         include: Sequence[str] | str = (),
         **spec: Unpack[JobSpec],
     ) -> AsyncSweep: ...

@@ -3,8 +3,8 @@
 import json
 import linecache
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from sysconfig import get_path
 from threading import RLock
@@ -13,11 +13,13 @@ from typing import Any
 
 from forge_client.errors import ClientError
 from forge_client.project import FILE
-from forge_client.project.bundle import Listing
+from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
 from forge_client.project.submit import Parcel
 from forge_client.sdk import function_runner as runner
 from forge_client.sdk.sending import packed
+from forge_client.tasks import runner as task_runner
+from forge_client.tasks.packing import with_files
 
 FOLDER = ".forge-function"
 MARKS = (FILE, "pyproject.toml")
@@ -26,14 +28,17 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 _registering = RLock()
 
 
-def stage(
+def stage(  # noqa: PLR0917 - all that a job brings
     folder: Path,
     function: Callable[..., Any],
-    calls: Sequence[Call],
+    calls: Sequence[Call | Sequence[Call]],
     import_from: Sequence[str],
     packages: Sequence[str],
+    tasks: Sequence[Sequence[Mapping[str, Any]]] = (),
 ) -> None:
     """Write a function, its calls and what runs them to a folder.
+
+    With `tasks`, each job has several calls: these are their names and parameters.
 
     Raises:
         ClientError: the function or an argument cannot be pickled.
@@ -57,9 +62,13 @@ def stage(
     }
     (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
     (folder / "function.pkl").write_bytes(_pickled(function, f"{function.__name__}()"))
-    for number, call in enumerate(calls):
+    if tasks:
+        (folder / f"{runner.TASKS}.py").write_bytes(Path(task_runner.__file__).read_bytes())
+    for number, (group, listed) in enumerate(zip_longest(calls, tasks)):
         what = f"an argument of {function.__name__}()"
-        (folder / f"{number}.pkl").write_bytes(_pickled(call, what, beside=function))
+        (folder / f"{number}.pkl").write_bytes(_pickled(group, what, beside=function))
+        if listed is not None:
+            (folder / f"{number}.json").write_text(json.dumps(listed), encoding="utf-8")
     if packages:
         (folder / "requirements.txt").write_text("\n".join(packages) + "\n", encoding="utf-8")
 
@@ -135,11 +144,8 @@ def _imported_from(module: ModuleType | None) -> Path | None:
     return path.parents[depth + (path.stem == "__init__")]
 
 
-def with_project(project: Project, root: Path | None, staged: Listing) -> Parcel:
+def with_project(project: Project, root: Path | None, staged: Path) -> Parcel:
     """Return the files of a project, if there is one, with those of a function."""
     if root is None:
-        return Parcel(staged.root, staged)
-    parcel = packed(project, root, [project.request()])
-    theirs = (entry for entry in parcel.listing.entries if entry.name.split("/")[0] != FOLDER)
-    listing = Listing(parcel.listing.root, (*theirs, *staged.entries))
-    return replace(parcel, listing=listing)
+        return Parcel(staged, scan(staged))
+    return with_files(packed(project, root, [project.request()]), staged)

@@ -18,6 +18,8 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - as short as it can be
 # What is larger becomes an artifact.
 MOST_IN_A_ROW = 64 << 10
+# The file beside this one that runs many calls; a project may have a module of its own name.
+TASKS = "forge_task_runner"
 DEPTH = 32
 ARTIFACT = "forge-returned.pkl"
 # What cloudpickle calls the file of code that it brings.
@@ -40,7 +42,10 @@ def main() -> None:
     sys.path[:0] = [HERE, *project]
     try:
         function = _loaded("function.pkl")
-        given, named = _loaded(sys.argv[1] + ".pkl")
+        calls = _loaded(sys.argv[1] + ".pkl")
+        if os.path.exists(os.path.join(HERE, sys.argv[1] + ".json")):  # noqa: PTH110, PTH118
+            _run_all(function, calls, about["file"])
+        given, named = calls
         value = function(*given, **named)
     except Exception as error:  # noqa: BLE001 - whatever the function raises
         # The first frame is this one.
@@ -50,6 +55,31 @@ def main() -> None:
         _write(result)
         sys.exit(1)
     _write(travelling(value))
+
+
+def _run_all(function: Any, calls: "list[Any]", file: str) -> None:  # noqa: ANN401 - any function
+    """Make the calls as the tasks of this job, and exit."""
+    import importlib  # noqa: PLC0415 - only these jobs need it
+
+    global MOST_IN_A_ROW  # noqa: PLW0603 - the job's one result has all of theirs
+    runner = importlib.import_module(TASKS)
+    MOST_IN_A_ROW = min(MOST_IN_A_ROW, max(1024, runner.MOST_BYTES // len(calls)))
+    with open(os.path.join(HERE, sys.argv[1] + ".json"), encoding="utf-8") as listed:  # noqa: PTH118, PTH123
+        tasks = json.load(listed)
+
+    def call(number: int) -> "dict[str, Any]":
+        given, named = calls[number]
+        try:
+            return travelling(function(*given, **named))
+        except Exception as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            result = raised(error, file)
+            said = result[RAISED]
+            print(said["traceback"], file=sys.stderr, end="")  # noqa: T201 - the job's log
+            why = said["traceback"].strip().rpartition("\n")[2] or said["type"]
+            raise runner.TaskFailed(why, result) from error
+
+    runner.run(tasks, call)
 
 
 def _check_version(about: "dict[str, Any]") -> None:

@@ -18,19 +18,22 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from forge_schema.model.job import JobStatus
+from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
 from forge_client.client import Client
 from forge_client.errors import ClientError
 from forge_client.project.arguments import parameters
-from forge_client.project.bundle import scan
 from forge_client.project.forge_toml import Project
+from forge_client.project.matrix import Scalar
 from forge_client.project.request import several
 from forge_client.sdk import function_runner as runner
 from forge_client.sdk.function_files import FOLDER, Call, project_of, stage, with_project
 from forge_client.sdk.job import Job, JobFailed
 from forge_client.sdk.sending import requests
 from forge_client.sdk.spec import NamedSpec
+from forge_client.tasks.packing import packs
+from forge_client.tasks.runner import RECORDS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +114,7 @@ class FunctionJob(Job, Generic[T]):
                 return found
 
     def _stored(self, digest: str) -> bytes:
-        artifact = next((one for one in self.artifacts() if one.path == runner.ARTIFACT), None)
+        artifact = next((one for one in self.artifacts() if one.path == self._artifact), None)
         if artifact is None:
             raise ClientError(
                 f"what job {self.id} returned is not stored any more", code="no_result"
@@ -123,6 +126,11 @@ class FunctionJob(Job, Generic[T]):
         if hashlib.sha256(pickled).hexdigest() != digest:
             raise ClientError(f"what job {self.id} returned was changed in the store")
         return pickled
+
+    @property
+    def _artifact(self) -> str:
+        """The path of the file that has what it returned."""
+        return runner.ARTIFACT
 
     def _unpickled(self, read: Callable[[], bytes]) -> Any:  # noqa: ANN401 - as above
         if not self._loads_pickles:
@@ -143,6 +151,62 @@ class FunctionJob(Job, Generic[T]):
                 hint="install what it needs, or return numbers, text, lists and dicts",
                 code="result_unreadable",
             ) from error
+
+
+class JobTasks:
+    """The records of the tasks of one job, which are read once it has ended."""
+
+    def __init__(self, backend: Backend, job_id: int) -> None:
+        self.job = Job(backend, job_id)
+        self._records: list[Mapping[str, Any]] | None = None
+
+    def record(self, number: int) -> Mapping[str, Any]:
+        """Return the record of a task; it is without a state if the task has not ended."""
+        records = self._records
+        if records is None:
+            ended = self.job.done()
+            records = (self.job.found() or {}).get(RECORDS) or []
+            self._records = records if ended else None
+        return records[number] if number < len(records) else {}
+
+
+class FunctionTask(FunctionJob[T]):
+    """One of the calls that a job makes, one after another: its `number` in the job.
+
+    `result()` waits for the whole job. All else is about the job.
+    """
+
+    def __init__(self, tasks: JobTasks, number: int, *, pickled: bool = False) -> None:
+        super().__init__(tasks.job.backend, tasks.job.id, pickled=pickled)
+        self.number = number
+        self._tasks = tasks
+
+    def __repr__(self) -> str:
+        return f"Task({self.id}.{self.number})"
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.number))
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, FunctionTask) and other.number == self.number
+        return same and super().__eq__(other)
+
+    def found(self, *, rank: int = 0) -> dict[str, Any] | None:  # noqa: ARG002 - a job's has ranks
+        """Return the record's result, without waiting; None if the call has not ended."""
+        result: dict[str, Any] | None = self._tasks.record(self.number).get("result")
+        return result
+
+    def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - whatever the function returned
+        # The job fails if one of its tasks does, and the others have their results.
+        state = self._tasks.record(self.number).get("state")
+        if state is None:
+            raise self._failure(status)
+        ended = status.model_copy(update={"state": StateWord(state)})
+        return super()._outcome(ended)
+
+    @property
+    def _artifact(self) -> str:
+        return f"task-{self.number}/{runner.ARTIFACT}"
 
 
 def _builtin(name: object, args: object) -> Exception | None:
@@ -194,8 +258,19 @@ class JobFunction(Generic[P, R]):
         self._check(*args, **kwargs)
         return self._submit([(args, kwargs)])[0]
 
-    def map(self, *arguments: Iterable[Any]) -> list[FunctionJob[R]]:
+    @overload
+    def map(self, *arguments: Iterable[Any], per_job: None = None) -> list[FunctionJob[R]]: ...
+    @overload
+    def map(self, *arguments: Iterable[Any], per_job: int) -> list[FunctionTask[R]]: ...
+    def map(
+        self, *arguments: Iterable[Any], per_job: int | None = None
+    ) -> Sequence[FunctionJob[R]]:
         """Submit a job for each value, in one transaction; several iterables go side by side.
+
+        Args:
+            *arguments: the values of each argument.
+            per_job: how many calls a job makes, one after another; each returns or raises for
+                itself. A preempted or retried job goes on with the calls that have not succeeded.
 
         Raises:
             ClientError: as for `submit`.
@@ -210,7 +285,9 @@ class JobFunction(Generic[P, R]):
             ) from None
         for args, _ in calls:
             self._check(*args)
-        return self._submit(calls) if calls else []
+        if not calls:
+            return []
+        return self._submit(calls) if per_job is None else self._submit_tasks(calls, per_job)
 
     def options(
         self,
@@ -265,29 +342,53 @@ class JobFunction(Generic[P, R]):
         return self._client or _default_client()
 
     def _submit(self, calls: Sequence[Call]) -> list[FunctionJob[R]]:
-        client = self._connected()
+        parameters = [self._parameters(call) for call in calls]
+        ids = self._sent(calls, [{"parameters": one} for one in parameters])
+        backend = self._connected().backend
+        return [FunctionJob(backend, job_id, pickled=self._pickled) for job_id in ids]
+
+    def _submit_tasks(self, calls: Sequence[Call], per_job: int) -> list[FunctionTask[R]]:
+        groups = packs(calls, per_job)
+        tasks = [
+            [{"name": self.__name__, "parameters": self._parameters(call)} for call in group]
+            for group in groups
+        ]
+        ids = self._sent(groups, [{} for _ in groups], tasks)
+        backend = self._connected().backend
+        return [
+            FunctionTask(tasks_of_job, number, pickled=self._pickled)
+            for job_id, group in zip(ids, groups, strict=True)
+            for tasks_of_job in [JobTasks(backend, job_id)]
+            for number in range(len(group))
+        ]
+
+    def _sent(
+        self,
+        calls: Sequence[Call | Sequence[Call]],
+        own: Sequence[Mapping[str, Any]],
+        tasks: Sequence[Sequence[Mapping[str, Any]]] = (),
+    ) -> list[int]:
+        """Submit a job for each call, or for each group of calls, and return their ids."""
         root, import_from = project_of(self.function, self._folder)
         with tempfile.TemporaryDirectory(prefix="forge-function-") as staged:
-            stage(Path(staged) / FOLDER, self.function, calls, import_from, self._packages)
+            stage(Path(staged) / FOLDER, self.function, calls, import_from, self._packages, tasks)
             project = Project.read(root) if root else Project()
-            parcel = with_project(project, root, scan(Path(staged)))
+            parcel = with_project(project, root, Path(staged))
             called = {} if root or project.experiment else {"experiment": self.__name__}
-            fields = ({**called, **self._fields(*each)} for each in enumerate(calls))
-            jobs = requests(project, fields)
-            ids = client.sender.submit(parcel, jobs)
-        return [FunctionJob(client.backend, job_id, pickled=self._pickled) for job_id in ids]
+            fields = ({**called, **self._fields(n), **each} for n, each in enumerate(own))
+            return self._connected().sender.submit(parcel, requests(project, fields))
 
-    def _fields(self, number: int, call: Call) -> dict[str, Any]:
+    def _parameters(self, call: Call) -> dict[str, Scalar]:
         args, kwargs = call
+        return parameters(self.function, args, kwargs, own=self.spec.get("parameters") or {})
+
+    def _fields(self, number: int) -> dict[str, Any]:
         listed = {"requirements": f"{FOLDER}/requirements.txt"} if self._packages else {}
         key = self.spec.get("idempotency_key")
         return {
             "name": self.function.__name__,
             **listed,
             **self.spec,
-            "parameters": parameters(
-                self.function, args, kwargs, own=self.spec.get("parameters") or {}
-            ),
             "idempotency_key": f"{key}:{number}" if key and number else key,
             "command": ["python3", f"{FOLDER}/run.py", str(number)],
         }

@@ -74,7 +74,7 @@ def _ended(jobs: Collection[J]) -> list[J]:
     statuses = {
         (backend, job_id): status
         for backend, theirs in by_backend.items()
-        for job_id, status in backend.statuses([job.id for job in theirs]).items()
+        for job_id, status in backend.statuses([*{job.id for job in theirs}]).items()
     }
     with as_client_error():
         for job in jobs:

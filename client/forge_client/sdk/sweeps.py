@@ -43,7 +43,8 @@ class Sweep:
 
     def jobs(self) -> list[Job]:
         """Return its jobs."""
-        return [Job(self.backend, point.job_id) for point in self.points()]
+        ids = dict.fromkeys(point.job_id for point in self.points())
+        return [Job(self.backend, job_id) for job_id in ids]
 
     def wait(self, timeout: float | None = None) -> Rows[SweepPoint]:
         """Wait until all its jobs have ended, or for `timeout` seconds; return them all."""

@@ -179,6 +179,7 @@ class Measured(Record):
 class SweepPoint(Record):
     """One job of a sweep; `seconds` is how long its program ran in all attempts.
 
+    A job that made many tasks is a point for each `task`, from 0.
     `last_seconds` is that of the last attempt alone; the other amounts are of all. The energy is
     None if that of an attempt is not known.
     `detail` is why it was cancelled, if a reason was given: a search's pruner gives one.
@@ -197,6 +198,7 @@ class SweepPoint(Record):
     gpu_seconds: float | None = None
     energy_j: float | None = None
     cost: float | None = None
+    task: int | None = None
 
     def value(self, column: str) -> Any:  # noqa: ANN401 - whatever the job reported
         """Return the value in a column as a run does; a plain name is a key of its result first."""
@@ -207,7 +209,8 @@ class Run(Record):
     """A job with its parameters, metrics, result and costs.
 
     `seconds` is how long its program ran in all attempts, `revision` the git commit of its code,
-    which was `dirty` if more was changed. `curve` is the outline of the metric that was wanted.
+    which was `dirty` if more was changed. `curve` is the outline of the metric that was wanted. A
+    job that made many tasks is a run for each `task`, from 0.
     """
 
     job_id: int
@@ -229,6 +232,7 @@ class Run(Record):
     submitted_at: datetime
     finished_at: datetime | None = None
     curve: list[float] | None = None
+    task: int | None = None
 
     def value(self, column: str) -> Any:  # noqa: ANN401 - whatever the job reported
         """Return the value in a column, None if it has none.

@@ -93,9 +93,11 @@ def _first(database: Database, ids: list[int], how: Sorted) -> list[Run]:
 
 
 def _read(database: Database, ids: list[int]) -> list[Run]:
-    rows = {row["job_id"]: row for row in database.rows("runs", again=True, job_ids=ids)}
+    rows: dict[int, list[Row]] = {}
+    for row in database.rows("runs", again=True, job_ids=ids):
+        rows.setdefault(row["job_id"], []).append(row)
     # A job may have been removed since.
-    return [Run.model_validate(rows[job_id]) for job_id in ids if job_id in rows]
+    return [Run.model_validate(row) for job_id in ids for row in rows.get(job_id, ())]
 
 
 def experiments(database: Database, owner: str | None) -> list[Experiment]:

@@ -12,10 +12,13 @@ from forge_client.cli.runs.export import export
 from forge_client.errors import ClientError
 from forge_client.http import findings as http_findings
 from forge_client.sdk.rows import Rows
+from forge_schema.job_filter import parse
 from forge_schema.model.attempt_records import MetricRecord
+from forge_schema.model.lease import Usage
 from forge_schema.model.results import Run, Runs, in_order
 from forge_schema.model.states import Phase, Reason
 from forge_schema.read import runs
+from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.reports import Reports
 from forge_schema.service.findings import Findings
 from support.client.command import command
@@ -51,6 +54,59 @@ def ran(rig: Rig, lr: float, losses: list[float], **more: Any) -> int:  # noqa: 
             assert rig.records.add_result(grant.fence, {"accuracy": 1 - losses[-1]})
             rig.finish(grant)
     return job
+
+
+def test_each_task_of_a_job_is_a_run_and_a_point_of_its_sweep(rig: Rig) -> None:
+    tasks: list[Any] = [
+        {
+            "name": "first",
+            "state": "succeeded",
+            "parameters": {"lr": 0.5},
+            "result": {"acc": 1},
+            "metrics": {"loss": {"last": 1, "min": 1, "max": 3}},
+            "seconds": 3,
+        },
+        {"state": "failed", "seconds": 1, "detail": "exit code 7"},
+        {},
+    ]
+    job = rig.submit(sweep="s", name="pack", max_failures=0)
+    alone = rig.submit(sweep="s", name="alone")
+    grant, other = rig.worker().claim(2)
+    assert rig.records.add_result(grant.fence, {"forge_tasks": tasks})
+    rig.finish(grant, Reason.EXIT_CODE, usage=Usage(gpu_seconds=8.0))
+    rig.finish(other)
+    found = runs.runs(rig.database, parse("sweep:s")).items
+    assert [(one.job_id, one.task, one.name) for one in found] == [
+        (alone, None, "alone"),
+        *((job, n, name) for n, name in enumerate(("first", "pack", "pack"))),
+    ]
+    _, first, second, third = found
+    assert (first.state, first.reason, first.result) == ("succeeded", "succeeded", {"acc": 1})
+    assert (first.value("loss.min"), first.parameters, first.gpu_seconds) == (1, {"lr": 0.5}, 6)
+    assert (second.state, second.gpu_seconds, second.seconds) == ("failed", 2, 1)
+    assert (third.state, third.seconds) == ("failed", 0)
+    points = Benchmarks(rig.database, owner="ann", actor="user:ann").points("s", count=1)
+    assert [(one["job_id"], one["task"]) for one in points] == [(job, 0), (job, 1), (job, 2)]
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        {"a": 1},
+        [None, 1, "x", []],
+        [{"state": "x", "seconds": "y", "parameters": 1, "metrics": {"a": 1}, "result": []}],
+        [{"seconds": 1e300, "metrics": {"a": {"last": [], "min": 1e-320}}, "name": 7}],
+        [{}] * 5000,
+    ],
+)
+def test_whatever_a_job_says_of_tasks_its_runs_can_be_read(rig: Rig, tasks: Any) -> None:  # noqa: ANN401  any JSON
+    rig.submit(sweep="s")
+    grant = rig.worker().claim_one()
+    assert rig.records.add_result(grant.fence, {"forge_tasks": tasks})
+    rig.finish(grant)
+    found = runs.runs(rig.database, parse("sweep:s")).items
+    assert 1 <= len(found) <= 1000
+    assert {run.state for run in found} == {"succeeded"}
 
 
 def test_lists_show_the_last_metric_of_the_newest_attempt(rig: Rig) -> None:

@@ -15,6 +15,7 @@ from forge_client.cli.options.completion import sweeps
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.plans import search
+from forge_client.cli.runs.runs import numbered
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.submitted import ready, send
@@ -23,6 +24,7 @@ from forge_client.findings import all_points
 from forge_client.project.matrix import expanded, from_options, from_toml, sweep_name
 from forge_client.results.comparison import compare as compared
 from forge_client.results.names import SHOWN, whole_name
+from forge_client.tasks.packing import packing
 
 app = typer.Typer(
     cls=VerbNames, no_args_is_help=True, help="Sweeps: search, list, results, comparison."
@@ -53,6 +55,12 @@ def benchmark(
     ] = None,
     repeat: Annotated[int | None, typer.Option(help="Number of jobs per point.", min=1)] = None,
     parallel: ParallelOption = None,
+    per_job: Annotated[
+        int | None,
+        typer.Option(
+            help="Run so many of them in one job, one after another; default: one.", min=1
+        ),
+    ] = None,
     sweep: Annotated[
         str | None, typer.Option(help="Prefix of the sweep's name; default: the job's name.")
     ] = None,
@@ -76,8 +84,9 @@ def benchmark(
         key=key,
     )
     settings = settings_of(context, project)
-    with connect(settings) as backend:
-        ids = send(backend, ready(settings.job_owner, project, requests, folder))
+    with connect(settings) as backend, packing(requests, per_job) as packed:
+        whole = ready(settings.job_owner, project, packed.requests, folder, files=packed.files)
+        ids = send(backend, whole)
     many = f"{counted(len(ids), 'job')}, {ids[0]} to {ids[-1]}"
     named = many if len(ids) > 1 else f"job {ids[0]}"
     narration.say(f"{named}; `forge sweep show {made}` shows what became of it")
@@ -145,7 +154,7 @@ def _columns(points: list[SweepPoint]) -> list[Column]:
     parameters = dict.fromkeys(name for point in points for name in point.parameters)
     results = dict.fromkeys(name for point in points for name in point.result or {})
     return [
-        ("JOB", lambda p: p.job_id),
+        ("JOB", lambda p: numbered(p.job_id, p.task)),
         ("STATE", lambda p: p.state),
         *((name, _parameter(name)) for name in parameters),
         *((f"result.{name}", _found(name)) for name in results),

@@ -189,6 +189,11 @@ def _show_groups(
         _say_more("counted")
 
 
+def numbered(job_id: int, task: int | None) -> str:
+    """Return a job's id, and the number of one of its tasks."""
+    return str(job_id) if task is None else f"{job_id}.{task}"
+
+
 def sparkline(values: list[float]) -> str:
     """Return a curve of one line."""
     if not values:
@@ -205,7 +210,7 @@ def revision(run: Run) -> str:
 
 # Fields that are written for people.
 WRITTEN: dict[str, tuple[str, Callable[[Run], object]]] = {
-    "job_id": ("JOB", lambda run: run.job_id),
+    "job_id": ("JOB", lambda run: numbered(run.job_id, run.task)),
     "state": ("STATE", lambda run: run.state),
     "seconds": ("TIME", lambda run: ran(run.seconds or None)),
     "revision": ("REVISION", revision),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from forge_client.cli.show.standing import (
     workers,
 )
 from forge_client.results.endings import decisive, first_line, what_follows
+from forge_client.tasks.runner import RECORDS
 
 if TYPE_CHECKING:
     from forge_schema.model.job import Attempt, Event, Firing, JobDetail
@@ -133,9 +135,19 @@ def _left(
     return [
         ("metrics", inline({k: v for k, v in metrics.items() if k not in hidden})),
         *links,
-        ("result", inline(result)),
+        ("result", _result(result)),
         ("artifacts", _artifacts(job.job_id, artifacts)),
     ]
+
+
+def _result(result: Mapping[str, Any] | None) -> str:
+    """Return a result on a line; of the records of tasks, only how many ended how."""
+    tasks = result and result.get(RECORDS)
+    if not isinstance(tasks, list):
+        return inline(result)
+    states = Counter(one.get("state") or "not ended" for one in tasks if isinstance(one, dict))
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    return f"of {counted(len(tasks), 'task')}: {counts}"
 
 
 def details(

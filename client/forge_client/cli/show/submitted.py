@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from forge_client.cli.show.waiting import wait_and_show
 from forge_client.errors import ClientError
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
-from forge_client.project.submit import Narrator, PreparedSubmit, packed, prepared, uploaded
+from forge_client.project.submit import Narrator, Parcel, PreparedSubmit, packed, prepared, uploaded
 
 if TYPE_CHECKING:
     from forge_schema.model.job import JobDetail
@@ -57,14 +57,19 @@ def ready(
     folder: Path | None,
     *,
     config: str | None = None,
+    files: Callable[[Parcel], Parcel] = lambda parcel: parcel,
 ) -> PreparedSubmit:
     """Complete jobs as far as it needs no queue; without a folder, they have no code.
+
+    `files` adds others to those of the folder.
 
     Raises:
         ClientError: the folder or a job is invalid.
     """
     narrator = NARRATOR
-    parcel = packed(project, folder, requests, config=config, narrator=narrator) if folder else None
+    parcel = None
+    if folder:
+        parcel = files(packed(project, folder, requests, config=config, narrator=narrator))
     return prepared(requests, parcel, owner=owner, narrator=narrator)
 
 

@@ -122,6 +122,19 @@ def test_a_function_runs_as_a_job_and_what_it_returns_comes_back(
     with pytest.raises(OutOfDataError):
         asyncio.run(asyncio.wait_for(awaited(failed), WAIT_S))
 
+    packed = plain.options(max_failures=0).map(
+        ["sum", "wrong", "large", "sum"], [1, "lr", 100_000, 2], [10, 7, 0, 20], per_job=3
+    )
+    assert [(one.id, one.number) for one in packed][-1] == (packed[0].id + 1, 0)
+    done, _ = forge.wait(packed, WAIT_S)
+    assert done == {*packed}
+    assert [packed[0].result(), packed[3].result()] == [11, 22]
+    with pytest.raises(ValueError, match=r"\('lr', 7\)"):
+        packed[1].result()
+    with pytest.raises(forge.ClientError, match="is a pickle"):
+        packed[2].result()
+    assert [packed[0].state, packed[3].state] == ["failed", "succeeded"]
+
     many = there.map(["sum"] * 3, [1, 2, 3], [10, 20, 30])
     assert [one.result(WAIT_S) for one in many] == [11, 22, 33]
     assert len({one.status().bundle_digest for one in many}) == 1

@@ -1,28 +1,33 @@
 -- Every ended job of a sweep: its parameters, its result, and what it took in all attempts, as in
 -- `runs`. `last_seconds` is the running time of the last one, which `worker` and `devices` are of. The
--- energy is null if that of an attempt is not known.
+-- energy is null if that of an attempt is not known. A job that made many tasks is a row for each.
 CREATE VIEW benchmark_results AS
 SELECT
     job.sweep,
     job.owner,
     job.id AS job_id,
-    job.name,
-    forge_state_word(outcome.state) AS state,
-    outcome.reason,
-    coalesce(job.spec -> 'parameters', '{}') AS parameters,
-    result.values AS result,
+    coalesce(task.name, job.name) AS name,
+    coalesce(task.state, forge_state_word(outcome.state)) AS state,
+    CASE WHEN task.state = 'succeeded' THEN 'succeeded' ELSE outcome.reason END AS reason,
+    coalesce(task.parameters, job.spec -> 'parameters', '{}') AS parameters,
+    CASE WHEN task.task IS NULL THEN result.values ELSE task.result END AS result,
     coalesce(worker.name, former_worker.name) AS worker,
     attempt.devices,
-    coalesce(spent.seconds, 0) AS seconds,
-    extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision AS last_seconds,
-    spent.gpu_seconds,
-    spent.energy_j,
-    spent.cost,
+    coalesce(task.seconds, spent.seconds, 0) AS seconds,
+    coalesce(
+        task.seconds,
+        extract(EPOCH FROM attempt.finished_at - attempt.started_at)::double precision
+    ) AS last_seconds,
+    spent.gpu_seconds * task.share AS gpu_seconds,
+    spent.energy_j * task.share AS energy_j,
+    spent.cost * task.share AS cost,
     job.submitted_at,
-    outcome.finished_at
+    outcome.finished_at,
+    task.task
 FROM job
 JOIN outcome ON outcome.job_id = job.id
 LEFT JOIN result ON result.job_id = job.id AND result.token = outcome.token
+CROSS JOIN LATERAL forge_tasks(result.values) AS task
 -- The bounds skip the months before submission; a clock may have been set back a little.
 LEFT JOIN LATERAL (
     SELECT

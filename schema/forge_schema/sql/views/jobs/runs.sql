@@ -1,33 +1,38 @@
 -- Every job as a run of an experiment: its parameters, what it measured and found, what it took, and
 -- the git revision of its code. Metrics are those of rank 0, over all attempts; the last value of
--- one may be the text NaN, Infinity or -Infinity.
+-- one may be the text NaN, Infinity or -Infinity. A job that made many tasks is a row for each.
 CREATE VIEW runs AS
 SELECT
     job.experiment,
     job.sweep,
     job.owner,
     job.id AS job_id,
-    job.name,
-    forge_state_word(job_status.state) AS state,
-    job_status.reason,
+    coalesce(task.name, job.name) AS name,
+    coalesce(task.state, forge_state_word(job_status.state)) AS state,
+    CASE WHEN task.state = 'succeeded' THEN 'succeeded' ELSE job_status.reason END AS reason,
     job_status.attempt,
-    coalesce(job.spec -> 'parameters', '{}') AS parameters,
-    coalesce(measured.metrics, '{}') AS metrics,
-    (
-        SELECT result.values FROM result
-        WHERE result.job_id = job.id AND result.token = job_status.token
-    ) AS result,
-    coalesce(spent.seconds, 0) + coalesce(
-        extract(EPOCH FROM forge_now() - job_status.started_at)::double precision, 0
-    ) AS seconds,
-    spent.gpu_seconds,
-    spent.cost,
+    coalesce(task.parameters, job.spec -> 'parameters', '{}') AS parameters,
+    CASE
+        WHEN task.task IS NULL THEN coalesce(measured.metrics, '{}') ELSE coalesce(task.metrics, '{}')
+    END AS metrics,
+    CASE WHEN task.task IS NULL THEN result.values ELSE task.result END AS result,
+    CASE
+        WHEN task.task IS NOT NULL THEN coalesce(task.seconds, 0)
+        ELSE coalesce(spent.seconds, 0) + coalesce(
+            extract(EPOCH FROM forge_now() - job_status.started_at)::double precision, 0
+        )
+    END AS seconds,
+    spent.gpu_seconds * task.share AS gpu_seconds,
+    spent.cost * task.share AS cost,
     job.spec #>> '{git,revision}' AS revision,
     coalesce((job.spec #>> '{git,dirty}')::boolean, false) AS dirty,
     job.submitted_at,
-    job_status.finished_at
+    job_status.finished_at,
+    task.task
 FROM job
 JOIN job_status ON job_status.job_id = job.id
+LEFT JOIN result ON result.job_id = job.id AND result.token = job_status.token
+CROSS JOIN LATERAL forge_tasks(result.values) AS task
 LEFT JOIN LATERAL (
     SELECT
         sum(extract(EPOCH FROM attempt.finished_at - attempt.started_at))
