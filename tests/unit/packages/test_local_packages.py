@@ -103,6 +103,20 @@ def test_a_member_of_a_workspace_that_is_not_there_is_never_asked_of_an_index(
         sent(folder, image="busybox")
 
 
+def test_an_index_that_only_uv_would_ask_is_in_the_list(tmp_path: Path) -> None:
+    own = "[project]\nname = 'p'\nversion = '1'\ndependencies = ['six']\n"
+    found = "[tool.uv]\nextra-index-url = ['https://a.example/simple']\nfind-links = ['/wheels']\n"
+    index = "[[tool.uv.index]]\nurl = 'https://b.example/simple'\ndefault = true\n"
+    folder = write(tmp_path / "p", {"pyproject.toml": own + found + index})
+    lines = ["--index-url https://b.example/simple", "--extra-index-url https://a.example/simple"]
+    assert listed(sent(folder, image="busybox")) == [*lines, "--find-links /wheels", "six"]
+    # This file comes before the table, and the workspace before its members.
+    root = "[tool.uv.workspace]\nmembers = ['p']\n"
+    write(tmp_path, {"uv.toml": "no-index = true\n", "pyproject.toml": root})
+    (folder / "pyproject.toml").write_text(own)
+    assert listed(sent(folder, image="busybox")) == ["--no-index", "six"]
+
+
 POETRY = """
 [[package]]
 name = "mylib"

@@ -65,6 +65,27 @@ def test_its_lock_is_taken_unless_it_is_older(tmp_path: Path, wheels: Path) -> N
     assert "`uv lock --script train.py` updates it" in error.value.hint
 
 
+def test_a_script_says_where_its_packages_are(tmp_path: Path, wheels: Path) -> None:
+    head = "# /// script\n# dependencies = ['inner']\n# [tool.uv.sources]\n"
+    index = f"# [[tool.uv.index]]\n# name = 'p'\n# url = '{wheels}'\n# format = 'flat'\n"
+    text = f"{head}# inner = {{index = 'p'}}\n{index}# explicit = true\n# ///\n"
+    folder = write(tmp_path / "p", {"train.py": text})
+    whole = sent(folder, command=["train.py"])
+    assert [line.split(" ; ")[0] for line in listed(whole)[1:]] == [
+        f"--find-links {wheels}",
+        "inner==2.0",
+    ]
+    assert listed(sent(folder, command=["train.py"], image="i")) == [
+        f"--find-links {wheels}",
+        "inner",
+    ]
+    lib = {"lib/pyproject.toml": "[project]\nname = 'inner'\nversion = '1'\n"}
+    write(folder, {"train.py": f"{head}# inner = {{path = 'lib'}}\n# ///\n", **lib})
+    assert pins(sent(folder, command=["train.py"])) == ["./lib"]
+    with pytest.raises(ClientError, match=r"takes inner from \[tool\.uv\.sources\]"):
+        sent(folder, command=["train.py"], image="i")
+
+
 def test_a_list_of_the_folder_comes_first_unless_uv_runs_the_script(
     tmp_path: Path, wheels: Path
 ) -> None:
@@ -155,7 +176,7 @@ def test_extras_and_groups_of_a_project_by_option_and_by_command(
         Uv.here().says("lock", folder=folder)
     # The worker that resolves it reads a text: it knows no extras.
     (folder / "uv.lock").unlink()
-    assert listed(sent(folder, extras=["train"], image="i")) == ["inner<2"]
+    assert pins(sent(folder, extras=["train"], image="i")) == ["inner<2"]
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "environment.yml", ""])

@@ -11,11 +11,12 @@ import secrets
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from forge_schema.model.bundles import PIP_HASH, PYTHON, list_text
 from forge_schema.model.quantities import duration_text
@@ -26,6 +27,7 @@ from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, re
 from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.pythons import OLDEST, Python
 from forge_client.project.environment.tables import PUBLIC, wrong
+from forge_client.project.environment.tools import script, workspace
 from forge_client.project.environment.uv import MISSING, STALE, NotLocked, compiled, exported
 
 # Increment this if locks are made differently.
@@ -99,6 +101,20 @@ class ListToResolve:
         """Whether it is a list as pip reads it."""
         return not (self.file or "").endswith(OF_PYTHON)
 
+    @cached_property
+    def block(self) -> script.ScriptBlock | None:
+        """That of a script."""
+        is_script = (self.file or "").endswith(script.ENDING)
+        return script.block(self.folder / str(self.file)) if is_script else None
+
+    @cached_property
+    def settings(self) -> list[Mapping[str, Any]]:
+        """The settings of uv for it; none for a list as pip reads it, which says all itself."""
+        if self.is_requirements:
+            return []
+        found = [workspace.settings_of(self.folder)]
+        return [self.block.uv, *found] if self.block else found
+
     def texts(self) -> list[str]:
         """Return the texts of the file, if there is one, and of those that it includes.
 
@@ -112,6 +128,13 @@ class ListToResolve:
             for path, text in found.items():
                 refuse_elsewhere(text, path.name, self.root, path.parent)
         return list(found.values())
+
+    def options(self, texts: Iterable[str]) -> list[str]:
+        """Return the options that say where its packages are."""
+        if self.is_requirements:
+            return list(_options(texts))
+        # What builds a package of the project may be in no index of its own.
+        return [one for one in workspace.index_options(*self.settings) if one != workspace.NO_INDEX]
 
 
 def stored(text: str) -> Path:
@@ -148,15 +171,15 @@ def resolved(listed: ListToResolve, python: Python | None) -> Lock:
         raise NotLocked("it names an index on this machine")
     asked = [listed.picked.extras, listed.picked.groups] if listed.picked else []
     head = python.head if python else None
-    key = hashlib.sha256(json.dumps([RECIPE, texts, head, *asked]).encode()).hexdigest()
+    content = [RECIPE, texts, head, listed.settings, *asked]
+    key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
     path = locks() / f"{key}.txt"
     with suppress(OSError):
         known = path.read_text(encoding="utf-8")
         age_s = time.time() - path.stat().st_mtime
         old = f", as {duration_text(int(age_s))} ago; remove {path} to take newer ones"
         return Lock(known, old if age_s > OLD_S else "")
-    options = _options(texts) if listed.is_requirements else []
-    made = lock("\n".join((*options, _compiled(listed, python))), python)
+    made = lock("\n".join((*listed.options(texts), _compiled(listed, python))), python)
     # What a package in a folder requires may change while the list stays the same.
     if not any(place_in(line) for line in made.text.splitlines()):
         with suppress(OSError):
@@ -166,6 +189,9 @@ def resolved(listed: ListToResolve, python: Python | None) -> Lock:
 
 def _compiled(listed: ListToResolve, python: Python | None) -> str:
     """Resolve for all Pythons from the oldest that a worker has, or else from the one here."""
+    if listed.file and listed.block and listed.block.needs_uv:
+        # uv reads neither of these if it compiles a list.
+        return exported(listed.folder, NOTHING, listed.file, locked=False)
     resolve = partial(compiled, listed.folder, listed.file, listed.more, picked=listed.picked)
     if python:
         return resolve(python=python.lowest)
@@ -191,15 +217,15 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
         NotLocked: uv is missing.
         ClientError: the lock is out of date, uv cannot read it, or it has no such extra or group.
     """
-    script = path.stem if path.name.endswith(LOCK_OF_SCRIPT) else ""
-    advice = f"`uv lock --script {script}`" if script else "`uv lock`"
+    of_script = path.stem if path.name.endswith(LOCK_OF_SCRIPT) else ""
+    advice = f"`uv lock --script {of_script}`" if of_script else "`uv lock`"
     try:
-        lines = exported(folder, picked, script)
+        lines = exported(folder, picked, of_script)
     except NotLocked as error:
         if str(error) == MISSING:
             raise
         if STALE in str(error):
-            raise stale(path, script or "pyproject.toml", advice) from error
+            raise stale(path, of_script or "pyproject.toml", advice) from error
         raise wrong(
             f"{path} cannot be taken: {error}",
             f"correct that, or write the lock again with {advice}",

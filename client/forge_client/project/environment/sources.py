@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -235,19 +236,28 @@ class Script(_File):
     @property
     def python(self) -> Python | None:
         """The range that it asks for."""
-        return within(self._block.python, self.called) if self._block.python else None
+        asked = self._block.python
+        if not asked and self._block.needs_uv:
+            # uv resolves it for the Python here, and for all later ones.
+            asked = f">=3.{sys.version_info.minor}"
+        return within(asked, self.called) if asked else None
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Resolve it."""
-        self.plain(picked)
+        self._check(picked)
         name = self.path.name
         return resolved(ListToResolve(self.root, self.path.parent, name, self.called), python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return its packages."""
+        self._check(picked)
+        block = self._block
+        workspace.refuse_sources(self.path, block.uv.get("sources", {}), block.requirements)
+        return "", lines([*workspace.index_options(block.uv), *block.requirements])
+
+    def _check(self, picked: Picked) -> None:
         none_of(self.path, "extra", picked.extras)
         none_of(self.path, "group", picked.groups)
-        return "", lines(self._block.requirements)
 
 
 @dataclass(frozen=True)
@@ -258,7 +268,7 @@ class LockedScript(Script):
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Return what its lock has."""
-        self.plain(picked)
+        self._check(picked)
         lock_file = self.path.with_name(f"{self.path.name}.lock")
         return of_uv(lock_file, self.path.parent, python, picked)
 
@@ -287,8 +297,9 @@ class ListFile(_File):
             none_of(self.path, "group", picked.groups)
             return self.called, f"-r {self.called}\n"
         listed = needed(self.path, picked)
-        self._refuse_sources(listed)
-        return "" if picked else self.called, lines(listed)
+        workspace.refuse_sources(self.path, workspace.sources_of(self.path), listed)
+        options = workspace.index_options(workspace.settings_of(self.path.parent))
+        return "" if picked or options else self.called, lines([*options, *listed])
 
     @property
     def _is_toml(self) -> bool:
@@ -305,20 +316,6 @@ class ListFile(_File):
             advice = f"`uv pip compile {made_of.name} -o {self.path.name}`"
             direct = made_of.read_bytes().decode(errors="replace").splitlines()
             check_pins(self.path, made_of.name, advice, direct, pins)
-
-    def _refuse_sources(self, listed: Sequence[str]) -> None:
-        """Refuse packages for which only uv knows a place; an index may have namesakes of them."""
-        for name, place in workspace.sources_of(self.path).items():
-            tables = place if isinstance(place, list) else [place]
-            elsewhere = any(isinstance(one, dict) and "index" not in one for one in tables)
-            named = {canonical(re.split(r"[\s\[<>=!~;@]", one.strip())[0]) for one in listed}
-            if elsewhere and canonical(name) in named:
-                raise wrong(
-                    f"{self.path} takes {name} from [tool.uv.sources], which only uv reads, and uv"
-                    " could not lock it here",
-                    "`uv lock` says why; a member of a workspace is submitted from where the rest"
-                    " of it is beside it",
-                )
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,8 @@ def compiled(folder: Path, file: str | None, text: str, python: str, picked: Pic
     return Uv.here().says(*words, folder=folder, stdin=text)
 
 
-def exported(folder: Path, picked: Picked, script: str = "") -> str:
-    """Return a project's uv.lock as requirements, or that of a script.
+def exported(folder: Path, picked: Picked, script: str = "", *, locked: bool = True) -> str:
+    """Return a project's uv.lock as requirements, or that of a script; if not `locked`, a new one.
 
     Raises:
         NotLocked: uv is missing or failed; `STALE` is in the message if the lock is out of date.
@@ -116,7 +116,8 @@ def exported(folder: Path, picked: Picked, script: str = "") -> str:
     what = ("--script", script) if script else ("--no-emit-project",)
     groups = () if picked.whole or script else ("--no-dev",)
     words = ("export", "--format", "requirements-txt", *what, "--no-header")
-    words += ("--no-annotate", "--quiet", "--locked", *groups, *_picked(picked))
+    words += ("--no-annotate", "--quiet", *groups, *_picked(picked))
+    words += ("--locked",) if locked else ("--python", sys.executable)
     try:
         return Uv.here().says(*words, folder=folder)
     except NotLocked as error:

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,16 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class ScriptBlock:
-    """What a script asks for: packages, and a range of Pythons ("" for any)."""
+    """What a script asks for: packages, a range of Pythons ("" for any), and settings of uv."""
 
     requirements: tuple[str, ...]
     python: str
+    uv: Mapping[str, Any]
+
+    @property
+    def needs_uv(self) -> bool:
+        """Whether it says of some packages where they are, as only `uv run` and its like obey."""
+        return bool(self.uv.get("sources") or self.uv.get("index"))
 
 
 def block(path: Path) -> ScriptBlock | None:
@@ -43,7 +50,7 @@ def block(path: Path) -> ScriptBlock | None:
     content = "\n".join(line.removeprefix("#")[1:] for line in found[0]["content"].splitlines())
     try:
         return _block(tomllib.loads(content))
-    except (tomllib.TOMLDecodeError, TypeError) as error:
+    except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
         raise wrong(
             f"{path}: its block `# /// script` is not valid: {error}", "correct it"
         ) from error
@@ -53,4 +60,5 @@ def _block(said: dict[str, Any]) -> ScriptBlock:
     listed = said.get("dependencies", [])
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise TypeError("`dependencies` is not a list of text")
-    return ScriptBlock(tuple(listed), str(said.get("requires-python", "")))
+    uv = said.get("tool", {}).get("uv", {})
+    return ScriptBlock(tuple(listed), str(said.get("requires-python", "")), uv)

@@ -1,12 +1,14 @@
-"""The uv workspace that a project is a member of: its lock lies in another folder."""
+"""What uv knows of a project besides its list: its workspace, and where packages are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forge_client.project.environment.tables import PROJECT, table
+from forge_client.project.environment.names import name_of
+from forge_client.project.environment.tables import PROJECT, PUBLIC, table, wrong
 
-LOCK = "uv.lock"
+LOCK, SETTINGS = "uv.lock", "uv.toml"
+NO_INDEX = "--no-index"
 
 
 def lock_of(folder: Path) -> Path | None:
@@ -20,9 +22,14 @@ def lock_of(folder: Path) -> Path | None:
     folder = folder.resolve()
     if not (folder / PROJECT).is_file():
         return None
-    root = next(_roots(folder), None)
-    place = root if root and _is_member(folder, root) else folder
+    place = _top(folder)
     return place / LOCK if (place / LOCK).is_file() else None
+
+
+def _top(folder: Path) -> Path:
+    """Return the root of the workspace that a folder is a member of, or else the folder."""
+    root = next(_roots(folder), None)
+    return root if root and _is_member(folder, root) else folder
 
 
 def _roots(folder: Path) -> Iterator[Path]:
@@ -52,4 +59,63 @@ def sources_of(path: Path) -> Mapping[str, Any]:
     Raises:
         ClientError: a pyproject.toml is malformed.
     """
-    return table(path, "tool", "uv", "sources")
+    root = _top(path.parent.resolve()) / PROJECT
+    return {**table(root, "tool", "uv", "sources"), **table(path, "tool", "uv", "sources")}
+
+
+def settings_of(folder: Path) -> Mapping[str, Any]:
+    """Return the settings that uv has for a folder, which may be those of one above.
+
+    Raises:
+        ClientError: a file with settings is malformed.
+    """
+    top = _top(folder.resolve())
+    for one in (top, *top.parents):
+        if (one / SETTINGS).is_file():
+            return table(one / SETTINGS)
+        if (one / PROJECT).is_file() and (found := table(one / PROJECT, "tool", "uv")):
+            return found
+    return {}
+
+
+def index_options(*settings: Mapping[str, Any]) -> list[str]:
+    """Return the options of a list that say where packages are, as some settings of uv do.
+
+    The public index is where the worker says.
+    """
+    return list(dict.fromkeys(one for each in settings for one in _options(each)))
+
+
+def _options(settings: Mapping[str, Any]) -> Iterator[str]:
+    said = {**settings, **settings.get("pip", {})}
+    if said.get("no-index"):
+        yield NO_INDEX
+    indexes = [*said.get("index", []), *({"url": one} for one in said.get("extra-index-url", []))]
+    if "index-url" in said:
+        indexes.append({"url": said["index-url"], "default": True})
+    for one in indexes:
+        url = str(one["url"])
+        if "://" not in url or one.get("format") == "flat":
+            yield f"--find-links {url}"
+        elif url.rstrip("/") != PUBLIC:
+            yield f"--{'index-url' if one.get('default') else 'extra-index-url'} {url}"
+    yield from (f"--find-links {one}" for one in said.get("find-links", []))
+
+
+def refuse_sources(path: Path, sources: Mapping[str, Any], listed: Sequence[str]) -> None:
+    """Refuse packages for which only uv knows a place; an index may have namesakes of them.
+
+    Raises:
+        ClientError: as said.
+    """
+    names = set(map(name_of, listed))
+    for name, place in sources.items():
+        tables = place if isinstance(place, list) else [place]
+        elsewhere = any(isinstance(one, dict) and "index" not in one for one in tables)
+        if elsewhere and name_of(name) in names:
+            raise wrong(
+                f"{path} takes {name} from [tool.uv.sources], which only uv reads, and uv could not"
+                " lock it here",
+                "`uv lock` says why; a member of a workspace is submitted from where the rest of it"
+                " is beside it",
+            )
