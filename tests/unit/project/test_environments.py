@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,6 +92,29 @@ def test_a_list_is_locked_with_all_that_it_requires_and_stays_so(tmp_path: Path)
     assert listed(sent(folder)) == lines
     (folder / "requirements.txt").write_text(f"{text}inner\n", encoding="utf-8")
     assert any(line.startswith("outer==2.0") for line in listed(sent(folder)))
+
+
+def test_the_digests_that_a_list_names_are_in_its_lock(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    made = hashlib.sha256(wheel(wheels, "inner", "1.0").read_bytes()).hexdigest()
+    head = f"--no-index\n--find-links {wheels}\n"
+    own = f"--hash=sha256:{made} --hash={DIGEST}"
+    folder = project(tmp_path, requirements_txt=f"{head}inner==1.0 {own}\n")
+    assert listed(sent(folder))[-1].split()[-2:] == own.split()
+    (folder / "requirements.txt").write_text(f"{head}Inner==1.0 \\\n  --hash={DIGEST} # mine\n")
+    with pytest.raises(ClientError, match=r"names digests of inner==1\.0 that no file"):
+        sent(folder)
+
+
+def test_an_include_may_be_indented(tmp_path: Path) -> None:
+    for version in ("1.0", "2.0"):
+        wheel(tmp_path / "wheels", "inner", version)
+    folder = project(tmp_path, requirements_txt="--no-index\n  -r more.txt\n")
+    for asked, version in (("inner", "2.0"), ("inner<2", "1.0")):
+        (folder / "more.txt").write_text(f"\t--find-links {tmp_path}/wheels\n{asked}\n")
+        lines = listed(sent(folder))
+        assert lines[2] == f"--find-links {tmp_path}/wheels"
+        assert lines[3].startswith(f"inner=={version} ")
 
 
 @pytest.mark.parametrize("line", ["./lib", "-e .", "-f wheels", "a.whl", "lib @ file:./lib"])

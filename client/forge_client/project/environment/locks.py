@@ -25,6 +25,7 @@ from forge_client.default_paths import locks
 from forge_client.project.environment.fresh import stale
 from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, refuse_elsewhere
 from forge_client.project.environment.markers import NOTHING, Picked
+from forge_client.project.environment.names import name_of
 from forge_client.project.environment.pythons import OLDEST, Python
 from forge_client.project.environment.tables import PUBLIC, wrong
 from forge_client.project.environment.tools import script, workspace
@@ -37,11 +38,11 @@ ANY_PYTHON = "# any python"
 # uv locks a script in a file beside it.
 LOCK_OF_SCRIPT = ".py.lock"
 OF_PYTHON = (".toml", ".py")
-NESTED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
+NESTED = re.compile(r"^[ \t]*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
 # Options that say where packages are. They stay as written: a variable in them may be a secret.
 OPTION = re.compile(
-    r"^(?:-i|-f|--(?:index-url|extra-index-url|find-links|no-index|trusted-host|pre|prefer-binary"
-    r"|no-binary|only-binary))\b.*$",
+    r"^[ \t]*(?:-i|-f|--(?:index-url|extra-index-url|find-links|no-index|trusted-host|pre"
+    r"|prefer-binary|no-binary|only-binary))\b.*$",
     re.MULTILINE,
 )
 # Files of the project: the worker has them, and a lock cannot give them a version.
@@ -52,6 +53,7 @@ LOCAL = re.compile(
 )
 # An editable package is installed as it is, so it is a package like any other.
 EDITABLE = re.compile(r"^(?:-e|--editable)[\s=]*")
+SHA256 = "=sha256:"
 CONTINUED = re.compile(r"\\\n\s*")
 # No worker runs there. A marker with `or` may hold on Linux all the same.
 ELSEWHERE = re.compile(
@@ -179,7 +181,8 @@ def resolved(listed: ListToResolve, python: Python | None) -> Lock:
         age_s = time.time() - path.stat().st_mtime
         old = f", as {duration_text(int(age_s))} ago; remove {path} to take newer ones"
         return Lock(known, old if age_s > OLD_S else "")
-    made = lock("\n".join((*listed.options(texts), _compiled(listed, python))), python)
+    lines = _with_digests(listed, _compiled(listed, python), texts)
+    made = lock("\n".join((*listed.options(texts), *lines)), python)
     # What a package in a folder requires may change while the list stays the same.
     if not any(place_in(line) for line in made.text.splitlines()):
         with suppress(OSError):
@@ -202,6 +205,31 @@ def _compiled(listed: ListToResolve, python: Python | None) -> str:
         if here == oldest:
             raise
         return resolve(python=here)
+
+
+def _with_digests(listed: ListToResolve, made: str, texts: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a lock with the digests that its list has, as pip would demand them.
+
+    uv leaves them out of account, and writes those that the index has now.
+
+    Raises:
+        ClientError: the index has no file with such a digest.
+    """
+    kept: dict[str, list[str]] = {}
+    for text in texts if listed.is_requirements else ():
+        for line in CONTINUED.sub(" ", text).splitlines():
+            digests = map(str.strip, PIP_HASH.findall(line.partition(" #")[0]))
+            kept.setdefault(name_of(line), []).extend(digests)
+    for line in CONTINUED.sub(" ", made).splitlines():
+        own = kept.get(name_of(line)) if _is_package(line) else None
+        there = set(map(str.strip, PIP_HASH.findall(line)))
+        if own and there and all(SHA256 in one for one in own) and there.isdisjoint(own):
+            raise wrong(
+                f"{listed.called} names digests of {line.split()[0]} that no file in the index has",
+                "somebody replaced the files, or the list is wrong: `uv pip compile"
+                " --generate-hashes` writes one with the digests of today",
+            )
+        yield " ".join((PIP_HASH.sub("", line), *own)) if own else line
 
 
 def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lock:
@@ -252,7 +280,8 @@ def list_texts(folder: Path, file: str) -> dict[Path, str]:
             continue
         texts[path] = _text(path, texts)
         if not file.endswith(OF_PYTHON):
-            found = [match[1] for match in NESTED.finditer(texts[path])]
+            text = CONTINUED.sub(" ", texts[path])
+            found = [match[1] for match in NESTED.finditer(text)]
             if at_a_url := [one for one in found if "://" in one]:
                 raise NotLocked(f"it includes {at_a_url[0]}")
             rest += [(path.parent / one).resolve() for one in found]
