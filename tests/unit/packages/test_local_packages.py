@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from forge_client.errors import ClientError
 from forge_client.project.environment.local import place_in
 from forge_client.project.environment.uv import Uv
 from support.packages import listed, pins, sent, write
+from support.wheels import wheel
 
 LIB = "[project]\nname = 'mylib'\nversion = '1'\nrequires-python = '>=3.11'\n"
 BUILT = "[build-system]\nrequires = ['uv_build']\nbuild-backend = 'uv_build'\n"
@@ -159,6 +161,12 @@ def test_a_package_that_git_leaves_out_is_missed_at_submit(tmp_path: Path) -> No
     (folder / ".forgeignore").write_text("lib\n")
     with pytest.raises(ClientError, match="names lib, which is left out of the bundle"):
         sent(folder)
+    # uv writes such a path without a dot.
+    (folder / "poetry.lock").unlink()
+    source = APP.replace("workspace = true", "path = 'vendor/lib'")
+    write(folder, {"pyproject.toml": source, "vendor/lib/pyproject.toml": LIB + BUILT})
+    with pytest.raises(ClientError, match="names vendor/lib, which is left out of the bundle"):
+        sent(folder)
 
 
 OUTSIDE = "outside the project|not on this machine|not in the project"
@@ -225,11 +233,57 @@ def test_a_list_is_complete_at_submit(tmp_path: Path) -> None:
         ("a @ file://localhost/x", "/x"),
         ("a @ ./x", "x"),
         ("./x#subdirectory=y", "x/y"),
+        ("a @ file:///${PROJECT_ROOT}/../x", "../x"),
+        ("vendor/lib", "vendor/lib"),
+        ("-rlists/more.txt", None),
     ],
 )
 def test_what_a_line_names(line: str, path: str | None) -> None:
     found = place_in(line)
     assert (found and str(found.path)) == path
+
+
+def test_a_folder_with_wheels_is_named_from_the_project(tmp_path: Path) -> None:
+    wheel(tmp_path / "packages/app/wheels", "mylib", "1.0")
+    found = NO_INDEX + "find-links = ['packages/app/wheels']\n"
+    root = f"[tool.uv.workspace]\nmembers = ['packages/*']\n{found}"
+    own = APP.partition("[tool.uv.sources]")[0]
+    app = write(tmp_path, {"pyproject.toml": root, "packages/app/pyproject.toml": own})
+    app /= "packages/app"
+    for _ in range(2):
+        assert listed(sent(app))[1] == "--find-links ./wheels"
+        Uv.here().says("lock", folder=tmp_path)
+    (app / ".forgeignore").write_text("wheels\n")
+    with pytest.raises(ClientError, match="names wheels, which is left out of the bundle"):
+        sent(app)
+    (app / "wheels").rename(tmp_path / "wheels")
+    write(tmp_path, {"pyproject.toml": root.replace("packages/app/wheels", "wheels")})
+    Uv.here().says("lock", folder=tmp_path)
+    with pytest.raises(ClientError, match=r"`--find-links wheels` is .* outside the project"):
+        sent(app)
+
+
+def test_a_package_of_a_repository_here_is_the_one_that_was_locked(tmp_path: Path) -> None:
+    lib = write(tmp_path / "lib", {"pyproject.toml": LIB + BUILT, "src/mylib/__init__.py": ""})
+    for words in ("init -q", "add .", "-c user.name=a -c user.email=b commit -qm c"):
+        subprocess.run(["git", "-C", lib, *words.split()], check=True)
+    source = "[tool.uv.sources]\nmylib = {git = 'file://%s'}\n"
+    own = APP.partition("[tool.uv.sources]")[0] + source % lib
+    app = write(tmp_path / "app", {"pyproject.toml": own})
+    assert pins(sent(app)) == ["./.forge-packages/lib"]
+    (lib / "src/mylib/__init__.py").write_text("VALUE = 2\n")
+    with pytest.raises(ClientError, match="where other files are checked out"):
+        sent(app)
+
+
+def test_no_path_of_this_machine_is_left_to_the_worker(tmp_path: Path) -> None:
+    write(tmp_path, {"lib/pyproject.toml": LIB})
+    own = (
+        f"[project]\nname = 'p'\nversion = '1'\ndependencies = ['mylib @ file://{tmp_path}/lib']\n"
+    )
+    folder = write(tmp_path / "app", {"pyproject.toml": own})
+    with pytest.raises(ClientError, match="outside the project"):
+        sent(folder, image="busybox")
 
 
 def test_no_lock_names_an_index_on_this_machine(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from forge_schema.model.bundles import BESIDE
 
 from forge_client.errors import ClientError
 from forge_client.project.environment.tables import wrong
+from forge_client.project.git.program import tried, without_filters
 from forge_client.project.listing import BundleEntry, Listing
 from forge_client.project.scan import scan
 
@@ -27,6 +28,8 @@ LINE = re.compile(
     r"(?P<place>[^\s;#]+)(?P<fragment>#\S*)?(?P<rest>.*)",
     re.DOTALL,
 )
+PROJECT_ROOT = re.compile(r"^file:/*\$\{PROJECT_ROOT\}")
+FOUND_IN = re.compile(r"(--find-links )(?!\w+://)(?P<place>\S+)$")
 EXTRAS = re.compile(r"\[[\w\s.,-]*\]$")
 ON_THIS_MACHINE = re.compile(
     r"^\s*(?:-i|-f|--(?:index-url|extra-index-url|find-links))[\s=]+file:", re.MULTILINE
@@ -65,11 +68,14 @@ def _path(text: str, *, sure: bool) -> PurePosixPath | None:
     """Return a path; without an option or a name before it, only what can be nothing else."""
     if text.startswith("git+file:"):
         return PurePosixPath(unquote(urlsplit(text).path.partition("@")[0]))
+    # PDM and uv name the project's folder so.
+    text = PROJECT_ROOT.sub("file:.", text)
     if text.startswith("file:"):
         return PurePosixPath(unquote(re.sub(r"^file:(//(localhost)?)?", "", text)))
-    if "://" in text or text.startswith(("git+", "hg+", "svn+", "bzr+", "git@")):
+    if "://" in text or text.startswith(("git+", "hg+", "svn+", "bzr+", "git@", "-")):
         return None
-    begins = text in {".", ".."} or text.startswith(("./", "../", "/", "~/"))
+    # No name of a package has a slash.
+    begins = text in {".", ".."} or "/" in text
     return PurePosixPath(text) if sure or begins or text.endswith(ARCHIVES) else None
 
 
@@ -153,13 +159,32 @@ class Carrier:
         return "".join(f"{line}\n" for line in lines)
 
     def _line(self, line: str, base: Path, called: str) -> str:
+        if folder := FOUND_IN.match(line):
+            return self._find_links(folder, base, called)
         found = place_in(line)
         if found is None:
             return line
         path = _resolved(found.path, base)
         if not path.exists():
             raise _elsewhere(called, line, found, self.listing.root, path)
+        if found.text.startswith("git+file:"):
+            _check_commit(path, found.text, called)
         return f"./{self._name(path, called)}{found.extras}{found.rest}".rstrip()
+
+    def _find_links(self, found: re.Match[str], base: Path, called: str) -> str:
+        """Return the option for a folder with wheels; one beside the project does not come along.
+
+        An absolute path may be on a disk that the workers share.
+        """
+        if Path(found["place"]).is_absolute():
+            return found[0]
+        path = _resolved(PurePosixPath(found["place"]), base)
+        if not path.is_relative_to(self.listing.root):
+            raise wrong(
+                f"{called}: `{found[0]}` is {path}, outside the project {self.listing.root}",
+                "copy the folder into the project, or name an absolute path that the workers have",
+            )
+        return f"{found[1]}./{self._name(path, called)}"
 
     def _name(self, path: Path, called: str) -> str:
         """Return a path's name in the bundle."""
@@ -201,6 +226,18 @@ class Carrier:
         taken = set(self.entries)
         names = (f"{BESIDE}/{name}{f'-{number}' if number else ''}" for number in range(10_000))
         return next(one for one in names if one not in taken)
+
+
+def _check_commit(path: Path, url: str, called: str) -> None:
+    """Refuse the folder of a repository if its files are not those of the commit in a lock."""
+    commit = url.rpartition("@")[2]
+    head = (tried(path, "rev-parse", "HEAD") or b"").decode().strip()
+    changes = tried(path, *without_filters(path), "status", "--porcelain", "--", ".")
+    if head != commit or changes:
+        raise wrong(
+            f"{called} has commit {commit[:12]} of {path}, where other files are checked out",
+            "check that commit out there and commit what has changed, or lock it again",
+        )
 
 
 def _is_below(name: str, folder: str) -> bool:

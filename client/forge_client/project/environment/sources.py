@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from forge_client.errors import ClientError
 from forge_client.project.environment.active import Active
 from forge_client.project.environment.fresh import check_pins
+from forge_client.project.environment.local import refuse_elsewhere
 from forge_client.project.environment.locks import (
     LOCK_OF_SCRIPT,
     ListToResolve,
@@ -298,6 +299,7 @@ class ListFile(_File):
             return self.called, f"-r {self.called}\n"
         listed = needed(self.path, picked)
         workspace.refuse_sources(self.path, workspace.sources_of(self.path), listed)
+        refuse_elsewhere(lines(listed), self.called, self.root, self.path.parent)
         options = workspace.index_options(workspace.settings_of(self.path.parent))
         return "" if picked or options else self.called, lines([*options, *listed])
 

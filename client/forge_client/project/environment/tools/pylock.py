@@ -74,7 +74,7 @@ def _located(one: Mapping[str, Any]) -> str:
     files = _files(one)
     only = files[0] if len(files) == 1 else {}
     if only.get("path") and not only.get("url"):
-        return f"./{only['path']}"
+        return _at(only["path"])
     # Without an index, a package that is not on PyPI is nowhere else than at its URL.
     if "index" not in one and not only.get("url", OF_PYPI).startswith(OF_PYPI):
         return f"{name} @ {only['url']}"
@@ -89,7 +89,11 @@ def _elsewhere(name: str, kind: str, place: Mapping[str, Any]) -> str:
         return f"{name} @ {place['type']}+{place['url']}@{place['commit-id']}{below}"
     if kind == "archive" and "url" in place:
         return f"{name} @ {place['url']}{below}"
-    return f"./{place['path']}{below}"
+    return f"{_at(place['path'])}{below}"
+
+
+def _at(path: str) -> str:
+    return path if path.startswith("/") else f"./{path}"
 
 
 def _indexes(packages: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,5 +1,6 @@
 """What uv knows of a project besides its list: its workspace, and where packages are."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,25 @@ def sources_of(path: Path) -> Mapping[str, Any]:
 def settings_of(folder: Path) -> Mapping[str, Any]:
     """Return the settings that uv has for a folder, which may be those of one above.
 
+    Folders with wheels are named from it.
+
     Raises:
         ClientError: a file with settings is malformed.
     """
-    top = _top(folder.resolve())
+    folder = folder.resolve()
+    top = _top(folder)
     for one in (top, *top.parents):
-        if (one / SETTINGS).is_file():
-            return table(one / SETTINGS)
-        if (one / PROJECT).is_file() and (found := table(one / PROJECT, "tool", "uv")):
-            return found
+        own = (one / SETTINGS).is_file() and table(one / SETTINGS)
+        of_project = (one / PROJECT).is_file() and table(one / PROJECT, "tool", "uv")
+        if found := own or of_project:
+            places = [_seen_from(folder, one, each) for each in found.get("find-links", [])]
+            return {**found, "find-links": places}
     return {}
+
+
+def _seen_from(folder: Path, where: Path, place: str) -> str:
+    is_relative = "://" not in place and not Path(place).is_absolute()
+    return os.path.relpath(where / place, folder) if is_relative else place
 
 
 def index_options(*settings: Mapping[str, Any]) -> list[str]:
