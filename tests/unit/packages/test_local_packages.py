@@ -119,6 +119,42 @@ def test_an_index_that_only_uv_would_ask_is_in_the_list(tmp_path: Path) -> None:
     assert listed(sent(folder, image="busybox")) == ["--no-index", "six"]
 
 
+@pytest.mark.parametrize("place", ["path = '../lib'", "git = 'https://g.example'", "source = 'x'"])
+def test_a_place_that_only_poetry_reads_is_never_asked_of_an_index(
+    tmp_path: Path, place: str
+) -> None:
+    own = APP.partition("[tool.uv.sources]")[0]
+    text = f"{own}[tool.poetry.dependencies]\npython = '*'\nmylib = {{{place}}}\n"
+    folder = write(tmp_path, {"pyproject.toml": text})
+    for image in (None, "busybox"):
+        with pytest.raises(ClientError, match=r"takes mylib from \[tool\.poetry\.dependencies\]"):
+            sent(folder, image=image)
+
+
+def test_the_root_of_a_workspace_says_where_packages_are(tmp_path: Path) -> None:
+    own, _, source = APP.partition("[tool.uv.sources]")
+    root = f"{ROOT}[tool.uv.sources]{source}"
+    write(tmp_path, {"pyproject.toml": root, "packages/app/pyproject.toml": own})
+    with pytest.raises(ClientError, match=r"takes mylib from \[tool\.uv\.sources\]"):
+        sent(tmp_path / "packages/app", image="busybox")
+
+
+def test_an_extra_of_the_project_itself_is_no_package(tmp_path: Path) -> None:
+    more = "all = ['app[train,all]', 'inner']\ntrain = ['six']\n"
+    text = APP.replace("[tool.uv.sources]", f"[project.optional-dependencies]\n{more}[tool.x]")
+    folder = write(tmp_path, {"pyproject.toml": text})
+    whole = sent(folder, extras=["all"], image="busybox")
+    assert listed(whole) == ["mylib", "six", "inner"]
+
+
+@pytest.mark.parametrize("entry", ["{include-group = 'gone'}", "{other = 'x'}", "{}"])
+def test_a_malformed_group_is_refused_not_left_out(tmp_path: Path, entry: str) -> None:
+    text = f"[project]\nname = 'p'\n[dependency-groups]\ng = [{entry}]\n"
+    for image in (None, "busybox"):
+        with pytest.raises(ClientError, match=r"the group 'g' (includes 'gone'|has )"):
+            sent(write(tmp_path, {"pyproject.toml": text}), groups=["g"], image=image)
+
+
 POETRY = """
 [[package]]
 name = "mylib"

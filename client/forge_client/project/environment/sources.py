@@ -32,7 +32,7 @@ from forge_client.project.environment.pythons import (
     setup_option,
     within,
 )
-from forge_client.project.environment.tables import PROJECT, needed, none_of, table, wrong
+from forge_client.project.environment.tables import PROJECT, known, needed, none_of, table, wrong
 from forge_client.project.environment.tools import (
     CONDA,
     CONDA_LOCKS,
@@ -212,8 +212,7 @@ class SetupFile(_Text):
         """Return them."""
         none_of(self.path, "group", picked.groups)
         more = [(one, setup_option(self.path, one, EXTRAS)) for one in picked.extras]
-        if absent := [one for one, listed in more if not listed]:
-            none_of(self.path, "extra", absent)
+        known(self.path, "extra", picked.extras, [one for one, listed in more if listed])
         listed = [setup_option(self.path, INSTALLED), *(one for _, one in more)]
         return "", lines([line for one in listed for line in one.split("\n")])
 
@@ -284,7 +283,7 @@ class ListFile(_File):
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Resolve it."""
         if self._is_toml:
-            needed(self.path, picked)
+            workspace.refuse_places_of_poetry(self.path, needed(self.path, picked))
         else:
             self._check()
             self.plain(picked)
@@ -298,6 +297,7 @@ class ListFile(_File):
             none_of(self.path, "group", picked.groups)
             return self.called, f"-r {self.called}\n"
         listed = needed(self.path, picked)
+        workspace.refuse_places_of_poetry(self.path, listed)
         workspace.refuse_sources(self.path, workspace.sources_of(self.path), listed)
         refuse_elsewhere(lines(listed), self.called, self.root, self.path.parent)
         options = workspace.index_options(workspace.settings_of(self.path.parent))

@@ -1,7 +1,7 @@
 """The tables of a pyproject.toml."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from forge_schema.model.quantities import names_text
 
 from forge_client.errors import ClientError
 from forge_client.project.environment.markers import Picked
-from forge_client.project.environment.names import canonical
+from forge_client.project.environment.names import canonical, extras_of, name_of
 
 PROJECT = "pyproject.toml"
 PUBLIC = "https://pypi.org/simple"
@@ -53,7 +53,22 @@ def needed(path: Path, picked: Picked) -> list[str]:
     known(path, "group", picked.groups, groups)
     lists = [_named(extras, one) for one in picked.extras]
     lists += [_group(path, groups, one, ()) for one in picked.groups]
-    return [*dependencies(path), *(one for listed in lists for one in listed)]
+    own = canonical(str(table(path, "project").get("name", "")))
+    found = [*dependencies(path), *(one for listed in lists for one in listed)]
+    return list(dict.fromkeys(_without_itself(found, own, extras, ())))
+
+
+def _without_itself(
+    listed: Iterable[str], own: str, extras: dict[str, Any], above: Sequence[str]
+) -> Iterator[str]:
+    """Yield requirements, and in place of the project itself, as in `app[all]`, those of extras."""
+    for one in listed:
+        if not own or name_of(str(one)) != own:
+            yield one
+            continue
+        for extra in map(canonical, extras_of(one)):
+            if extra not in above:
+                yield from _without_itself(_named(extras, extra), own, extras, (*above, extra))
 
 
 def _named(tables: dict[str, Any], name: str) -> list[Any]:
@@ -66,10 +81,14 @@ def _group(path: Path, groups: dict[str, Any], name: str, above: Sequence[str]) 
         raise wrong(f"{path}: the group {name!r} includes itself", "correct it there")
     found: list[str] = []
     for one in _named(groups, name):
-        if isinstance(one, dict) and "include-group" in one:
-            found += _group(path, groups, one["include-group"], (*above, name))
+        included = one.get("include-group") if isinstance(one, dict) else None
+        if included and canonical(included) in map(canonical, groups):
+            found += _group(path, groups, included, (*above, name))
         elif isinstance(one, str):
             found.append(one)
+        else:
+            what = f"includes {included!r}, which is not there" if included else f"has {one!r}"
+            raise wrong(f"{path}: the group {name!r} {what}", "correct it there")
     return found
 
 

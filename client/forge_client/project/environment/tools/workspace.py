@@ -1,7 +1,7 @@
 """What uv knows of a project besides its list: its workspace, and where packages are."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from forge_client.project.environment.tables import PROJECT, PUBLIC, table, wron
 
 LOCK, SETTINGS = "uv.lock", "uv.toml"
 NO_INDEX = "--no-index"
+# What says in a table of Poetry that a package is not in the public index.
+PLACES = {"path", "file", "git", "url", "source"}
 
 
 def lock_of(folder: Path) -> Path | None:
@@ -118,14 +120,35 @@ def refuse_sources(path: Path, sources: Mapping[str, Any], listed: Sequence[str]
     Raises:
         ClientError: as said.
     """
+    for name in _among(listed, sources, lambda one: "index" not in one):
+        raise wrong(
+            f"{path} takes {name} from [tool.uv.sources], which only uv reads, and uv could not"
+            " lock it here",
+            "`uv lock` says why; a member of a workspace is submitted from where the rest of it is"
+            " beside it",
+        )
+
+
+def refuse_places_of_poetry(path: Path, listed: Sequence[str]) -> None:
+    """Refuse packages that a pyproject.toml lists, and for which only Poetry knows a place.
+
+    Raises:
+        ClientError: as said.
+    """
+    sources = table(path, "tool", "poetry", "dependencies")
+    for name in _among(listed, sources, lambda one: bool(PLACES & one.keys())):
+        raise wrong(
+            f"{path} takes {name} from [tool.poetry.dependencies], which only Poetry reads",
+            "`poetry lock` writes a lock, which is taken in its place",
+        )
+
+
+def _among(
+    listed: Sequence[str], sources: Mapping[str, Any], test: Callable[[dict[str, Any]], bool]
+) -> Iterator[str]:
+    """Yield the packages of a list with a source that passes a test."""
     names = set(map(name_of, listed))
     for name, place in sources.items():
         tables = place if isinstance(place, list) else [place]
-        elsewhere = any(isinstance(one, dict) and "index" not in one for one in tables)
-        if elsewhere and name_of(name) in names:
-            raise wrong(
-                f"{path} takes {name} from [tool.uv.sources], which only uv reads, and uv could not"
-                " lock it here",
-                "`uv lock` says why; a member of a workspace is submitted from where the rest of it"
-                " is beside it",
-            )
+        if name_of(name) in names and any(isinstance(one, dict) and test(one) for one in tables):
+            yield name
