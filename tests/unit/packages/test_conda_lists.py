@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
+from forge_client.project.environment.tables import OF_PYPI
 from forge_client.project.environment.tools import conda
 from support.packages import listed, sent, write
 
@@ -55,6 +56,13 @@ def test_what_cannot_be_said_to_pip_is_refused(tmp_path: Path, line: str) -> Non
         sent(folder)
 
 
+@pytest.mark.parametrize("pip", ["six", "{six: 1}", "[{six: 1}]"])
+def test_packages_for_pip_are_a_list_of_text(tmp_path: Path, pip: str) -> None:
+    folder = write(tmp_path, {"environment.yml": f"dependencies:\n- pip: {pip}\n"})
+    with pytest.raises(ClientError, match="an entry that is not text"):
+        sent(folder)
+
+
 @pytest.mark.parametrize("name", ["snappy", "conda-forge::lz4-c", "zstd=1.5", "sox", "libpng"])
 def test_a_library_with_a_namesake_in_the_index_is_named(tmp_path: Path, name: str) -> None:
     folder = write(tmp_path, {"environment.yml": f"dependencies: [numpy, '{name}']\n"})
@@ -79,7 +87,7 @@ def test_the_python_of_an_environment_may_be_a_range(tmp_path: Path, asked: str,
 
 
 CHANNEL = "https://conda.example/conda-forge"
-SIX = "https://files.example/packages/b7/ce/six-1.17.0-py2.py3-none-any.whl"
+SIX = f"{OF_PYPI}packages/b7/ce/six-1.17.0-py2.py3-none-any.whl"
 PIXI = f"""
 version: 6
 environments:
@@ -120,7 +128,7 @@ PIXI_TOML = (
 def conda_lock(*packages: tuple[str, str, str, str]) -> str:
     rows = "".join(
         f"- name: {name}\n  version: {version}\n  manager: {manager}\n  platform: linux-64\n"
-        f"  dependencies: {{{needs}}}\n  url: https://example.org\n  hash: {{sha256: aa}}\n"
+        f"  dependencies: {{{needs}}}\n  url: {SIX}\n  hash: {{sha256: aa}}\n"
         "  category: main\n  optional: false\n"
         for name, version, manager, needs in packages
     )
@@ -170,6 +178,14 @@ def test_what_a_project_needs_of_a_lock_of_conda(tmp_path: Path, files: dict[str
         ),
         (
             {
+                "pixi.lock": PIXI,
+                "pyproject.toml": "[project]\nname = 'mine'\ndependencies = ['tabulate>=1']\n"
+                "[tool.pixi.pypi-dependencies]\nmine = {path = '.', editable = true}\n",
+            },
+            r"pixi\.lock is older than pyproject\.toml: tabulate is not in it",
+        ),
+        (
+            {
                 "conda-lock.yml": conda_lock(*OF_CONDA),
                 "environment.yml": f"{ENVIRONMENT}  - tabulate\n",
             },
@@ -187,3 +203,24 @@ def test_a_lock_of_conda_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ClientError, match=said):
         sent(write(tmp_path, files), image="busybox")
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://private.example/six-1.17.0-py3-none-any.whl", None),
+        ("git+https://g.example/six@abc", None),
+        ("git+https://g.example/six?rev=main#abc", "git+https://g.example/six@abc"),
+        (
+            "git+https://g.example/x?subdirectory=y&rev=1#abc",
+            "git+https://g.example/x@abc#subdirectory=y",
+        ),
+    ],
+)
+@pytest.mark.parametrize("lock", ["pixi.lock", "conda-lock.yml"])
+def test_a_package_from_elsewhere_is_not_taken_from_the_index(
+    tmp_path: Path, lock: str, url: str, place: str | None
+) -> None:
+    text = PIXI if lock == "pixi.lock" else conda_lock(*OF_CONDA)
+    folder = write(tmp_path, {lock: text.replace(SIX, url)})
+    assert listed(sent(folder, image="busybox")) == ["numpy==1.26.4", f"six @ {place or url}"]

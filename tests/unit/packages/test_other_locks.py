@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from forge_client.errors import ClientError
 from forge_client.project.environment.markers import decided
-from forge_client.project.environment.tables import PUBLIC
+from forge_client.project.environment.tables import OF_PYPI, PUBLIC
 from forge_client.project.environment.tools import poetry
-from forge_client.project.environment.tools.pylock import OF_PYPI
 from support.packages import listed, pins, sent, write
 
 LOCKS = Path(__file__).with_name("locks")

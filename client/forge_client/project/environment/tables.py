@@ -12,7 +12,7 @@ from forge_client.project.environment.markers import Picked
 from forge_client.project.environment.names import canonical, extras_of, name_of
 
 PROJECT = "pyproject.toml"
-PUBLIC = "https://pypi.org/simple"
+PUBLIC, OF_PYPI = "https://pypi.org/simple", "https://files.pythonhosted.org/"
 
 
 def table(path: Path, *keys: str) -> dict[str, Any]:

@@ -149,8 +149,12 @@ def _listed(said: Any, path: Path) -> tuple[list[str], list[str]]:  # noqa: ANN4
         raise _wrong(f"{path}: it has no list `dependencies`")
     conda = [line for line in lines if isinstance(line, str)]
     tables = [line for line in lines if isinstance(line, dict)]
-    pip = [line for table in tables for line in table.get("pip") or []]
-    if len(conda) + len(tables) < len(lines) or not all(isinstance(line, str) for line in pip):
+    lists = [table.get("pip") or [] for table in tables]
+    pip = [line for listed in lists for line in listed]
+    are_lists = all(isinstance(one, list) for one in lists) and all(
+        isinstance(line, str) for line in pip
+    )
+    if len(conda) + len(tables) < len(lines) or not are_lists:
         raise _wrong(f"{path}: `dependencies` has an entry that is not text")
     return conda, pip
 

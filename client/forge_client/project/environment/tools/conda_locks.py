@@ -9,17 +9,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from forge_schema.model.bundles import list_text
 
 from forge_client.project.environment.fresh import check_pins
-from forge_client.project.environment.names import canonical
-from forge_client.project.environment.tables import PROJECT, table, wrong
+from forge_client.project.environment.names import NAME, canonical, name_of
+from forge_client.project.environment.tables import (
+    OF_PYPI,
+    PROJECT,
+    dependencies,
+    table,
+    wrong,
+)
 from forge_client.project.environment.tools import conda
 
 PLATFORM, DEFAULT = "linux-64", "default"
 PIXI, PIXI_LIST = "pixi.lock", "pixi.toml"
+# The project itself, which is not installed.
+HERE = {".", "./"}
 LISTS = ("environment.yml", "environment.yaml")
 
 
@@ -98,7 +106,10 @@ def _of_pixi(said: Mapping[str, Any]) -> Iterator[Locked]:
         url = one["conda"] if by_conda else one["pypi"]
         about = known.get(url, {})
         if by_conda:
-            name, version, _ = unquote(PurePosixPath(urlsplit(url).path).name).rsplit("-", 2)
+            parts = unquote(PurePosixPath(urlsplit(url).path).name).rsplit("-", 2)
+            if len(parts) < 3:  # noqa: PLR2004 - its name, version and build
+                raise ValueError(f"{url} is a package that pixi builds itself")
+            name, version, _ = parts
         elif "://" not in url:
             # The project itself is not installed.
             if url.strip("./"):
@@ -108,8 +119,9 @@ def _of_pixi(said: Mapping[str, Any]) -> Iterator[Locked]:
             name, version = about.get("name"), about.get("version")
             name = name or PurePosixPath(urlsplit(url).path).name.split("-")[0]
             version = version or PurePosixPath(urlsplit(url).path).name.split("-")[1]
-        needs = [str(each).split()[0] for each in about.get("depends", [])]
-        yield Locked(canonical(name), str(version), by_conda, list(map(canonical, needs)))
+        needs = [canonical(str(each).split()[0]) for each in about.get("depends", [])]
+        place = "" if by_conda else _place(name, url)
+        yield Locked(canonical(name), str(version), by_conda, needs, place)
 
 
 def _of_conda_lock(said: Mapping[str, Any]) -> Iterator[Locked]:
@@ -117,7 +129,20 @@ def _of_conda_lock(said: Mapping[str, Any]) -> Iterator[Locked]:
         if one["platform"] == PLATFORM and one.get("category", "main") == "main":
             needs = [canonical(each) for each in one.get("dependencies", {})]
             by_conda = one["manager"] == "conda"
-            yield Locked(canonical(one["name"]), str(one["version"]), by_conda, needs)
+            place = "" if by_conda else _place(one["name"], one["url"])
+            yield Locked(canonical(one["name"]), str(one["version"]), by_conda, needs, place)
+
+
+def _place(name: str, url: str) -> str:
+    """Return the requirement of a package that is not in the public index; "" for one that is."""
+    if url.startswith(OF_PYPI):
+        return ""
+    bare, _, commit = url.partition("#")
+    if not url.startswith("git+") or "@" in urlsplit(bare).path:
+        return f"{name} @ {url}"
+    bare, _, query = bare.partition("?")
+    below = parse_qs(query).get("subdirectory", [""])[0]
+    return f"{name} @ {bare}@{commit}{f'#subdirectory={below}' if below else ''}"
 
 
 def _conda_list(path: Path) -> tuple[str, dict[str, str]] | None:
@@ -145,7 +170,12 @@ def _pixi_list(path: Path) -> tuple[str, dict[str, str]] | None:
     for one in (said, *linux):
         for part in ("dependencies", "pypi-dependencies"):
             for name, asked in one.get(part, {}).items():
+                if isinstance(asked, dict) and asked.get("path") in HERE:
+                    continue
                 version = asked.get("version", "*") if isinstance(asked, dict) else str(asked)
                 direct[canonical(name)] = conda.parsed(f"{name} {version}", path)[1]
     direct.pop(conda.PYTHON, None)
-    return of, direct
+    listed = dependencies(own) if of == PROJECT else []
+    return of, {
+        name_of(one): one[len(match[0]) :] for one in listed if (match := NAME.match(one))
+    } | direct

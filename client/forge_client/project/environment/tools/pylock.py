@@ -7,13 +7,12 @@ from typing import Any
 
 from forge_client.project.environment.fresh import check_pins
 from forge_client.project.environment.markers import Picked, decided
-from forge_client.project.environment.tables import PROJECT, known, needed, wrong
+from forge_client.project.environment.tables import OF_PYPI, PROJECT, known, needed, wrong
 from forge_client.project.environment.tools.rows import LockRows, Row
 
 FILE = "pylock.toml"
 AGAIN = "write it again with the tool that made it, such as `uv export --format pylock.toml`"
 ALGORITHMS = frozenset({"sha256", "sha384", "sha512"})
-OF_PYPI = "https://files.pythonhosted.org/"
 
 
 def read(path: Path, picked: Picked) -> LockRows:
