@@ -15,7 +15,8 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.project.environment.markers import decided
 from forge_client.project.environment.tables import OF_PYPI, PUBLIC
-from forge_client.project.environment.tools import poetry
+from forge_client.project.environment.tools import pipenv, poetry
+from forge_client.project.environment.uv import Uv
 from support.packages import listed, pins, sent, write
 
 LOCKS = Path(__file__).with_name("locks")
@@ -138,6 +139,43 @@ def test_a_pipfile_lock_that_is_older_than_its_pipfile_is_refused(tmp_path: Path
     pipfile.write_text(pipfile.read_text().replace("[packages]", "[packages]\nsix = '*'"))
     with pytest.raises(ClientError, match=r"Pipfile\.lock is older than Pipfile"):
         sent(folder)
+
+
+def test_a_package_without_a_version_is_for_another_system(tmp_path: Path) -> None:
+    folder = of(tmp_path, "pipenv-2026.10.3")
+    lock, pipfile = folder / "Pipfile.lock", folder / "Pipfile"
+    lock.write_text(
+        lock.read_text().replace('"default": {', '"default": {"six": {"version": "*"},')
+    )
+    text = pipfile.read_text()
+    for asked, is_needed in (("win32", False), ("linux", True)):
+        entry = f"Six = {{version = '*', sys_platform = \"== '{asked}'\"}}"
+        pipfile.write_text(text.replace("[packages]", f"[packages]\n{entry}"))
+        kept = next(pipenv.digests(tomllib.loads(pipfile.read_text())))
+        lock.write_text(re.sub(r'"sha256": "\w+"', f'"sha256": "{kept}"', lock.read_text()))
+        if is_needed:
+            with pytest.raises(ClientError, match=r"has no version of six: it was locked where"):
+                sent(folder)
+        else:
+            assert pins(sent(folder)) == MAIN
+
+
+@pytest.mark.parametrize("asked", ["sys_platform == 'win32'", "sys_platform == 'linux'"])
+def test_a_lock_for_other_systems_is_refused(tmp_path: Path, asked: str) -> None:
+    head = 'lock-version = "1.0"\ncreated-by = "x"\n'
+    folder = tmp_path / "pylock"
+    text = f'{head}environments = ["{asked}", "sys_platform == \'darwin\'"]\npackages = []\n'
+    folder.mkdir()
+    write(folder, {"pylock.toml": text})
+    own = "[project]\nname = 'p'\nversion = '1'\nrequires-python = '>=3.11'\ndependencies = []\n"
+    other = write(tmp_path, {"pyproject.toml": f'{own}[tool.uv]\nenvironments = ["{asked}"]\n'})
+    Uv.here().says("lock", folder=other)
+    for one in (folder, other):
+        if "win32" in asked:
+            with pytest.raises(ClientError, match=r"lock(\.toml)? is for no Linux, but for sys_plat"):
+                sent(one)
+        else:
+            assert pins(sent(one)) == []
 
 
 def test_a_lock_of_poetry_1_is_refused_with_the_way_on(tmp_path: Path) -> None:

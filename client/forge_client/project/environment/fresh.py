@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forge_schema.model.quantities import names_text
+
 from forge_client.errors import ClientError
 from forge_client.project.environment.names import canonical
 from forge_client.project.environment.tables import wrong
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 # A dependency that not every one of these needs may be missing from a lock for one of them.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LINUX = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+MACHINES = ("x86_64", "aarch64")
 Pins = Mapping[str, set[str]]
 """The versions of each package, by its canonical name; "" for one that comes from elsewhere."""
 
@@ -71,6 +74,35 @@ def check_pins(
             raise stale(lock, of, advice, f"it has {one.name} {versions}, not {one.specifier}")
 
 
+def check_platform(lock: Path, markers: Sequence[str]) -> None:
+    """Refuse a lock for environments of which none is a Linux.
+
+    Raises:
+        ClientError: as said.
+    """
+    if markers and not any(map(may_hold, markers)):
+        raise wrong(
+            f"{lock} is for no Linux, but for {names_text(list(markers), 3)}",
+            "add Linux to the environments that it is locked for, and lock it again",
+        )
+
+
+def may_hold(marker: str) -> bool:
+    """Tell whether a marker holds on some Linux with some Python.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    # Few projects have a lock with one.
+    from packaging.markers import Marker  # noqa: PLC0415
+
+    return any(
+        Marker(marker).evaluate({**_python(version), "platform_machine": machine})
+        for version in PYTHONS
+        for machine in MACHINES
+    )
+
+
 def _requirement(line: str) -> "Requirement | None":
     # Few projects have a lock that is not uv's.
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
@@ -84,7 +116,8 @@ def _requirement(line: str) -> "Requirement | None":
 def _needed(one: "Requirement") -> bool:
     """Tell whether every Linux needs it; without extras, which were chosen by name."""
     marker = one.marker
-    return marker is None or all(
-        marker.evaluate({**LINUX, "python_version": version, "python_full_version": f"{version}.0"})
-        for version in PYTHONS
-    )
+    return marker is None or all(marker.evaluate(_python(version)) for version in PYTHONS)
+
+
+def _python(version: str) -> dict[str, str]:
+    return {**LINUX, "python_version": version, "python_full_version": f"{version}.0"}

@@ -22,7 +22,7 @@ from forge_schema.model.bundles import PIP_HASH, PYTHON, list_text
 from forge_schema.model.quantities import duration_text
 
 from forge_client.default_paths import locks
-from forge_client.project.environment.fresh import stale
+from forge_client.project.environment.fresh import check_platform, stale
 from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, refuse_elsewhere
 from forge_client.project.environment.markers import NOTHING, Picked
 from forge_client.project.environment.names import name_of
@@ -258,7 +258,9 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
             f"{path} cannot be taken: {error}",
             f"correct that, or write the lock again with {advice}",
         ) from error
-    packages = tomllib.loads(path.read_text(encoding="utf-8")).get("package", [])
+    said = tomllib.loads(path.read_text(encoding="utf-8"))
+    check_platform(path, said.get("supported-markers", []))
+    packages = said.get("package", [])
     found = {str(one.get("source", {}).get("registry", PUBLIC)).rstrip("/") for one in packages}
     places = sorted(found - {PUBLIC})
     options = [f"--{'extra-index-url' if '://' in one else 'find-links'} {one}" for one in places]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forge_client.project.environment.fresh import check_digest
+from forge_client.project.environment.fresh import check_digest, may_hold
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.names import canonical
 from forge_client.project.environment.tables import PUBLIC, known, none_of, wrong
@@ -19,6 +19,11 @@ DEFAULT, FOR_TESTS = "default", "develop"
 NAMES = {"packages": DEFAULT, "dev-packages": FOR_TESTS, "dev": FOR_TESTS}
 SETTINGS = frozenset(
     {"source", "packages", "dev-packages", "requires", "scripts", "pipfile", "pipenv"}
+)
+# What may stand there in place of `markers`.
+CONDITIONS = (
+    *("os_name", "sys_platform", "platform_machine", "platform_system", "platform_version"),
+    *("python_version", "python_full_version", "implementation_name", "platform_release"),
 )
 PYPI = {"name": "pypi", "url": PUBLIC, "verify_ssl": True}
 
@@ -48,11 +53,41 @@ def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
     needs = said["_meta"].get("requires", {})
     full = str(needs.get("python_full_version") or "")
     version = str(needs.get("python_version") or ".".join(full.split(".")[:2]))
+    listed = _listed(path)
     return LockRows(
-        [_row(name, one) for part in sorted(wanted) for name, one in said.get(part, {}).items()],
+        [
+            _row(name, one)
+            for part in sorted(wanted)
+            for name, one in said.get(part, {}).items()
+            if one.get("version") != "*" or _is_needed(path, name, listed)
+        ],
         [one["url"] for one in said["_meta"].get("sources", [])],
         f"=={version}.*" if version else "",
     )
+
+
+def _is_needed(path: Path, name: str, listed: Mapping[str, Any]) -> bool:
+    """Tell whether a package without a version is needed; Pipenv gives none to what it passes over.
+
+    Raises:
+        ClientError: some Linux may need it.
+    """
+    parts = [one for part, one in listed.items() if part not in SETTINGS or part in NAMES]
+    tests = [_tests(one[key]) for one in parts for key in one if canonical(key) == canonical(name)]
+    if tests and not any(all(map(may_hold, each)) for each in tests):
+        return False
+    raise wrong(
+        f"{path} has no version of {name}: it was locked where {name} is not needed",
+        f"write it again with {LOCKS} on Linux; or name another list with --requirements",
+    )
+
+
+def _tests(listed: str | Mapping[str, str]) -> list[str]:
+    """Return the markers of a package in a Pipfile, all of which must hold."""
+    if isinstance(listed, str):
+        return []
+    tests = [f"{name} {listed[name]}" for name in CONDITIONS if name in listed]
+    return [*tests, listed["markers"]] if listed.get("markers") else tests
 
 
 def _row(name: str, one: Mapping[str, Any]) -> Row:
@@ -76,10 +111,14 @@ def _located(name: str, one: Mapping[str, Any], version: str) -> str:
 
 
 def _check(path: Path, kept: str) -> None:
+    if listed := _listed(path):
+        check_digest(path, path.with_name("Pipfile"), LOCKS, kept, digests(listed))
+
+
+def _listed(path: Path) -> dict[str, Any]:
+    """Return what is in the Pipfile beside a lock; nothing without one."""
     pipfile = path.with_name("Pipfile")
-    if pipfile.is_file():
-        listed = tomllib.loads(pipfile.read_text(encoding="utf-8"))
-        check_digest(path, pipfile, LOCKS, kept, digests(listed))
+    return tomllib.loads(pipfile.read_text(encoding="utf-8")) if pipfile.is_file() else {}
 
 
 def digests(listed: Mapping[str, Any]) -> Iterator[str]:

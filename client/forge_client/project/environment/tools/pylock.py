@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forge_client.project.environment.fresh import check_pins
+from forge_client.project.environment.fresh import check_pins, check_platform
 from forge_client.project.environment.markers import Picked, decided
 from forge_client.project.environment.tables import OF_PYPI, PROJECT, known, needed, wrong
 from forge_client.project.environment.tools.rows import LockRows, Row
@@ -34,6 +34,7 @@ def read(path: Path, picked: Picked) -> LockRows:
 def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
     if not str(said["lock-version"]).startswith("1."):
         raise ValueError(f"lock-version {said['lock-version']} is not known")
+    check_platform(path, said.get("environments", []))
     extras, groups = said.get("extras", []), said.get("dependency-groups", [])
     known(path, "extra", picked.extras, extras)
     known(path, "group", picked.groups, groups)
