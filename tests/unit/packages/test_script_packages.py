@@ -129,6 +129,7 @@ PROJECT = (
     [
         ("uv run python train.py --lr 1", "python train.py --lr 1"),
         ("uv run --locked -q -- train.py", "python train.py"),
+        ("uv run --script train.py --lr 1", "python train.py --lr 1"),
         ("uv run -m app.train", "python -m app.train"),
         ("poetry run train.py", "python train.py"),
         ("pdm run python train.py", "python train.py"),

@@ -27,7 +27,7 @@ CALM = {
     "--quiet",
     "--",
 }
-AS_MODULE = {"-m", "--module"}
+AS_MODULE, AS_SCRIPT = {"-m", "--module"}, {"-s", "--script"}
 VALUED = {"--extra", "--group"}
 PYTHON = "python"
 
@@ -55,6 +55,7 @@ def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun |
         return None
     tool, rest = command[0], list(command[2:])
     taken = _of_uv(rest) if tool == "uv" else NOTHING
+    options = command[2 : len(command) - len(rest)]
     if taken is None or not rest:
         return None
     if tool == "uv" and rest[0] in AS_MODULE:
@@ -62,7 +63,7 @@ def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun |
     is_task = rest[0] in _tasks(tool, files) or (tool == "hatch" and ":" in rest[0])
     if rest[0].startswith("-") or is_task:
         return None
-    is_script = rest[0].endswith(ENDING)
+    is_script = rest[0].endswith(ENDING) or bool(AS_SCRIPT & set(options))
     words = (PYTHON, *rest) if is_script else tuple(rest)
     return ToolRun(tool, words, taken, is_script=is_script)
 
@@ -74,7 +75,7 @@ def _of_uv(words: list[str]) -> Picked | None:
         word, sign, value = words.pop(0).partition("=")
         if word in VALUED and (sign or words):
             told[word].append(value if sign else words.pop(0))
-        elif word not in CALM:
+        elif word not in CALM | AS_SCRIPT:
             return None
     return Picked(tuple(told["--extra"]), tuple(told["--group"]))
 
