@@ -185,7 +185,12 @@ def test_a_package_beside_the_project_comes_along(tmp_path: Path, name: str, tex
     assert {".forge-packages/lib/mylib.py", ".forge-packages/lib/pyproject.toml"} <= {
         one.name for one in whole.listing.files
     }
-    (tmp_path / "lib" / "pyproject.toml").unlink()
+    # Its tool does not look, and the worker installs nothing that the lock lacks.
+    own = tmp_path / "lib" / "pyproject.toml"
+    own.write_text(f"{LIB}dependencies = ['six']\n")
+    with pytest.raises(ClientError, match=r"is older than \.\./lib/pyproject\.toml: six is not in"):
+        sent(tmp_path / "app")
+    own.unlink()
     with pytest.raises(ClientError, match="lib, which is no package"):
         sent(tmp_path / "app")
 

@@ -172,7 +172,9 @@ def test_a_lock_for_other_systems_is_refused(tmp_path: Path, asked: str) -> None
     Uv.here().says("lock", folder=other)
     for one in (folder, other):
         if "win32" in asked:
-            with pytest.raises(ClientError, match=r"lock(\.toml)? is for no Linux, but for sys_plat"):
+            with pytest.raises(
+                ClientError, match=r"lock(\.toml)? is for no Linux, but for sys_plat"
+            ):
                 sent(one)
         else:
             assert pins(sent(one)) == []

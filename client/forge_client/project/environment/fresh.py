@@ -26,12 +26,13 @@ Pins = Mapping[str, set[str]]
 
 
 def stale(lock: Path, of: str, advice: str, why: str = "") -> ClientError:
-    """Return the error for a lock that is older than its list."""
-    other = f"without it, {of} is resolved again"
+    """Return the error for a lock that is older than its list, or than that of a package there."""
+    other = f"; without it, {of} is resolved again"
     if lock.name != f"{of}.lock":
-        other = f"`--requirements {of}` takes what the list amounts to today"
+        other = f"; `--requirements {of}` takes what the list amounts to today"
     return wrong(
-        f"{lock} is older than {of}{f': {why}' if why else ''}", f"{advice} updates it; {other}"
+        f"{lock} is older than {of}{f': {why}' if why else ''}",
+        f"{advice} updates it{'' if '/' in of else other}",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from forge_client.errors import ClientError
 from forge_client.project.environment.active import Active
 from forge_client.project.environment.fresh import check_pins
-from forge_client.project.environment.local import refuse_elsewhere
+from forge_client.project.environment.local import place_in, refuse_elsewhere
 from forge_client.project.environment.locks import (
     LOCK_OF_SCRIPT,
     ListToResolve,
@@ -32,7 +32,15 @@ from forge_client.project.environment.pythons import (
     setup_option,
     within,
 )
-from forge_client.project.environment.tables import PROJECT, known, needed, none_of, table, wrong
+from forge_client.project.environment.tables import (
+    PROJECT,
+    dependencies,
+    known,
+    needed,
+    none_of,
+    table,
+    wrong,
+)
 from forge_client.project.environment.tools import (
     CONDA,
     CONDA_LOCKS,
@@ -147,11 +155,22 @@ class OtherLock(_File):
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Return its packages."""
-        return lock(self._read(picked).text, python)
+        rows = self._read(picked)
+        self._check_folders(rows)
+        return lock(rows.text, python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return its packages."""
         return "", self.lock(None, picked).text
+
+    def _check_folders(self, rows: "LockRows") -> None:
+        """Refuse a lock without what a package in a folder requires by now: nothing installs it."""
+        for row in rows.packages:
+            place, here = place_in(row.located), self.path.parent
+            project = here / place.path / PROJECT if place else here
+            if project.is_file():
+                name, advice = os.path.relpath(project, here), "the tool that wrote it"
+                check_pins(self.path, name, advice, dependencies(project), rows.pins)
 
 
 @dataclass(frozen=True)
