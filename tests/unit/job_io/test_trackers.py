@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,10 +88,12 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def attempt(folder: Path, program: str, **given: str) -> subprocess.CompletedProcess[str]:
+def attempt(
+    folder: Path, program: str, python: str = f"{BIN}/python", **given: str
+) -> subprocess.CompletedProcess[str]:
     """Run a program as an attempt of one job."""
     return subprocess.run(
-        [f"{BIN}/python", "-W", "ignore", "-c", program],
+        [python, "-W", "ignore", "-c", program],
         cwd=folder,
         env={**environment(folder), **given},
         capture_output=True,
@@ -159,6 +162,45 @@ def test_an_offline_run_of_wandb_is_complete_however_the_program_ends(
     lines = map(json.loads, (tmp_path / "metrics").read_text().splitlines())
     assert [(line["step"], line["loss"], line["inf"], line["deep.x"]) for line in lines] == [
         (step, 1 / (step + 1), float("inf"), step) for step in range(3)
+    ]
+
+
+STAND_IN = """
+import os, pathlib, types
+run = None
+class Run:
+    url, step = None, 0
+    settings = types.SimpleNamespace(mode="offline")
+    def __init__(self, place):
+        self.dir = pathlib.Path(place, "wandb", "offline-run-1", "files")
+        self.dir.mkdir(parents=True)
+        self.file = self.dir.with_name("run.wandb")
+        self.file.write_text("header")
+    def log(self, data, step=None):
+        pass
+    def finish(self):
+        self.file.write_text("complete")
+def init(**given):
+    return Run(given.get("dir", "."))
+def teardown():
+    pass
+"""
+
+
+@pytest.mark.parametrize(("at", "code", "artifact"), [("", 0, True), ("stop", -15, False)])
+def test_the_line_itself_finishes_and_keeps_an_offline_run(
+    tmp_path: Path, at: str, code: int, *, artifact: bool
+) -> None:
+    (tmp_path / "wandb.py").write_text(STAND_IN)
+    paths = f"{WORKER}{os.pathsep}{tmp_path}"
+    done = attempt(tmp_path, OFFLINE, python=sys.executable, AT=at, PYTHONPATH=paths)
+    assert done.returncode == code, done.stderr
+    (kept,) = tmp_path.glob("checkpoint/wandb/offline-run-1/run.wandb")
+    assert kept.read_text() == "complete"
+    assert len(list(tmp_path.glob("output/wandb/offline-run-1/run.wandb"))) == artifact
+    lines = list(map(json.loads, (tmp_path / "metrics").read_text().splitlines()))
+    assert [(line["loss"], line["inf"]) for line in lines] == [
+        (1 / (step + 1), float("inf")) for step in range(3)
     ]
 
 
