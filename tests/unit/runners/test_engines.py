@@ -13,8 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import APIError
 from forge_worker.commands import doctor, join
 from forge_worker.runners import engines, entry
+from forge_worker.runners.docker.container import Created
 from forge_worker.runners.docker.engine import Engine, EngineRun, engine_answers, engine_run
 from forge_worker.runners.docker.mounts import MountRefused, extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
@@ -312,3 +314,37 @@ def test_a_code_counts_if_the_engine_can_have_seen_it(
     since: EngineRun, now: EngineRun, *, code: int, vouches: bool
 ) -> None:
     assert now.vouches(since, code) is vouches
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        # Docker 26.1.5
+        (409, 'Conflict. The container name "/job" is already in use by container "7f3a1c"'),
+        # Podman 5.4.2
+        (500, 'creating container storage: the container name "job" is already in use by 7f3a1c'),
+        (500, "no space left on device"),
+    ],
+)
+def test_container_from_a_start_whose_answer_was_lost_is_replaced_on_either_engine(
+    monkeypatch: pytest.MonkeyPatch, status: int, said: str
+) -> None:
+    refused: Any = SimpleNamespace(status_code=status, reason="", url="")
+    answers: list[Any] = [APIError("", refused, said), "1"]
+    removed: list[str] = []
+
+    def create(*_: object, **__: object) -> str:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return str(answer)
+
+    monkeypatch.setattr(Created, "create", create)
+    api = SimpleNamespace(remove_container=lambda name, **_: removed.append(name))
+    runner: Any = SimpleNamespace(_engine=SimpleNamespace(client=SimpleNamespace(api=api)))
+    if "in use" in said:
+        assert DockerRunner._created(runner, "image", {"name": "job"}) == "1"
+        assert removed == ["job"]
+    else:
+        with pytest.raises(APIError):
+            DockerRunner._created(runner, "image", {"name": "job"})
+        assert not removed
