@@ -337,7 +337,10 @@ def test_the_range_of_pythons_that_a_project_asks_for(
     (folder / "requirements.txt").write_text("\n")
     assert listed(sent(folder))[0] == f"# python {head}"
     (folder / ".python-version").write_bytes("3.12.4\r\n".encode("utf-16"))
-    assert listed(sent(folder))[0] == "# python 3.12"
+    whole = sent(folder)
+    assert listed(whole)[0] == "# python 3.12"
+    excluded = f"for Python 3.12 (.python-version), not {asked} (pyproject.toml)"
+    assert (excluded in whole.said[0]) == ("3.12" not in head)
 
 
 @pytest.mark.parametrize("asked", ["^3.13", ">=3.13 || ==3.14.*"])

@@ -4,6 +4,7 @@ A lock in the project comes before a list, and a list before the submitter's act
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -11,6 +12,7 @@ from forge_schema.model.bundles import PIP_HASH
 from forge_schema.model.job import Environment
 from forge_schema.model.quantities import counted, names_text
 
+from forge_client.errors import ClientError
 from forge_client.project.environment import notebook, pythons, unused
 from forge_client.project.environment.active import active_environment
 from forge_client.project.environment.local import Carrier, place_in, refuse_elsewhere
@@ -111,7 +113,8 @@ def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
         python=python.lowest if python else None,
     )
     locked = f"{counted(made.packages, 'package')} locked{made.note}{_beside(carrier)}"
-    said = f"{called}{_picked(wanted.picked)} ({why}), {locked}{_left(source)}"
+    other = _passed_over(files, source, python)
+    said = f"{called}{_picked(wanted.picked)} ({why}), {locked}{other}{_left(source)}"
     return ChosenPackages(said, "", made.text, environment, (), tuple(carrier.entries.values()))
 
 
@@ -125,6 +128,22 @@ def _python(files: Mapping[str, Path], source: Source | None) -> Python | None:
     if own and asked and set(asked.versions) < set(own.versions):
         return asked
     return own or asked
+
+
+def _passed_over(files: Mapping[str, Path], source: Source | None, python: Python | None) -> str:
+    """Say that a .python-version names none of the Pythons that the project or its lock is for."""
+    if python is None or python.where != pythons.PYTHON_FILE:
+        return ""
+    rest = {name: path for name, path in files.items() if name != pythons.PYTHON_FILE}
+    with suppress(ClientError):
+        other = (source.python if source else None) or pythons.asked_for(rest)
+        if (
+            other
+            and other.where != python.where
+            and set(other.versions).isdisjoint(python.versions)
+        ):
+            return f" for Python {python.said} ({python.where}), not {other.said} ({other.where})"
+    return ""
 
 
 def _brings_python(source: Source | None) -> bool:
