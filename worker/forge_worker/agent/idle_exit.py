@@ -53,6 +53,11 @@ class IdleExit(Loop):
         self._leaving = leaving
         self._busy_s = monotonic()
 
+    def start(self) -> None:
+        """Count from now: the worker may have waited for the queue for hours."""
+        self._busy_s = monotonic()
+        super().start()
+
     def step(self) -> None:
         """Leave if the worker has been idle for long enough."""
         if self._condition.leaving:
