@@ -187,7 +187,7 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
         return Outlook.STARTS
     if kinds & {Chance.BEHIND, Chance.RESERVED}:
         return Outlook.BEHIND
-    if Chance.BUSY in kinds:
+    if kinds & {Chance.BUSY, Chance.AVOIDED}:
         return Outlook.BUSY
     return Outlook.UNAVAILABLE if kinds & AWAY else Outlook.UNFIT
 
@@ -207,12 +207,15 @@ def _text(outlook: Outlook, held: list[Limit], found: FleetChances, ahead: int |
     first = found.chances[0].worker if found.chances else ""
     holding = "it waits: " + "; ".join(limit.text for limit in held)
     kept = "it waits: room is reserved for another job"
+    room = f"it waits for room{f': {before}' if ahead else ', and is next'}"
+    if any(chance.chance is Chance.AVOIDED for chance in found.chances):
+        room += "; workers where it failed may take it again in some seconds"
     return {
         Outlook.SCHEDULED: holding,
         Outlook.HELD: holding,
         Outlook.STARTS: f"it would start now: {first} takes it with its next claim",
         Outlook.BEHIND: f"it waits its turn: {before}" if ahead else kept,
-        Outlook.BUSY: f"it waits for room{f': {before}' if ahead else ', and is next'}",
+        Outlook.BUSY: room,
         Outlook.UNAVAILABLE: "no worker that could run it is taking jobs now",
         Outlook.UNFIT: f"{_nobody(found)} ({found.in_all} checked)",
         Outlook.NO_WORKER: "no worker is registered",

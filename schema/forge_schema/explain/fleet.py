@@ -17,6 +17,7 @@ NEAREST = {
     Chance.STARTS: 0.0,
     Chance.BEHIND: 0.1,
     Chance.RESERVED: 0.2,
+    Chance.AVOIDED: 0.25,
     Chance.BUSY: 0.3,
     Chance.CONSTRAINED: 0.5,
     Chance.DRAINING: 1.0,
@@ -156,6 +157,8 @@ def _chance(one: Candidate, front: Front | None) -> WorkerChance:
     # A worker that never registered has unknown resources.
     unfit = bool(one.lacks) if one.away is Chance.NEVER_CAME else not one.fits
     chance = Chance.UNFIT if unfit else (one.away or before.chance)
+    if chance is Chance.STARTS and _avoided_s(one) > 0:
+        chance = Chance.AVOIDED
     lacking = [asked.name for asked in one.lacks] if unfit else []
     return WorkerChance(
         worker_id=one.row["id"],
@@ -181,6 +184,8 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         else f"takes it with its next claim{_preferred(one)}",
         Chance.BEHIND: f"takes {counted(ahead, 'other job')} first",
         Chance.RESERVED: f"reserves its free resources for a job ahead of this one{_lets(one)}",
+        Chance.AVOIDED: f"leaves it to other workers for another {duration_text(_avoided_s(one))}"
+        ", since it failed here or had too little memory",
         Chance.BUSY: _too_little(one),
         Chance.CONSTRAINED: _constrained(one.row),
         Chance.DRAINING: _draining(one),
@@ -189,6 +194,11 @@ def _text(one: Candidate, chance: Chance, ahead: int) -> str:
         Chance.NEVER_CAME: "never connected",
         Chance.UNFIT: _unfit(one.lacks),
     }[chance]
+
+
+def _avoided_s(one: Candidate) -> float:
+    """Return for how many seconds the worker leaves the job to others."""
+    return max(0.0, one.row["avoided_s"] or 0.0)
 
 
 def _unfit(unmet: list[Requirement]) -> str:

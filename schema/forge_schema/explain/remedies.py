@@ -105,7 +105,7 @@ def _alternatives(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
             case Chance.UNFIT if one.takes:
                 yield from _secrets(one)
                 yield from _less(for_idle(one), one)
-            case Chance.UNFIT:
+            case Chance.UNFIT | Chance.AVOIDED:
                 pass
             case _:
                 yield back(one, chance)

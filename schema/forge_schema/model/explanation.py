@@ -32,13 +32,15 @@ class Chance(StrEnum):
     """How one worker's next claim treats a job that no limit holds back.
 
     `starts` takes it; `behind` takes others first; `reserved` keeps its room for another job;
-    `busy` has too little free; `unfit` does not meet the requirements even when idle. Workers with
-    the other values take no jobs at all.
+    `avoided` leaves it to other workers for a while, since it failed there; `busy` has too little
+    free; `unfit` does not meet the requirements even when idle. Workers with the other values take
+    no jobs at all.
     """
 
     STARTS = "starts"
     BEHIND = "behind"
     RESERVED = "reserved"
+    AVOIDED = "avoided"
     BUSY = "busy"
     CONSTRAINED = "constrained"
     DRAINING = "draining"

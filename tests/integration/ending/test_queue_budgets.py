@@ -52,6 +52,8 @@ def test_starts_that_fail_are_charged_where_they_repeat_themselves(rig: Rig) -> 
         grant = workers[n].claim_one()
         losses.append(grant.losses)
         assert rig.finish(grant, Reason.START_FAILED).state == State.READY
+        # Until then, the job is left to other workers.
+        rig.clock.advance(15)
     assert losses == [0, 0, 1]
     grant = workers[2].claim_one()
     assert grant.losses == 1

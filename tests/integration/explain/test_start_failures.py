@@ -22,6 +22,8 @@ def fails(rig: Rig, worker: Worker, said: str, *, lasting: bool = True) -> State
     """Claim the job once it is due, and report that it could not be started."""
     rig.clock.advance(10_000)
     rig.tick.promote()
+    # Until then, it is left to workers where it did not fail.
+    rig.clock.advance(15)
     fence = worker.claim_one().fence
     (ended,) = rig.queue.finish([End(fence, Reason.START_FAILED, None, said, lasting=lasting)])
     assert ended.state is not None

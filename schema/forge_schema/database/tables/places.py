@@ -40,6 +40,8 @@ class Ready(SQLModel, table=True):
     passed_at: datetime | None = c.moment(null=True)
     # What its worker must have or fetch; see `forge_parts`.
     parts: list[int] | None = c.integers(null=True)
+    # Workers that may not claim it at once, since it failed there; see `forge_avoids`.
+    avoids: list[int] | None = c.bigs(null=True)
 
 
 class Scheduled(SQLModel, table=True):
@@ -58,6 +60,7 @@ class Scheduled(SQLModel, table=True):
     losses: int = c.small(default="0")
     preemptions: int = c.small(default="0")
     run_at: datetime = c.moment()
+    avoids: list[int] | None = c.bigs(null=True)
 
 
 class Held(SQLModel, table=True):

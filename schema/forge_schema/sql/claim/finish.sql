@@ -11,6 +11,7 @@
 -- before, and no other worker that takes such jobs has yet to try.
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its
 -- first three in all: a broken machine must not use up the job's losses.
+-- The next attempt avoids workers where the job failed: see `forge_avoids`.
 -- The members of a run on several machines are left alone. `settles` ends such a run, all of whose
 -- members are over, by the lease of the one that decides; `end_run` has ended the others.
 -- `first` says which one that was.
@@ -192,20 +193,27 @@ ends AS (
 ),
 again AS (
     INSERT INTO ready (
-        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts, avoids
     )
     SELECT
         verdict.lane_id, verdict.nice, job_id, attempt, charged, losses, preemptions, now,
-        forge_parts(job.owner, job.bundle_digest, job.spec)
+        forge_parts(job.owner, job.bundle_digest, job.spec),
+        CASE WHEN budget IN ('failures', 'losses') AND nodes = 1 THEN
+            forge_avoids(job_id, verdict.lane_id, worker_id, reason, detail)
+        END
     FROM verdict JOIN job ON job.id = verdict.job_id
     WHERE state IS NULL AND verdict.run_at <= now
     RETURNING lane_id, parts
 ),
 later AS (
     INSERT INTO scheduled (
-        job_id, lane_id, nice, attempt, failures, losses, preemptions, run_at
+        job_id, lane_id, nice, attempt, failures, losses, preemptions, run_at, avoids
     )
-    SELECT job_id, lane_id, nice, attempt, charged, losses, preemptions, run_at
+    SELECT
+        job_id, lane_id, nice, attempt, charged, losses, preemptions, run_at,
+        CASE WHEN budget IN ('failures', 'losses') AND nodes = 1 THEN
+            forge_avoids(job_id, lane_id, worker_id, reason, detail)
+        END
     FROM verdict WHERE state IS NULL AND run_at > now
 )
 SELECT

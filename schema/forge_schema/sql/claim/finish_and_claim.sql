@@ -6,7 +6,8 @@
 -- A lane under limits shows as many jobs as they leave room for, and each claimed one takes their
 -- slots. The slots of finished jobs are given back first, so that the next jobs can have them.
 -- Of an owner's jobs of the same priority, the worker takes one whose parts it has, which are `warm`,
--- before one whose parts it would have to fetch.
+-- before one whose parts it would have to fetch. For a while, it leaves a job that failed on it to
+-- others.
 -- A worker that keeps room for a gang has `short_s` seconds for jobs that need this room, those beyond
 -- `any_nices`: they are passed over if they may take longer. Any other worker has NULL.
 -- `heads`, in the first row, has the first `nice` of each lane that shows a job, if the caller did
@@ -50,11 +51,13 @@ peeked AS MATERIALIZED (
                 AND peek.ready_at > (SELECT forge_now() - '1 minute'::interval)
                 THEN forge_preference(false, peek.parts, %(warm)s::integer[])
             ELSE 15
-        END AS preference
+        END AS preference,
+        peek.avoids IS NOT NULL AND %(worker_id)s = ANY(peek.avoids)
+            AND peek.ready_at > (SELECT forge_now() - forge_avoidance()) AS avoided
     FROM generate_subscripts(%(lanes)s::integer[], 1) AS n
     JOIN lane ON lane.id = (%(lanes)s::integer[])[n] AND NOT lane.paused
     CROSS JOIN LATERAL (
-        SELECT ctid, nice, job_id, passed_at, attempt, ready_at, parts FROM ready
+        SELECT ctid, nice, job_id, passed_at, attempt, ready_at, parts, avoids FROM ready
         WHERE lane_id = (%(lanes)s::integer[])[n]
             AND (nice, job_id) > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
             AND nice <= (%(last_nices)s::smallint[])[n]
@@ -72,9 +75,11 @@ peeked AS MATERIALIZED (
 ),
 head AS MATERIALIZED (
     SELECT ctid, passed_at, limited FROM peeked
-    WHERE %(short_s)s::float8 IS NULL
+    WHERE NOT avoided AND (
+        %(short_s)s::float8 IS NULL
         OR nice <= (%(any_nices)s::smallint[])[n]
         OR forge_longest(job_id) <= %(short_s)s::float8
+    )
     -- Each job adds to its owner's share, so that a claim of many is shared too.
     ORDER BY
         nice,
@@ -117,7 +122,7 @@ leased AS (
 )
 SELECT
     cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
-    EXISTS (SELECT FROM head) AS seen,
+    EXISTS (SELECT FROM head) OR EXISTS (SELECT FROM peeked WHERE avoided) AS seen,
     CASE WHEN %(many)s AND row_number() OVER () = 1 THEN (
         SELECT coalesce(json_object_agg(lane_id, nice), '{}')
         FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first

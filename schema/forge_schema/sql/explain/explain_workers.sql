@@ -36,6 +36,13 @@ SELECT
         CROSS JOIN LATERAL forge_lent(wanted, worker) AS kept
         WHERE draft.worker_id = worker.id AND draft.until > forge_now()
     ) AS draft,
+    (
+        SELECT extract(EPOCH FROM ready.ready_at + forge_avoidance() - forge_now())::float8
+        FROM job
+        JOIN ready
+            ON ready.lane_id = job.lane_id AND ready.nice = job.nice AND ready.job_id = job.id
+        WHERE job.id = %(job_id)s AND worker.id = ANY(ready.avoids)
+    ) AS avoided_s,
     ARRAY(
         SELECT to_jsonb(idle) FROM idle
         WHERE idle.worker_id = worker.id AND idle.boot_id = worker.boot_id

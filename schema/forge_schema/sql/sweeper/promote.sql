@@ -17,9 +17,10 @@ known AS MATERIALIZED (
 ),
 now_ready AS (
     INSERT INTO ready (
-        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, parts, avoids
     )
-    SELECT lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now(), parts
+    SELECT
+        lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now(), parts, avoids
     FROM known
     RETURNING lane_id, parts
 ),
