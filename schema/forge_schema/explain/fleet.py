@@ -140,7 +140,7 @@ def _away(row: Row) -> Chance | None:
         return away
     if row["silent"]:
         return Chance.OFFLINE
-    return Chance.CONSTRAINED if _unreached(row) else None
+    return Chance.CONSTRAINED if _unreached(row) or row["rests_s"] else None
 
 
 def _unreached(row: Row) -> bool:
@@ -233,6 +233,9 @@ def _gone(row: Row) -> str:
 
 
 def _constrained(row: Row) -> str:
+    if row["rests_s"] and row["status"] != WorkerStatus.CONSTRAINED:
+        pause = duration_text(row["rests_s"])
+        return f"is suspected, and tries the next job in {pause}: {row['suspected_for']}"
     if _unreached(row) and row["status"] != WorkerStatus.CONSTRAINED:
         pause = duration_text(row["gangs_after_s"])
         where = f"{row['address']} (check --advertise-address and its firewall)"

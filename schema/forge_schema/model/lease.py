@@ -117,11 +117,13 @@ class Renewal:
     """The answer to a renewal: the status of each lease, and what the worker should do.
 
     If other machines could not reach it, it takes part in gangs again in `gangs_after_s` seconds.
+    While it is `suspected`, it takes one job at a time.
     """
 
     standings: dict[Fence, Standing]
     command: str | None
     gangs_after_s: float | None = None
+    suspected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

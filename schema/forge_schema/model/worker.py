@@ -41,6 +41,8 @@ class WorkerInfo(Record):
     `condition` describes its machine up to two minutes before, and why it is `constrained`, if it
     is. `speed` has the fields of `Speed`, if the machine was measured. `address` is where the other
     machines of a gang reach it; if they could not, it takes no part in gangs until `gangs_after`.
+    If it is suspected of failing jobs, `suspected_for` says why. Then it takes one at a time, the
+    next one in `rests_s` seconds.
     """
 
     id: int
@@ -59,6 +61,8 @@ class WorkerInfo(Record):
     speed: dict[str, Any] | None = None
     address: str | None = None
     gangs_after: datetime | None = None
+    suspected_for: str | None = None
+    rests_s: float | None = None
     last_seen_at: datetime = Field(repr=False)
     silent_s: float
     leases: int

@@ -10,7 +10,6 @@ from forge_schema.model.quantities import duration_text, exit_in_words
 from forge_schema.model.states import State, in_words, reason_in_words
 
 Facts = Mapping[str, Any]
-WORKER_EVENT = "worker_offline"
 OF_JOB = ("name", "owner", "queue", "attempt", "reason", "exit_code", "detail", "ran_s", "cost")
 # What a job that has started lacks; it may have ended before its message is written.
 OF_AN_END = ("reason", "exit_code", "detail", "ran_s", "cost")
@@ -35,11 +34,13 @@ def job_message(event: str, at: datetime, facts: Facts, job: Facts, url: str | N
     return _message(f"job.{event}", at, {"job": about})
 
 
-def worker_message(at: datetime, worker_id: int, facts: Facts, url: str | None) -> Facts:
-    """Return the message about a worker that is silent."""
+def worker_message(
+    event: str, at: datetime, worker_id: int, facts: Facts, url: str | None
+) -> Facts:
+    """Return the message about a worker that is silent or suspected."""
     link = url and f"{url}/workers/{worker_id}"
-    about = {"id": worker_id, "name": facts.get("name"), "url": link}
-    return _message("worker.offline", at, {"worker": about})
+    about = {"id": worker_id, **facts, "url": link}
+    return _message(event.replace("_", ".", 1), at, {"worker": about})
 
 
 def _message(kind: str, at: datetime, data: Facts) -> Facts:
@@ -60,6 +61,9 @@ def line(message: Facts) -> str:
         return f"Forge: the notification {plain(data['notification'])!r} works"
     if message["type"] == "worker.offline":
         return f"Forge: worker {plain(data['worker']['name'])} is offline"
+    if message["type"] == "worker.suspected":
+        worker = data["worker"]
+        return f"Forge: worker {plain(worker['name'])} is suspected: {plain(worker['why'])}"
     job = data["job"]
     text = f"Forge: job {job['id']} {plain(job['name'])!r} of {plain(job['owner'])}"
     return f"{text} {_happened(message['type'].removeprefix('job.'), job)}"

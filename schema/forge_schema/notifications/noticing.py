@@ -11,7 +11,8 @@ from psycopg.types.json import Jsonb
 from forge_schema.database.pool import Database, Row, run
 from forge_schema.job_filter import parse
 from forge_schema.model.errors import ForgeError
-from forge_schema.notifications.messages import WORKER_EVENT, Facts, job_message, worker_message
+from forge_schema.model.notifications import OF_WORKERS
+from forge_schema.notifications.messages import Facts, job_message, worker_message
 from forge_schema.read.job_pages import among
 
 # Longer than a statement takes: a row is seen only once it is committed.
@@ -72,8 +73,8 @@ def _judged(database: Database, rows: list[Row]) -> list[dict[str, object]]:
 
 def _written(jobs: dict[int, Row], row: Row) -> Facts | None:
     subject, url = row["subject"], row["server"]
-    if row["event"] == WORKER_EVENT:
-        return worker_message(row["at"], subject, row["facts"], url)
+    if row["event"] in OF_WORKERS:
+        return worker_message(row["event"], row["at"], subject, row["facts"], url)
     job = jobs.get(subject)
     return job and job_message(row["event"], row["at"], row["facts"], job, url)
 
@@ -93,4 +94,4 @@ def _chosen(database: Database, rows: list[Row]) -> dict[int, Row]:
 
 
 def _jobs_of(rows: Iterable[Row]) -> list[int]:
-    return sorted({row["subject"] for row in rows if row["event"] != WORKER_EVENT})
+    return sorted({row["subject"] for row in rows if row["event"] not in OF_WORKERS})

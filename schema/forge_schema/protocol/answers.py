@@ -79,6 +79,7 @@ class Renewed(WorkerAnswer):
     standings: list[Stands] = []
     command: Command | None = None
     gangs_after_s: float | None = None
+    suspected: bool = False
 
 
 class ReportAnswer(WorkerAnswer):

@@ -237,7 +237,8 @@ class Queue:
         if not rows:
             raise WorkerUnknown(f"worker {worker_id} is not registered", hint="register again")
         held = {_fence(r): Standing(r["standing"]) for r in rows if r["job_id"] is not None}
-        return Renewal(held, rows[0]["command"], rows[0]["gangs_after_s"])
+        first = rows[0]
+        return Renewal(held, first["command"], first["gangs_after_s"], first["suspected"])
 
     def report(
         self,

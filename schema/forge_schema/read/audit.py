@@ -51,6 +51,8 @@ ACTIONS: Mapping[str, str] = {
     "status_changed": "A worker's status changed; `detail` has the old and the new one.",
     "disconnected": "A worker disconnected; `detail` says why if it left by itself.",
     "offline": "A worker was silent for too long.",
+    "suspected": "A worker rests: jobs failed on it and succeeded elsewhere; `detail` says more.",
+    "trusted": "A suspected worker ran a job with success.",
     "reaped": "An ephemeral worker, or one that never connected, was removed.",
     "drain": "A worker was asked to take no new jobs.",
     "stop": "A worker was asked to stop.",

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from forge_schema.model.notifications import (
+    OF_WORKERS,
     Delivery,
     DeliveryState,
     KeptNotification,
@@ -17,7 +18,6 @@ from forge_schema.model.notifications import (
     NotificationRequest,
     Notifier,
     NotifierChanges,
-    Occasion,
     Retried,
 )
 from forge_schema.model.states import Role
@@ -90,7 +90,7 @@ class Notifying(Verbs):
         request = checked(NotificationRequest, wanted, ())
         own = self._of(owner)
         whole = own.planned(name, request)
-        if whole.everyone or Occasion.WORKER_OFFLINE in (whole.events or ()):
+        if whole.everyone or not set(OF_WORKERS).isdisjoint(whole.events or ()):
             self.caller.require(Role.ADMIN)
         self._check_room("notification", name, owner)
         return own.keep(name, request, server=server or None)

@@ -35,6 +35,7 @@ LATE_LEAST = timedelta(seconds=5)
 # Late ticks in a row that postpone expiry; any further ones are the sweepers' normal pace.
 LATE_HEEDED = 3
 MEND_EVERY_S = 60.0
+SUSPECT_EVERY_S = 30.0
 # How long the workers that a job has woken may take to claim it.
 WAKE_PATIENCE = timedelta(seconds=2)
 # How long machines are kept for a gang the first time.
@@ -122,6 +123,7 @@ class Tick:
         self._limits = Limits(queue.database, actor=queue.actor)
         self._clock = clock
         self._mend_at = -math.inf
+        self._suspect_at = -math.inf
 
     def run(self) -> Moved:
         """Requeue, promote, fire, enforce deadlines, mark offline, remove workers; then clean up.
@@ -143,6 +145,7 @@ class Tick:
             "reaped": self.reap,
             "counted": self.count_usage,
             "mended": self.mend,
+            "judged_workers": self.suspect,
             "partitions": self.make_partitions,
             "nonces": self.forget_nonces,
             "thinned": self._ageing.thin,
@@ -171,6 +174,16 @@ class Tick:
         """Pause owners whose budget is spent; ask their jobs to go where that is wanted."""
         for job_id in self._limits.count_spending():
             self._database.rows("preempt", again=True, job_id=job_id, actor=self._queue.actor)
+
+    def suspect(self) -> int:
+        """Every half minute, have workers rest on which jobs fail that succeed elsewhere."""
+        if self._clock() < self._suspect_at:
+            return 0
+        self._suspect_at = self._clock() + SUSPECT_EVERY_S
+        changed: int = self._database.rows("suspect", again=True, actor=self._queue.actor)[0][
+            "changed"
+        ]
+        return changed
 
     def release_stragglers(self) -> int:
         """Release a batch of held jobs that the end of another job left behind."""

@@ -94,6 +94,7 @@ class LeaseRenewal(Loop):
                 held[fence].renewed_s = sent_s
             if fence in held:
                 held[fence].heed(standing)
+        self._condition.suspected = renewal.suspected
         self._leaving.obey(renewal.command)
         self._registration.left_out(renewal.gangs_after_s or 0.0)
         self._outbox.heard()

@@ -27,7 +27,8 @@ UNSAFE = "the cloud recommends leaving this machine"
 class Condition:
     """What the watches say; `unsafe` is set by a cloud notice, `leaving` by the worker.
 
-    `blind` is why notices of the cloud cannot be seen, or "".
+    `blind` is why notices of the cloud cannot be seen, or "". The queue tells whether the worker is
+    `suspected` of failing jobs: then it takes one at a time.
     """
 
     admission: Admission
@@ -35,7 +36,9 @@ class Condition:
     health: EngineHealth
     # How many jobs are not started yet.
     preparing: Callable[[], int]
+    running: Callable[[], int] = int
     unsafe: bool = False
+    suspected: bool = False
     leaving: bool = False
     blind: str = ""
 
@@ -43,7 +46,9 @@ class Condition:
         """Return how many jobs the machine is fit for now; None: any number."""
         if self.unsafe or not self.admission.open:
             return 0
-        return self.health.room(self.preparing())
+        room = self.health.room(self.preparing())
+        alone = 1 - self.running() if self.suspected else None
+        return room if alone is None else max(0, alone if room is None else min(room, alone))
 
     def reported(self) -> dict[str, object]:
         """Return it as JSON-compatible values."""
@@ -104,7 +109,9 @@ class WatchedMachine:
             own_gpus=self.slots.gpus_lent,
             changed=changed.ring,
         )
-        self.condition = Condition(self.admission, self.faults, self.health, preparing)
+        self.condition = Condition(
+            self.admission, self.faults, self.health, preparing, lambda: len(attempts())
+        )
 
 
 def _slots(settings: WorkerSettings, devices: Inventory) -> Slots:

@@ -56,7 +56,7 @@ COLUMNS: list[Column] = [
     ("GPUS", lambda w: ", ".join(str(gpu.get("name", "?")) for gpu in w.gpus)),
     ("SPEED", lambda w: speed_text(w.speed)),
     ("LABELS", lambda w: _labels(w.labels)),
-    ("USE", lambda w: in_use(w.condition) + left_out(w) + unwarned(w)),
+    ("USE", lambda w: in_use(w.condition) + suspected(w) + left_out(w) + unwarned(w)),
     ("HEARD", heard),
 ]
 
@@ -83,6 +83,14 @@ def left_out(worker: WorkerInfo) -> str:
     if worker.gangs_after is None:
         return ""
     return f" (no gangs: nobody can reach {worker.address}; check --advertise-address)"
+
+
+def suspected(worker: WorkerInfo) -> str:
+    """Say that a worker is suspected of failing jobs, and when it tries the next one."""
+    if worker.suspected_for is None:
+        return ""
+    rests = f"; rests for {duration_text(worker.rests_s)}" if worker.rests_s else "; tries one job"
+    return f" (suspected: {worker.suspected_for}{rests})"
 
 
 def unwarned(worker: WorkerInfo) -> str:

@@ -101,6 +101,7 @@ def heartbeat(body: messages.Heartbeat, caller: AsWorker, shared: Shared) -> Ren
             "standings": standings,
             "command": renewal.command,
             "gangs_after_s": renewal.gangs_after_s,
+            "suspected": renewal.suspected,
         }
     )
 

@@ -31,6 +31,7 @@ class Worker(SQLModel, table=True):
             "gangs_after IS NULL OR unreached_by IS NOT NULL", name="gangs_after_unreached"
         ),
         Index("worker_asked", "id", postgresql_where=text("command IS NOT NULL")),
+        Index("worker_suspected", "id", postgresql_where=text("suspected_for IS NOT NULL")),
         {"postgresql_with": {"fillfactor": 50}},
     )
 
@@ -67,6 +68,12 @@ class Worker(SQLModel, table=True):
     last_seen_at: datetime = c.moment()
     # What the machine measured about itself; see `Speed`.
     speed: dict[str, Any] | None = c.document(null=True)
+    # Why it is suspected, and since when, or when it was acquitted last; how often it has
+    # rested for that, and until when it does. See `forge_suspect`.
+    suspected_for: str | None = c.string(null=True)
+    judged_at: datetime | None = c.moment(null=True)
+    rests: int = c.small(default="0")
+    rests_until: datetime | None = c.moment(null=True)
 
 
 class Idle(SQLModel, table=True):

@@ -18,7 +18,7 @@ class NotificationKind(StrEnum):
 
 
 class Occasion(StrEnum):
-    """What a notification can tell of; `worker_offline` is for admins."""
+    """What a notification can tell of; what workers do is for admins."""
 
     STARTED = "started"
     SUCCEEDED = "succeeded"
@@ -27,6 +27,7 @@ class Occasion(StrEnum):
     STALLED = "stalled"
     APPROVAL = "approval"
     WORKER_OFFLINE = "worker_offline"
+    WORKER_SUSPECTED = "worker_suspected"
 
 
 class DeliveryState(StrEnum):
@@ -40,6 +41,7 @@ class DeliveryState(StrEnum):
 # Its name is part of a path, and of the subject of an e-mail.
 NotificationName = Annotated[Word, Field(max_length=100)]
 # Ended without success, or in need of somebody.
+OF_WORKERS = (Occasion.WORKER_OFFLINE, Occasion.WORKER_SUSPECTED)
 TROUBLE = (Occasion.FAILED, Occasion.STALLED, Occasion.APPROVAL)
 
 

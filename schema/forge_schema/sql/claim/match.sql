@@ -1,7 +1,7 @@
 -- The lanes that a claim may look at, with what their jobs need, their owner's share, and their
 -- first job; that says how long ago a worker first passed it by.
 -- Of more than a `few` lanes in all, only those that have jobs, and those `besides`.
--- `asked`, in the first row, has the workers that are to drain or stop, and so take no jobs; `drafts`
+-- `asked`, in the first row, has the workers that take no jobs: they are to drain or stop, or rest; `drafts`
 -- those that keep room for a gang, each with its lane and `nice`, and the seconds until it should form.
 WITH RECURSIVE count AS MATERIALIZED (
     SELECT count(*) <= %(few)s AS few FROM (SELECT FROM lane LIMIT %(few)s + 1) AS these
@@ -67,7 +67,11 @@ found AS MATERIALIZED (
 SELECT
     found.*,
     CASE WHEN row_number() OVER (ORDER BY found.id) = 1 THEN
-        ARRAY(SELECT worker.id FROM worker WHERE worker.command IS NOT NULL)
+        ARRAY(
+            SELECT worker.id FROM worker WHERE worker.command IS NOT NULL
+            UNION ALL
+            SELECT worker.id FROM worker WHERE worker.suspected_for IS NOT NULL AND forge_rests(worker)
+        )
     END AS asked,
     CASE WHEN row_number() OVER (ORDER BY found.id) = 1 THEN (
         SELECT jsonb_object_agg(draft.worker_id, jsonb_build_array(

@@ -11,6 +11,10 @@ SELECT
     END AS gangs_after_s,
     shape.nodes > 1 AND NOT forge_is_fresh(worker) AS silent,
     worker.condition ->> 'constrained' AS constrained,
+    worker.suspected_for,
+    CASE
+        WHEN forge_rests(worker) THEN extract(EPOCH FROM worker.rests_until - forge_now())::float8
+    END AS rests_s,
     worker.boot_id = '00000000-0000-0000-0000-000000000000' AS never_came,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     lent.cpus AS lent_cpus, lent.memory_mb AS lent_memory_mb,

@@ -1,7 +1,8 @@
 -- Renews every lease that a worker lists, and records that it was seen and its new status:
 -- `forge_status` decides by its leases whether it is idle or busy. A worker that drains on its own
 -- reports that in its condition. A lease that is not listed is left to expire. Returns the worker's
--- command, and in how many seconds it takes part in gangs again if others could not reach it.
+-- command, in how many seconds it takes part in gangs again if others could not reach it, and whether
+-- it is suspected, and so takes one job at a time.
 -- Most heartbeats say nothing new, and write only that the worker was seen: locking the row first
 -- would be a second record, and a condition is large. Its measures change all the time and are
 -- written every two minutes, anything else at once.
@@ -32,7 +33,7 @@ nothing_new AS (
                     = date_bin('2 minutes', forge_now(), '2000-01-01')
             )
         )
-    RETURNING worker.id, worker.command, worker.gangs_after
+    RETURNING worker.id, worker.command, worker.gangs_after, worker.suspected_for
 ),
 before AS MATERIALIZED (
     SELECT id, status, last_seen_at > forge_now() AS ahead FROM worker
@@ -49,13 +50,13 @@ something_new AS (
     FROM before, said
     WHERE worker.id = before.id
     RETURNING
-        worker.id, worker.command, worker.gangs_after, worker.status, before.status AS was,
-        before.ahead
+        worker.id, worker.command, worker.gangs_after, worker.suspected_for, worker.status,
+        before.status AS was, before.ahead
 ),
 seen AS (
-    SELECT id, command, gangs_after, false AS ahead FROM nothing_new
+    SELECT id, command, gangs_after, suspected_for, false AS ahead FROM nothing_new
     UNION ALL
-    SELECT id, command, gangs_after, ahead FROM something_new
+    SELECT id, command, gangs_after, suspected_for, ahead FROM something_new
 ),
 told AS (
     INSERT INTO event (at, actor, action, worker_id, detail)
@@ -84,7 +85,7 @@ renewed AS (
 )
 SELECT
     seen.command, extract(EPOCH FROM seen.gangs_after - forge_now())::float8 AS gangs_after_s,
-    job_id, token, nonce,
+    seen.suspected_for IS NOT NULL AS suspected, job_id, token, nonce,
     CASE
         WHEN renewed.found IS NULL THEN 'lost'
         WHEN renewed.asked IS NULL THEN 'ok'

@@ -1,5 +1,5 @@
 -- Makes a delivery of each event since a time and each notification of such events, once: of jobs
--- that began or ended, attempts that stalled, jobs that wait for approval, and silent workers.
+-- that began or ended, attempts that stalled, jobs that wait for approval, and silent or suspected workers.
 -- Whether a notification's query chooses the job is found out later. One that is withheld misses
 -- what happens meanwhile.
 WITH found AS (
@@ -31,24 +31,25 @@ WITH found AS (
     FROM event WHERE at >= %(since)s AND action = 'asked for approval'
     UNION ALL
     SELECT
-        'worker_offline', event.worker_id, event.at,
+        'worker_' || event.action, event.worker_id, event.at,
         jsonb_build_object('name', coalesce(worker.name, former_worker.name))
+            || CASE WHEN event.action = 'suspected' THEN event.detail ELSE '{}' END
     FROM event
     LEFT JOIN worker ON worker.id = event.worker_id
     LEFT JOIN former_worker ON former_worker.id = event.worker_id
-    WHERE event.at >= %(since)s AND event.action = 'offline'
+    WHERE event.at >= %(since)s AND event.action IN ('offline', 'suspected')
 ),
 made AS (
     INSERT INTO delivery (notification_id, event, subject, at, facts, next_at)
     SELECT notification.id, found.event, found.subject, found.at, found.facts, forge_now()
     FROM found
-    LEFT JOIN job ON job.id = found.subject AND found.event <> 'worker_offline'
+    LEFT JOIN job ON job.id = found.subject AND NOT found.event LIKE 'worker%%'
     JOIN notification
         ON found.event = ANY(notification.events) AND found.at >= notification.created_at
         AND notification.withheld IS NULL
         AND (
             notification.everyone OR notification.owner = job.owner
-            OR found.event = 'worker_offline'
+            OR found.event LIKE 'worker%%'
         )
     ON CONFLICT ON CONSTRAINT delivery_once_per_event DO NOTHING
     RETURNING id

@@ -13,6 +13,10 @@ SELECT
     forge_status(worker.status, held.leases) AS status, worker.command, worker.accelerator,
     worker.gpus, worker.cpus, worker.memory_mb, worker.labels, worker.price_per_hour,
     worker.condition, worker.connected_at IS NULL AS never_came,
+    worker.suspected_for,
+    CASE
+        WHEN forge_rests(worker) THEN extract(EPOCH FROM worker.rests_until - forge_now())::float8
+    END AS rests_s,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     coalesce(held.leases, 0)::integer AS leases,
     coalesce(held.gpus, 0)::integer AS gpus_held

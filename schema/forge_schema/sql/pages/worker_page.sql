@@ -10,6 +10,10 @@ SELECT
     worker.local, worker.address, worker.price_per_hour, worker.version, worker.condition, worker.speed,
     worker.token_hash IS NOT NULL AS has_token, worker.token_expires_at, worker.registered_at,
     worker.connected_at, worker.last_seen_at,
+    worker.suspected_for,
+    CASE
+        WHEN forge_rests(worker) THEN extract(EPOCH FROM worker.rests_until - forge_now())::float8
+    END AS rests_s,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s
 FROM worker
 WHERE worker.id = %(worker_id)s

@@ -5,6 +5,10 @@ SELECT
     worker.gpus, worker.cpus, worker.memory_mb, worker.disk_mb, worker.labels, worker.version,
     worker.price_per_hour, worker.condition, worker.speed, worker.last_seen_at, worker.address,
     CASE WHEN worker.gangs_after > forge_now() THEN worker.gangs_after END AS gangs_after,
+    worker.suspected_for,
+    CASE
+        WHEN forge_rests(worker) THEN extract(EPOCH FROM worker.rests_until - forge_now())::float8
+    END AS rests_s,
     extract(EPOCH FROM forge_now() - worker.last_seen_at)::float8 AS silent_s,
     held.leases
 FROM worker

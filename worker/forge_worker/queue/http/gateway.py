@@ -142,7 +142,9 @@ class HttpGateway:
             beat = messages.Heartbeat.model_validate({**said, "leases": some})
             renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
             standings |= {standing.fence(): standing.standing for standing in renewed.standings}
-        return Renewal(standings, renewed.command, renewed.gangs_after_s)
+        return Renewal(
+            standings, renewed.command, renewed.gangs_after_s, suspected=renewed.suspected
+        )
 
     def report(
         self,
