@@ -11,6 +11,7 @@ from forge_worker.agent.leaving import Leaving, Shutdown
 from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.agent.running import LiveAttempts
 from forge_worker.loop import Bell
+from forge_worker.machine.gate import Gate
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.watched import Condition
 from support.workers.attempts import attempt_of, some_grant
@@ -36,7 +37,7 @@ def made_for(running: LiveAttempts, claims: Claims, left: Event) -> Leaving:
         running,
         claims,
         Shutdown(running.attempts, UNUSED, UNUSED, leave=left.set),
-        Condition(UNUSED, UNUSED, UNUSED, lambda: 0),
+        Condition(UNUSED, UNUSED, UNUSED, Gate(Path()), lambda: 0),
         changed=Bell(),
         left=left,
         term_notice_s=30,

@@ -228,6 +228,7 @@ class Agent:
             *([self._prefetch] if self._settings.prefetch_s else []),
             *([self._spot] if self._settings.spot != "none" else []),
             *([fault_watch] if fault_watch.needed else []),
+            *([self._machine.gate] if self._machine.gate.needed else []),
             *([self._idle_exit] if self._idle_exit else []),
         ]
 

@@ -241,6 +241,7 @@ class Leaving:
         elif self._resting and not self._condition.leaving:
             log.info("drain_withdrawn")
             self._resting = False
+            self._condition.gate.release()
             self._claims.open()
             # `drain` may have run since the look at `leaving`.
             if self._condition.leaving:

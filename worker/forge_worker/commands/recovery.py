@@ -21,7 +21,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
-from forge_worker.machine import quarantine, speed
+from forge_worker.machine import gate, quarantine, speed
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.runners.process.confinement import confinement_of
@@ -46,7 +46,7 @@ STATE = {
 KEPT = {"lock", worker_folder.ID_FILE, worker_folder.QUEUE_FILE}
 
 FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
-OWN_FILES = (quarantine.FILE, speed.FILE, crashes.FILE, spool.FILE)
+OWN_FILES = (quarantine.FILE, gate.FILE, speed.FILE, crashes.FILE, spool.FILE)
 FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *OWN_FILES)
 
 log = structlog.get_logger(__name__)
@@ -67,6 +67,8 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     _forget(settings.worker_dir)
     for uuid in quarantine.release(settings.worker_dir):
         yield f"GPU {uuid} is given to jobs again"
+    if gate.forget(settings.worker_dir):
+        yield "the machine is not set aside any more"
     yield "recovered: nothing is left of an earlier agent"
 
 

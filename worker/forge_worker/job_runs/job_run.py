@@ -20,6 +20,7 @@ from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.preparation import started, taken_up
 from forge_worker.job_runs.services import JobServices
 from forge_worker.job_runs.supervision import supervise
+from forge_worker.machine.gate import GateClosed
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCorrupt, BundleRefused
 from forge_worker.prepare.handlers import HandlerMissing
@@ -45,6 +46,8 @@ REASONS: dict[type[Exception], Reason] = {
     OSError: Reason.STORAGE_FAILED,
     DatabaseUnreachable: Reason.WORKER_LOST,
     PreflightFailed: Reason.PREFLIGHT_FAILED,
+    # The machine is at fault: the job goes back as if the worker drained.
+    GateClosed: Reason.DRAINED,
 }
 
 # What a person has to change here, on this worker or in the job. Everything else may pass.

@@ -23,9 +23,10 @@ from forge_worker.job_io.occasions import CheckpointRequest
 from forge_worker.job_io.results import ResultFiles
 from forge_worker.job_runs.services import JobServices
 from forge_worker.loop import Loop
+from forge_worker.machine.gate import Gated
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import Gateway
-from forge_worker.runners.runner import Runner
+from forge_worker.runners.runner import Runner, visible
 
 PERIOD_S = 60.0
 # Most jobs are prepared, and their output is stored, in less than this. Then the queue does not
@@ -124,6 +125,20 @@ class Parts:
         self.gatherer = Gatherer(attempt, gateway, slot, services.gangs, self.patiently, pace=pace)
         self.stopped_for: Stop | None = None
         self.grace_ends_s = inf
+
+    def gated(self, code: int | None = None) -> Gated:
+        """Return what the operator's programs are told of this attempt, and how its job ended."""
+        attempt, slot = self.attempt, self.slot
+        variables = {
+            "FORGE_JOB_ID": str(attempt.fence.job_id),
+            "FORGE_ATTEMPT": str(attempt.grant.attempt),
+            "FORGE_OWNER": attempt.grant.owner,
+            "FORGE_WORKER_NAME": self.services.host.worker,
+            **visible(slot.gpu_uuids, slot.gpu_vendor),
+        }
+        if code is not None:
+            variables["FORGE_EXIT_CODE"] = str(code)
+        return Gated(slot.gpu_uuids, variables)
 
     def left_s(self) -> float | None:
         """Return how long to wait for calls that may hang, in seconds; None means without limit."""

@@ -62,6 +62,8 @@ def _prepare(parts: Parts) -> RunSpec:
     record_of(attempt, parts.slot, runner.kind, container_name(attempt)).write()
     parts.logs.share()
     parts.disk.share()
+    if services.gate.needed:
+        services.gate.enter(parts.gated(), attempt.note, attempt.while_wanted)
     parts.patiently(partial(unpack, attempt, parts.objects, services))
     spec = run_spec(attempt, parts.slot, runner, services.host)
     for provision in services.provisions:

@@ -18,6 +18,7 @@ from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.gang.policy import GangPolicy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
+from forge_worker.machine.gate import Gate
 from forge_worker.machine.gpu_health import FaultWatch
 from forge_worker.machine.health import EngineHealth
 from forge_worker.machine.watched import WatchedMachine
@@ -91,6 +92,7 @@ class JobServices:
     sampler: Sampler
     fault_watch: FaultWatch
     health: EngineHealth
+    gate: Gate
     warm: WarmParts
     gangs: GangPolicy
     speed: Speed | None
@@ -136,6 +138,7 @@ def job_services(
         sampler=sampler,
         fault_watch=machine.fault_watch,
         health=machine.health,
+        gate=machine.gate,
         warm=warm,
         gangs=gangs,
         speed=machine.speed,

@@ -99,6 +99,8 @@ def _free(parts: Parts, exited: Exit) -> None:
     if exited.code != 0 and parts.slot.gpu_uuids and stop is None:
         _blame_gpus(parts)
     services.sampler.last_look(parts.usage)
+    if services.gate.needed:
+        services.gate.leave(parts.gated(exited.code), attempt.note, parts.left_s())
     parts.keep(attempt.end)
     # A preempted job is ready again once it is stored, and no other may have taken its place.
     if stop is None or stop.reason is not Reason.PREEMPTED:

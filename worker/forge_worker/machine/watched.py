@@ -10,6 +10,8 @@ from forge_worker.devices import Inventory
 from forge_worker.loop import Bell
 from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of
+from forge_worker.machine.gate import Gate
+from forge_worker.machine.gate_check import MachineCheck
 from forge_worker.machine.gpu_health import Faults, FaultWatch
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
@@ -34,6 +36,7 @@ class Condition:
     admission: Admission
     faults: Faults
     health: EngineHealth
+    gate: Gate
     # How many jobs are not started yet.
     preparing: Callable[[], int]
     running: Callable[[], int] = int
@@ -44,7 +47,7 @@ class Condition:
 
     def room(self) -> int | None:
         """Return how many jobs the machine is fit for now; None: any number."""
-        if self.unsafe or not self.admission.open:
+        if self.unsafe or self.gate.reason or not self.admission.open:
             return 0
         room = self.health.room(self.preparing())
         alone = 1 - self.running() if self.suspected else None
@@ -53,7 +56,12 @@ class Condition:
     def reported(self) -> dict[str, object]:
         """Return it as JSON-compatible values."""
         reported = {**self.admission.condition(), **self.faults.condition()}
-        why = (reported.get("constrained"), self.health.reason, UNSAFE if self.unsafe else "")
+        why = (
+            reported.get("constrained"),
+            self.health.reason,
+            self.gate.told(),
+            UNSAFE if self.unsafe else "",
+        )
         reported["constrained"] = "; ".join(str(one) for one in why if one)
         if self.blind:
             reported["no_notices"] = self.blind
@@ -65,7 +73,8 @@ class Condition:
 class WatchedMachine:
     """The machine's devices and slots, and the `condition` that decides whether it takes jobs.
 
-    `admission`, `health` and `fault_watch` are loops. `speed` is None if it was not measured.
+    `admission`, `health`, `gate` and `fault_watch` are loops. `speed` is None if it was never
+    measured.
     """
 
     def __init__(
@@ -100,6 +109,14 @@ class WatchedMachine:
             watched, self.meter, self.faults.add, look_s=settings.sample_s
         )
         self.health = EngineHealth(docker, changed=engine_changed.ring)
+        self.gate = Gate(
+            settings.worker_dir,
+            before=settings.before_job,
+            after=settings.after_job,
+            limit_s=settings.gate_limit_s,
+            check=_check(settings, self.meter, self.devices),
+            changed=changed.ring,
+        )
         self.admission = Admission(
             limits_of(settings),
             Observer(settings.worker_dir),
@@ -110,8 +127,21 @@ class WatchedMachine:
             changed=changed.ring,
         )
         self.condition = Condition(
-            self.admission, self.faults, self.health, preparing, lambda: len(attempts())
+            self.admission,
+            self.faults,
+            self.health,
+            self.gate,
+            preparing,
+            lambda: len(attempts()),
         )
+
+
+def _check(settings: WorkerSettings, meter: GpuMeter, devices: Inventory) -> MachineCheck | None:
+    if not settings.check_before_job:
+        return None
+    vram_mb = {gpu.uuid: gpu.vram_mb for gpu in devices.gpus if gpu.vendor == "nvidia"}
+    floor_mb = settings.disk_floor_mb
+    return MachineCheck(settings.worker_dir, meter, vram_mb, disk_floor_mb=floor_mb)
 
 
 def _slots(settings: WorkerSettings, devices: Inventory) -> Slots:

@@ -159,6 +159,21 @@ class PolicySettings(BaseSettings):
         description="IP address at which the other machines of a gang reach this one",
         json_schema_extra={"default": "the one by which the queue is reached"},
     )
+    before_job: str = Field(
+        "",
+        description="program to run before each job, without a shell; if it fails, the job goes"
+        " back at no charge, and the machine is set aside",
+    )
+    after_job: str = Field(
+        "", description="program to run after each job; if it fails, the machine is set aside"
+    )
+    check_before_job: bool = Field(
+        default=False,
+        description="check the job's GPUs, the disk and the loopback device before each job",
+    )
+    gate_limit_s: PositiveFloat = Field(
+        60.0, description="seconds that each of these programs may take"
+    )
     extra_mounts: CommaList = Field(
         default_factory=list,
         description="folders to mount into every job, /here:/there or /here:/there:rw",
@@ -192,6 +207,12 @@ class PolicySettings(BaseSettings):
         20_480,
         description="disk for each cache (bundles, saved images, environments, models), MiB",
     )
+
+    @model_validator(mode="after")
+    def _programs_are_command_lines(self) -> Self:
+        for line in (self.before_job, self.after_job):
+            program_line(line)
+        return self
 
     @model_validator(mode="after")
     def _reachable_from_containers(self) -> Self:
