@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
@@ -23,9 +24,11 @@ print(getpass.getuser(), user.pw_name, user.pw_uid, grp.getgrgid(os.getgid()).gr
 print(pathlib.Path.home(), os.path.expanduser("~"), os.access(pathlib.Path.home(), os.W_OK))
 print(pwd.getpwuid(0).pw_name)
 """
-MINE = "forge forge 65532 forge\n/forge/work /forge/work True\nroot\n"
-KNOWN = "root:x:0:0:root:/root:/bin/sh\nann:x:65532:65532::/home/ann:/bin/sh\n"
-TAKEN = "root:x:0:0::/:/bin/sh\nforge:x:1000:1000::/home/forge:/bin/sh"
+# A worker that is not root gives jobs its own id.
+ID, GROUP = (os.geteuid(), os.getegid()) if os.geteuid() else (65532, 65532)
+MINE = f"forge forge {ID} forge\n/forge/work /forge/work True\nroot\n"
+KNOWN = f"root:x:0:0:root:/root:/bin/sh\nann:x:{ID}:{GROUP}::/home/ann:/bin/sh\n"
+TAKEN = "root:x:0:0::/:/bin/sh\nforge:x:999:999::/home/forge:/bin/sh"
 
 
 @contextmanager
@@ -58,11 +61,11 @@ def image_with(files: dict[str, str], removes: str = "") -> Iterator[str]:
         ({}, "", MINE),
         ({}, "rm /etc/passwd /etc/group", MINE),
         (
-            {"passwd": KNOWN, "group": "root:x:0:\nteam:x:65532:\n"},
+            {"passwd": KNOWN, "group": f"root:x:0:\nteam:x:{GROUP}:\n"},
             "",
-            MINE.replace("forge forge 65532 forge", "ann ann 65532 team"),
+            MINE.replace(f"forge forge {ID} forge", f"ann ann {ID} team"),
         ),
-        ({"passwd": TAKEN}, "", MINE.replace("forge forge", "forge65532 forge65532")),
+        ({"passwd": TAKEN}, "", MINE.replace("forge forge", f"forge{ID} forge{ID}")),
     ],
     ids=["unknown", "without lists", "known", "name taken"],
 )

@@ -13,10 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import Mount
 from support.waiting import eventually
-from support.workers.runners import Bench, require_docker, sandboxes_for
+from support.workers.runners import Bench, docker_runner, require_docker, sandboxes_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +48,6 @@ PLACES = ["/ours/read", "/ours/write", "/spec/read", "/spec/write", "/etc", "/tm
 MEMORY = 256 << 20
 
 
-def policy(root: Path, **changes: Any) -> DockerPolicy:  # noqa: ANN401  fields of all types
-    return DockerPolicy(mounts=mounts(root, "ours"), **changes)
-
-
 def mounts(root: Path, name: str) -> tuple[Mount, ...]:
     made = []
     for mode in ("read", "write"):
@@ -67,7 +62,7 @@ def mounts(root: Path, name: str) -> tuple[Mount, ...]:
 def look(root: Path, *, sandboxes: int = 0, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  as above
     """Run a job that asks for a lot, and return what it finds."""
     require_docker()
-    bench = Bench(DockerRunner(policy(root, **changes)), root)
+    bench = Bench(docker_runner(mounts=mounts(root, "ours"), **changes), root)
     wanted = {
         "LD_PRELOAD": "/forge/work/mine.so",
         "LD_LIBRARY_PATH": "/forge/work",
@@ -121,7 +116,7 @@ CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.ar
 
 def test_jobs_do_not_reach_each_other(tmp_path: Path) -> None:
     require_docker()
-    bench = Bench(DockerRunner(), tmp_path)
+    bench = Bench(docker_runner(), tmp_path)
     try:
         listens = bench.python(LISTEN)
         listens.expect(b"\n")
@@ -167,7 +162,7 @@ def _served(address: str) -> bool:
 def test_metadata_address_of_ipv6_is_out_of_reach(tmp_path: Path) -> None:
     require_docker()
     address = "fd00:ec2::254"
-    bench = Bench(DockerRunner(), tmp_path)
+    bench = Bench(docker_runner(), tmp_path)
     try:
         with listening_at(address) as port:
             # It does answer, on the machine itself.

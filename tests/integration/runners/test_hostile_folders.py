@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.files.placing import give_in_order
 from forge_worker.files.safe_files import remove_tree
-from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.runners.owners import give, give_mounted
 from forge_worker.runners.runner import Mount
 from support.services import require
-from support.workers.runners import Bench, require_docker
+from support.workers.runners import Bench, docker_runner, require_docker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ while True:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     require_docker()
     require(os.geteuid() == 0, "root")
-    bench = Bench(DockerRunner(), tmp_path)
+    bench = Bench(docker_runner(), tmp_path)
     yield bench
     bench.close()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import docker
 import pytest
 from forge_worker.runners.docker import container, network
-from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
+from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.runners.runner import ImageMissing, StartFailed
 from support.engine.engine_proxy import engine_proxy
 from support.engine.images import BASE_IMAGE
@@ -24,6 +24,7 @@ from support.workers.runners import (
     Bench,
     abandoned,
     docker_only,
+    docker_runner,
     engine_kind,
     make_spec,
     needs_plain_registry,
@@ -114,7 +115,7 @@ def test_job_finds_no_engine_socket_and_no_host_device(bench: Bench) -> None:
 
 def test_number_of_processes_is_limited(tmp_path: Path) -> None:
     require_docker()
-    bench = Bench(DockerRunner(DockerPolicy(pids_limit=20)), tmp_path)
+    bench = Bench(docker_runner(pids_limit=20), tmp_path)
     job = bench.python("""
 import os, signal
 try:
@@ -180,7 +181,7 @@ def test_secrets_of_the_agent_are_not_in_the_container(
 
 def test_missing_image_is_named_with_a_hint(tmp_path: Path) -> None:
     require_docker()
-    bench = Bench(DockerRunner(DockerPolicy(pull="never")), tmp_path)
+    bench = Bench(docker_runner(pull="never"), tmp_path)
     with pytest.raises(ImageMissing, match="forge-no-such") as refused:
         bench.run("true", image="forge-no-such:1")
     assert "pull" in refused.value.hint
@@ -209,8 +210,8 @@ def test_registry_whose_name_is_not_known_is_no_missing_image(bench: Bench) -> N
 def test_job_without_image_takes_the_workers_default(tmp_path: Path) -> None:
     require_docker()
     with pytest.raises(ImageMissing):
-        Bench(DockerRunner(), tmp_path).run("true", image=None)
-    bench = Bench(DockerRunner(DockerPolicy(default_image=BASE_IMAGE)), tmp_path)
+        Bench(docker_runner(), tmp_path).run("true", image=None)
+    bench = Bench(docker_runner(default_image=BASE_IMAGE), tmp_path)
     try:
         assert bench.run("true", image=None).result().code == 0
     finally:
@@ -371,7 +372,7 @@ def test_job_that_ends_while_the_engine_is_away_for_good_has_no_code(
 def test_job_is_ended_without_the_engine(
     engine: DockerClient, proxy: EngineProxy, way: str, tmp_path: Path
 ) -> None:
-    runner, token = DockerRunner(), uuid.uuid4().hex
+    runner, token = docker_runner(), uuid.uuid4().hex
     bench = Bench(runner, tmp_path)
     job = bench.run("python3", "-c", LEAVES_WITH_0, token)
     job.expect(b"ready")
@@ -392,7 +393,7 @@ def test_job_is_ended_without_the_engine(
 def test_only_the_agents_own_unused_containers_are_strays(
     bench: Bench, engine: DockerClient, tmp_path: Path
 ) -> None:
-    mine, other = bench.python(WAITS), Bench(DockerRunner(), tmp_path / "other")
+    mine, other = bench.python(WAITS), Bench(docker_runner(), tmp_path / "other")
     others = other.python(WAITS, labels=mine.spec.labels)
     assert isinstance(bench.runner, DockerRunner)
     bench.runner.reap_strays()
@@ -407,7 +408,7 @@ def test_engine_that_is_not_there_does_not_answer(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
     assert not engine_answers()
     with pytest.raises(StartFailed, match="does not answer"):
-        Bench(DockerRunner(), tmp_path).run("true")
+        Bench(docker_runner(), tmp_path).run("true")
 
 
 def test_engine_that_hangs_does_not_answer(

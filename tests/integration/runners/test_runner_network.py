@@ -19,7 +19,14 @@ from forge_worker.runners.docker import network
 from forge_worker.runners.docker.engine import Engine
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner
 from forge_worker.runners.runner import StartFailed
-from support.workers.runners import Bench, engine_kind, make_spec, require_docker, sandboxes_for
+from support.workers.runners import (
+    Bench,
+    docker_runner,
+    engine_kind,
+    make_spec,
+    require_docker,
+    sandboxes_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +93,7 @@ def test_metadata_addresses_are_out_of_reach(
 
 def test_policy_can_forbid_any_network(tmp_path: Path) -> None:
     require_docker()
-    bench = Bench(DockerRunner(DockerPolicy(network="none")), tmp_path)
+    bench = Bench(docker_runner(network="none"), tmp_path)
     job = bench.run("ls", "/sys/class/net")
     try:
         assert job.result().code == 0
@@ -99,7 +106,7 @@ def test_policy_can_forbid_any_network(tmp_path: Path) -> None:
 def test_only_a_gang_has_the_machines_network_and_only_if_allowed(
     tmp_path: Path, engine: DockerClient, gangs: Literal["host", "ports", "none"]
 ) -> None:
-    runner = DockerRunner(DockerPolicy(gangs=gangs))
+    runner = docker_runner(gangs=gangs)
     bench = Bench(runner, tmp_path)
     try:
         alone = bench.python("input()")

@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import docker
-import psutil
 import pytest
 from docker import APIClient
 from docker.errors import APIError, NotFound
@@ -27,7 +26,7 @@ from forge_worker.runners.docker.sandboxes import (
 )
 from forge_worker.runners.runner import FOLDER_LABEL, Mount, StartFailed
 from support.waiting import eventually
-from support.workers.runners import Bench, Job, docker_only, engine_kind, make_spec
+from support.workers.runners import Bench, Job, docker_only, docker_runner, engine_kind, make_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +83,7 @@ class Yard:
 
     def kill(self) -> None:
         for one in self.there():
-            psutil.Process(one.attrs["State"]["Pid"]).kill()
+            one.kill()
 
 
 @pytest.fixture
@@ -186,7 +185,7 @@ def test_job_that_cannot_start_in_a_good_sandbox_is_not_started_again(
 
 
 def test_pool_keeps_some_ready_and_leaves_none_behind(bench: Bench, yard: Yard) -> None:
-    earlier = DockerRunner()
+    earlier = docker_runner()
     earlier.sandboxes.make(yard.folder)
     (left,) = yard.there()
     yard.pool.start()
@@ -210,7 +209,7 @@ def test_sandbox_of_a_job_that_goes_on_is_kept_by_the_next_agent(bench: Bench, y
     job = bench.python(WAITS)
     job.expect(b"up")
     yard.make()
-    successor = DockerRunner()
+    successor = docker_runner()
     (found,) = successor.leftovers(job.spec.labels[FOLDER_LABEL])
     handle = successor.adopt(found, job.spec.log_path, 1)
     assert handle is not None

@@ -77,17 +77,19 @@ def make_runner(kind: str) -> Runner:
     return ProcessRunner() if kind == "process" else docker_runner()
 
 
-def docker_runner() -> DockerRunner:
-    """Return a runner with its default settings, but for a network that the engine cannot have."""
+def docker_runner(**changes: Any) -> DockerRunner:  # noqa: ANN401  fields of all types
+    """Return a runner with its default settings, but for what this user and engine cannot have.
+
+    `changes` are fields of its policy.
+    """
     require_docker()
     network = os.environ.get("FORGE_TEST_NETWORK", "bridge")
-    return DockerRunner(
-        DockerPolicy(
-            network="none" if network == "none" else "bridge",
-            # Only root can keep containers from the metadata addresses.
-            allow_metadata=os.geteuid() != 0,
-        )
-    )
+    # Only root can keep containers from the metadata addresses.
+    here = {
+        "network": "none" if network == "none" else "bridge",
+        "allow_metadata": os.geteuid() != 0,
+    }
+    return DockerRunner(DockerPolicy(**{**here, **changes}))
 
 
 def make_spec(root: Path, command: tuple[str, ...], **changes: Any) -> RunSpec:  # noqa: ANN401  fields of all types

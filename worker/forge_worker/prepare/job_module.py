@@ -59,9 +59,9 @@ class JobModuleProvision:
             (package / name).parent.mkdir(parents=True, exist_ok=True)
             (package / name).write_bytes(content)
             (package / name).chmod(0o444)
-        for place in {(package / name).parent for name in files}:
-            place.chmod(0o555)
-        new.chmod(0o755)
+        # Their folders stay writable: a user's `rm -r` of a worker's folder would stop there.
+        for place in {new, *((package / name).parent for name in files)}:
+            place.chmod(0o755)
         new.rename(folder)
 
 
