@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
+from uuid import UUID
 
 import pytest
 from forge_schema.database.pool import Database, run
@@ -108,6 +109,16 @@ def named(there: World, handle: str) -> int | None:
     return None
 
 
+# The lease of a job with inputs.
+HELD = {"job_id": 1, "token": 1, "nonce": UUID(int=1)}
+
+
+def of_input(job: int) -> dict[str, Any]:
+    """Return what the statements about a source of an input ask for."""
+    place = {"path": "model", "after": "", "count": 1000, "attempt": None, "number": None}
+    return {"source_id": job, "owner": "ann", "key": "none", **place}
+
+
 ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "job": lambda w, job: w.jobs.job(job),
     "attempts": lambda w, job: w.jobs.attempts(job),
@@ -128,6 +139,13 @@ ABOUT_A_JOB: dict[str, Callable[[World, int], object]] = {
     "job_asked": lambda w, job: JobStory(w.database, job).asked(),
     "series_attempts": lambda w, job: SeriesReader(w.database).of(job),
     "explain_job": lambda w, job: explain(w.database, job),
+    "input_source": lambda w, job: w.database.rows("input_source", again=True, **of_input(job)),
+    "input_artifacts": lambda w, job: w.database.rows(
+        "input_artifacts", again=True, **of_input(job), **HELD
+    ),
+    "input_checkpoint": lambda w, job: w.database.rows(
+        "input_checkpoint", again=True, **of_input(job), **HELD
+    ),
     "audit": lambda w, job: w.audit.events(job_id=job, since=timedelta(days=400)),
     "page_job_trail": lambda w, job: audit.page(w.database, audit.AuditFilter(job_id=job)),
 }
@@ -163,6 +181,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     ),
     "damaged_at": lambda w: w.database.one("damaged_at", again=True, sha256="ab" * 32),
     "count_spending": lambda w: budgeted(w.database),
+    "suspect": lambda w: judged(w.database),
     "queues": lambda w: Limits(w.database, actor="user:ann").queues(),
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
@@ -210,6 +229,13 @@ def budgeted(database: Database) -> None:
     with database.transaction() as connection:
         connection.execute("UPDATE owner_quota SET cost_per_month = 1e9 WHERE owner = 'ann'")
     twice(lambda: database.rows("count_spending", again=True, owner=None, actor="sweeper"))
+
+
+def judged(database: Database) -> None:
+    """Judge the workers, and look at who is to blame, which the function hides."""
+    database.rows("suspect", again=True, actor="sweeper")
+    with database.reporting() as connection:
+        connection.execute("SELECT * FROM forge_blamed()").fetchall()
 
 
 def twice(act: Callable[[], object]) -> None:

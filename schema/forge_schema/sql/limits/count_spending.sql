@@ -4,18 +4,26 @@
 -- pauses and resumes the owner. Idempotent: of two at once, either has counted all.
 -- What ended some minutes ago is settled: no transaction that is still open can add to it.
 -- Locks: owner_quota by owner, then spending.
-WITH due AS MATERIALIZED (
+WITH clock AS MATERIALIZED (
+    -- Read once: what is settled, and until when, must agree.
+    SELECT
+        forge_now() AS now, forge_month() AS month,
+        forge_now() - interval '10 minutes' AS settled_at
+),
+due AS MATERIALIZED (
     SELECT
         o.owner, o.paused, o.when_spent, o.gpu_hours_per_month, o.cost_per_month,
-        spending.spent_at,
-        greatest(spending.settled_at, forge_month()) AS since,
+        spending.spent_at, clock.now, clock.month,
+        greatest(spending.settled_at, clock.month) AS since,
+        greatest(spending.settled_at, clock.month, clock.settled_at) AS settled_at,
         coalesce(spending.settled_gpu_hours, 0) * this.month AS gpu_hours,
         coalesce(spending.settled_cost, 0) * this.month AS cost,
         num_nonnulls(o.gpu_hours_per_month, o.cost_per_month) > 0 AS limited
     FROM owner_quota AS o
+    CROSS JOIN clock
     LEFT JOIN spending ON spending.owner = o.owner
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN spending.settled_at >= forge_month() THEN 1 ELSE 0 END AS month
+        SELECT CASE WHEN spending.settled_at >= clock.month THEN 1 ELSE 0 END AS month
     ) AS this
     WHERE (%(owner)s::text IS NULL OR o.owner = %(owner)s)
         -- A budget that was taken away is forgotten, with its pause.
@@ -25,13 +33,15 @@ WITH due AS MATERIALIZED (
 ),
 ended AS MATERIALIZED (
     SELECT
-        due.owner, attempt.finished_at < forge_now() - interval '10 minutes' AS settled,
-        sum(attempt.gpu_seconds * forge_share_of_month(attempt.claimed_at, attempt.finished_at))
-            / 3600 AS gpu_hours,
-        sum(attempt.cost * forge_share_of_month(attempt.claimed_at, attempt.finished_at)) AS cost
+        due.owner, attempt.finished_at < due.settled_at AS settled,
+        sum(attempt.gpu_seconds * share.since) / 3600 AS gpu_hours,
+        sum(attempt.cost * share.since) AS cost
     FROM attempt
     JOIN lane ON lane.id = attempt.lane_id
     JOIN due ON due.owner = lane.owner AND due.limited
+    CROSS JOIN LATERAL (
+        SELECT forge_share_since(due.month, attempt.claimed_at, attempt.finished_at) AS since
+    ) AS share
     WHERE attempt.finished_at >= (SELECT min(since) FROM due)
         -- Not for the index, which would be searched for each owner.
         AND attempt.finished_at + interval '0s' >= due.since
@@ -41,10 +51,10 @@ held AS MATERIALIZED (
     SELECT
         due.owner,
         sum(
-            shape.gpus * extract(EPOCH FROM forge_now() - greatest(lease.claimed_at, forge_month()))
+            shape.gpus * extract(EPOCH FROM due.now - greatest(lease.claimed_at, due.month))
         ) / 3600 AS gpu_hours,
         sum(
-            forge_cost(lease.worker_id, greatest(lease.claimed_at, forge_month()), forge_now())
+            forge_cost(lease.worker_id, greatest(lease.claimed_at, due.month), due.now)
         ) AS cost
     FROM lease
     JOIN lane ON lane.id = lease.lane_id
@@ -55,7 +65,6 @@ held AS MATERIALIZED (
 counted AS MATERIALIZED (
     SELECT
         due.*,
-        greatest(due.since, forge_now() - interval '10 minutes') AS settled_at,
         due.gpu_hours + coalesce(before.gpu_hours, 0) AS settled_gpu_hours,
         due.cost + coalesce(before.cost, 0) AS settled_cost,
         due.gpu_hours + coalesce(before.gpu_hours, 0) + coalesce(late.gpu_hours, 0)
@@ -81,7 +90,7 @@ kept AS (
     )
     SELECT
         owner, settled_at, settled_gpu_hours, settled_cost, used_gpu_hours, used_cost,
-        CASE WHEN spent THEN coalesce(spent_at, forge_now()) END
+        CASE WHEN spent THEN coalesce(spent_at, now) END
     FROM judged WHERE limited
     ON CONFLICT (owner) DO UPDATE
         SET
@@ -96,7 +105,7 @@ forgotten AS (
 told AS (
     INSERT INTO event (at, actor, action, detail)
     SELECT
-        forge_now(), %(actor)s, CASE WHEN spent THEN 'budget spent' ELSE 'budget renewed' END,
+        now, %(actor)s, CASE WHEN spent THEN 'budget spent' ELSE 'budget renewed' END,
         jsonb_build_object(
             'owner', owner, 'gpu_hours', used_gpu_hours, 'cost', used_cost,
             'gpu_hours_per_month', gpu_hours_per_month, 'cost_per_month', cost_per_month,
