@@ -72,6 +72,7 @@ EXIT_CODES = {
     "attempt_unknown": ExitCode.NOT_FOUND,
     "backup_missing": ExitCode.NOT_FOUND,
     "checkpoint_unknown": ExitCode.NOT_FOUND,
+    "input_unknown": ExitCode.NOT_FOUND,
     "job_unknown": ExitCode.NOT_FOUND,
     "key_not_found": ExitCode.NOT_FOUND,
     "no_result": ExitCode.NOT_FOUND,

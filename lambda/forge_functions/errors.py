@@ -29,6 +29,7 @@ STATUS = {
     "sweep_unknown": HTTPStatus.NOT_FOUND,
     "object_missing": HTTPStatus.NOT_FOUND,
     "checkpoint_unknown": HTTPStatus.NOT_FOUND,
+    "input_unknown": HTTPStatus.NOT_FOUND,
     "not_uploaded": HTTPStatus.NOT_FOUND,
     "worker_unknown": HTTPStatus.CONFLICT,
     "checkpoint_unsound": HTTPStatus.CONFLICT,

@@ -53,7 +53,7 @@ def _label(name: str, pattern: str) -> str:
 
 def _input(name: str) -> str:
     if name == PATHS:
-        return "containers, which an input with a path of its own needs"
+        return "a container for it, which an input with a path of its own needs"
     kind, _, folder = name.removeprefix(INPUT).partition(":")
     return f"the folder {folder}" if kind == FOLDER else f"support for inputs of {kind}"
 

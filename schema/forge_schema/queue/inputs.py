@@ -93,11 +93,12 @@ def _lacks_input(text: str, name: str, source: NamedSource, *, over: bool) -> In
             f"the input {name}={text} is not there: job {job_id} has not ended",
             hint=f"add --after-ok {job_id}, so that the job waits for it",
         )
-    what, command = "checkpoint", "checkpoints"
+    what, command = "such checkpoint", "checkpoints"
     if source.kind == ARTIFACT:
-        what, command = f"artifact {source.path}".strip(), "artifacts"
+        what = f"artifact {source.path!r}" if source.path else "artifacts"
+        command = "artifacts"
     return InputUnknown(
-        f"the input {name}={text} is not there: job {job_id} has no such {what}",
+        f"the input {name}={text} is not there: job {job_id} has no {what}",
         hint=f"`forge {command} {job_id}` lists what there is",
     )
 

@@ -118,7 +118,7 @@ def test_an_input_that_nobody_has_stored_is_refused_at_submit(process: Bed) -> N
     process.succeeds(other)
     running = process.submit("sleep", "600")
     refused = {
-        f"artifact:{job}/nothing": rf"x=artifact:{job}/nothing is not there: job {job} has no",
+        f"artifact:{job}/nothing": rf"is not there: job {job} has no artifact 'nothing'",
         f"checkpoint:{job}:9.1": rf"job {job} has no such checkpoint",
         f"artifact:{other}": rf"{other}",
         "artifact:123456": "123456",

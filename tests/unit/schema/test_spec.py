@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -152,3 +153,38 @@ def test_what_only_a_gang_has_is_refused_without_one() -> None:
     assert "a range of machines begins with 2 or more" in refusal(max_nodes=8, launcher="torchrun")
     assert "cannot go from 4 to 2: the least comes first" in refusal(nodes=4, max_nodes=2)
     assert "torchrun" in refusal(nodes=2, launcher="slurm")
+
+
+def test_inputs_have_sound_names_and_sources_and_say_what_the_worker_must_offer() -> None:
+    spec = partial(JobSpec, name="j", command=["a"], owner="ann")
+    sources = {
+        "data": "s3://bucket/a",
+        "base": "artifact:7/out",
+        "tok": "hf://org/name@v1",
+        "own": "folder:sets",
+        "/mnt/set": "folder:/mnt/set",
+    }
+    labels = spec(inputs=sources).shape()["labels"]
+    offered = {name for name in labels if name.startswith("forge.input.")}
+    kinds = ("s3", "artifact", "hf", "folder:sets", "folder:/mnt/set")
+    assert offered == {f"forge.input.{kind}" for kind in kinds}
+    # Elsewhere than it is, only a container can have it.
+    for image, kind in (("a", "*images*"), (None, "*projects*")):
+        placed = spec(image=image, inputs={"/data": "folder:/mnt/set"}).shape()["labels"]
+        assert placed["forge.input.paths"] == kind
+    wrong = {
+        "a b": "s3://bucket",
+        "/forge/x": "folder:x",
+        "/a/../b": "folder:x",
+        "x": "gs://bucket",
+        "y": "artifact:0",
+        "z": "artifact:7/../8",
+        "v": "s3://user:password@bucket",
+        "w": "folder:a*",
+    }
+    for name, source in wrong.items():
+        with pytest.raises(ValidationError):
+            spec(inputs={name: source})
+    for both in (("a", "A"), ("/a", "/a/b")):
+        with pytest.raises(ValidationError, match="overlap"):
+            spec(inputs=dict.fromkeys(both, "folder:x"))

@@ -94,7 +94,7 @@ class Agent:
         gangs = gang_policy(settings, containers=runners.docker is not None)
         self._secrets = SecretStore(settings.secrets_dir, settings.name())
         folders = offered_folders(settings.offer_folders, settings.worker_dir)
-        inputs = input_labels(folders, containers=runners.docker is not None)
+        inputs = input_labels(folders, runners.contained)
         self._registration = Registration(
             settings, gateway, runners, machine, gangs, secrets=self._secrets, inputs=inputs
         )

@@ -83,6 +83,12 @@ class Runners:
         return ",".join(kind for kind, runs in kinds.items() if runs)
 
     @property
+    def contained(self) -> list[str]:
+        """The kinds of job that run in containers here."""
+        own = [RUNS_PROJECTS] if self.docker is not None and self.default_image else []
+        return [RUNS_IMAGES, *own] if self.docker is not None else []
+
+    @property
     def sandboxed(self) -> bool:
         """Whether sandboxes are worth their making: jobs run in containers, or one did."""
         docker = self.docker

@@ -15,7 +15,7 @@ ARTIFACT, CHECKPOINT, FOLDER, S3, HUB = "artifact", "checkpoint", "folder", "s3"
 OF_JOBS = (ARTIFACT, CHECKPOINT)
 # Labels that name what a worker can give to jobs: kinds of sources, and each folder.
 INPUT = "forge.input."
-# The label of workers that can give a folder any path.
+# The label of the kinds of job to which a worker can give a folder at any path: in containers.
 PATHS = f"{INPUT}paths"
 MOST_INPUTS = 16
 
@@ -118,14 +118,14 @@ def _holds(one: str, other: str) -> bool:
     return one.startswith("/") and other.startswith(f"{one}/")
 
 
-def worker_labels(inputs: dict[str, str]) -> dict[str, str]:
-    """Return the labels that a worker must have to give these inputs to a job."""
+def worker_labels(inputs: dict[str, str], kind_of_job: str) -> dict[str, str]:
+    """Return the labels that a worker must have to give these inputs to a job of a kind."""
     labels = {}
     for name, text in inputs.items():
         kind = source_of(text).kind
         labels[INPUT + (text if kind == FOLDER else kind)] = "*"
         if name.startswith("/") and text != f"{FOLDER}:{name}":
-            labels[PATHS] = "*"
+            labels[PATHS] = f"*{kind_of_job}*"
     return labels
 
 

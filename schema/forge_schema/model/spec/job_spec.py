@@ -437,7 +437,9 @@ class JobSpec(KnownFields, BaseModel):
         fixed = self.launcher in {None, Launcher.NONE}
         secrets = {SECRET + name: f"*,{owner_mark(self.owner)},*" for name in self.secrets}
         ports = {} if fixed else {GANG_NETWORK: ALL_PORTS}
-        return self._kind_of_worker() | secrets | ports | worker_labels(self.inputs)
+        named = any(getattr(self, name) is not None for name in IMAGES)
+        inputs = worker_labels(self.inputs, RUNS_IMAGES if named else RUNS_PROJECTS)
+        return self._kind_of_worker() | secrets | ports | inputs
 
     def _kind_of_worker(self) -> dict[str, str]:
         if self.handler is not None:

@@ -17,14 +17,20 @@ from typing import Any
 
 from forge_schema.model.attempt_records import GivenInput
 from forge_schema.model.quantities import counted, size_text
-from forge_schema.storage.manifest import CheckpointUnsound
+from forge_schema.storage import StoreUnreachable
+from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.files.atomic import write_atomically
 from forge_worker.files.safe_files import Parts, entered, walk, weight
 from forge_worker.prepare.cache import LruFolders, visible
-from forge_worker.prepare.inputs.journal import Journal
-from forge_worker.prepare.inputs.source import InputListing, InputSource, InputUnusable
+from forge_worker.prepare.inputs.journal import Journal, digest_of
+from forge_worker.prepare.inputs.source import (
+    InputListing,
+    InputSource,
+    InputUnusable,
+    RemoteFile,
+)
 from forge_worker.transfers.fetching import Fetcher
 
 COMPLETE, FILES, JOURNAL = "complete", "files", "journal"
@@ -130,6 +136,7 @@ def _filled(
         fetcher.fetch(listing.files)
     except CheckpointUnsound as error:
         raise InputUnusable(error.message) from error
+    _check_whole(files, listing, attempt)
     for path, target in listing.links.items():
         (files / path).parent.mkdir(parents=True, exist_ok=True)
         (files / path).symlink_to(target)
@@ -142,6 +149,20 @@ def _filled(
     lines = f"{json.dumps(asdict(found))}\n{json.dumps(_state(files))}\n"
     write_atomically(folder / COMPLETE, lines, durable=True)
     return found
+
+
+def _check_whole(files: Path, listing: InputListing, attempt: LiveAttempt) -> None:
+    """Compare large files with their SHA-256, where the source has told it.
+
+    Raises:
+        StoreUnreachable: one differs; it is removed, and fetched again by the next try.
+    """
+    for file in listing.files:
+        if isinstance(file, RemoteFile) and file.sha256 and len(file.extents) > 1:
+            whole = Extent(0, file.size, file.sha256, file.key)
+            if digest_of(files / file.path, file.size, whole, attempt.while_wanted) != file.sha256:
+                (files / file.path).unlink()
+                raise StoreUnreachable(f"{file.path!r} was damaged on its way")
 
 
 def _tidy(files: Path, listing: InputListing) -> None:

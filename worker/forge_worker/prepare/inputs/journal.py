@@ -88,12 +88,13 @@ def _sound(
     return [
         (file.path, extent.offset)
         for file, extent, sha256 in parts
-        if _digest(folder / file.path, file.size, extent, go_on) == sha256
+        if digest_of(folder / file.path, file.size, extent, go_on) == sha256
         and sha256 == (extent.sha256 or sha256)
     ]
 
 
-def _digest(path: Path, size: int, extent: Extent, go_on: Callable[[int], None]) -> str | None:
+def digest_of(path: Path, size: int, extent: Extent, go_on: Callable[[int], None]) -> str | None:
+    """Return the SHA-256 of a part of a file; None if there is no file of this size."""
     digest, end = hashlib.sha256(), extent.offset + extent.size
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
 """Give each job its inputs: read-only folders with data that it names."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from forge_schema.model.attempt_records import GivenInput, GivenInputs
 from forge_schema.model.spec.inputs import (
     FOLDER,
+    HUB,
     INPUT,
     OF_JOBS,
     PATHS,
@@ -20,6 +21,7 @@ from forge_schema.model.spec.inputs import (
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.prepare.inputs.cache import InputCache
+from forge_worker.prepare.inputs.hub import HubFiles
 from forge_worker.prepare.inputs.source import InputSource, InputUnusable
 from forge_worker.prepare.inputs.stored import JobFiles
 from forge_worker.prepare.secrets import SecretStore
@@ -29,14 +31,19 @@ from forge_worker.queue.objects import Objects
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
 PLACE = PurePosixPath("/forge/inputs")
-KINDS = (*OF_JOBS, S3)
+KINDS = (*OF_JOBS, S3, HUB)
 
 
-def input_labels(folders: Mapping[str, Path], *, containers: bool) -> dict[str, str]:
-    """Return the labels that tell which inputs this worker can give to jobs."""
+def input_labels(folders: Mapping[str, Path], contained: Sequence[str]) -> dict[str, str]:
+    """Return the labels that tell which inputs this worker can give to jobs.
+
+    Args:
+        folders: those that the operator offers, by name.
+        contained: the kinds of job that run in containers.
+    """
     names = [*KINDS, *(f"{FOLDER}:{name}" for name in folders)]
     labels = {INPUT + name: "yes" for name in names}
-    return {**labels, PATHS: "yes"} if containers else labels
+    return {**labels, PATHS: ",".join(contained)} if contained else labels
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class InputProvision:
             from forge_worker.prepare.inputs.s3 import S3Files  # noqa: PLC0415
 
             return S3Files(source, secret)
+        if source.kind == HUB:
+            return HubFiles(source, secret)
         raise InputUnusable(f"this worker cannot fetch {source.kind}")
 
     def _offered(self, source: NamedSource) -> Path:

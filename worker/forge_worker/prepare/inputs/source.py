@@ -23,17 +23,22 @@ class InputUnusable(ForgeError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file outside the store, read in parts of equal size; its key is the source's own."""
+    """A file outside the store, read in parts of equal size; its key is the source's own.
+
+    `sha256` is that of the whole file, empty if it is not known.
+    """
 
     path: str
     size: int
     key: str
+    sha256: str = ""
 
     @property
     def extents(self) -> Sequence[Extent]:
-        """Its parts, in order, whose SHA-256 is not known."""
+        """Its parts, in order; only of a single one, the SHA-256 may be known."""
+        sha256 = self.sha256 if self.size <= CHUNK_BYTES else ""
         return [
-            Extent(offset, min(CHUNK_BYTES, self.size - offset), "", self.key)
+            Extent(offset, min(CHUNK_BYTES, self.size - offset), sha256, self.key)
             for offset in range(0, max(1, self.size), CHUNK_BYTES)
         ]
 

@@ -80,7 +80,7 @@ class JobFiles:
             self._fence, self._source.job_id, named.get("attempt"), named.get("number")
         )
         if found is None:
-            raise self._lacks("checkpoint")
+            raise self._lacks("such checkpoint")
         files: Mapping[int, Sequence[Entry]] = {
             rank: self._manifest(key) for rank, key in enumerate(found.keys)
         }
@@ -97,7 +97,7 @@ class JobFiles:
 
     def _lacks(self, what: str) -> InputUnusable:
         return InputUnusable(
-            f"job {self._source.job_id} has no such {what}",
+            f"job {self._source.job_id} has no {what}",
             hint=f"`forge artifacts {self._source.job_id}` and `forge checkpoints` list them",
         )
 
