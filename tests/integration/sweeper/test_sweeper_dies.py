@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STATEMENTS = ["expired", "finish", "promote", "draft", "grow", "wake_again", "due_schedules"]
 STATEMENTS += ["overdue", "overrun", "decisive", "offline", "reap", "count_usage"]
-STATEMENTS += ["release_stragglers", "mend_turns"]
+STATEMENTS += ["release_stragglers", "mend_turns", "suspect"]
 STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
 STATEMENTS += ["withhold_notifications", "noticed", "new_deliveries", "forget_deliveries"]
 
