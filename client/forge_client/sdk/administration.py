@@ -10,6 +10,7 @@ from forge_schema.model.admin import (
     Invitation,
     OwnerLimits,
     OwnerSettings,
+    Preemption,
     QueueInfo,
     Secret,
     WhenSpent,
@@ -134,6 +135,27 @@ class Administration:
             max_jobs=limits.get("max_jobs", known.max_jobs if known else None),
             max_gpus=limits.get("max_gpus", known.max_gpus if known else None),
         )
+
+    def set_queue(
+        self,
+        queue: str,
+        *,
+        preemption: Preemption | None = None,
+        preempts_after_s: int | None = None,
+        most_preempted: int | None = None,
+    ) -> None:
+        """Set whether running jobs leave for waiting ones of a higher priority.
+
+        Those leave that have run for `preempts_after_s` seconds, at most `most_preempted` at once.
+        None changes nothing.
+        """
+        given = {
+            "preemption": preemption,
+            "preempts_after_s": preempts_after_s,
+            "most_preempted": most_preempted,
+        }
+        changed = {name: value for name, value in given.items() if value is not None}
+        self.backend.admin.change_queue(queue, changed)
 
     def owners(self) -> Rows[OwnerLimits]:
         """Return the owners with their limits."""

@@ -10,6 +10,7 @@ from forge_schema.model.admin import (
     AwaitingApproval,
     Invitation,
     OwnerLimits,
+    Preemption,
     QueueInfo,
     Secret,
 )
@@ -294,6 +295,14 @@ class AsyncClient:
     async def pause(self, queue: str) -> None: ...
     async def resume(self, queue: str) -> None: ...
     async def limit_queue(self, queue: str, **limits: Unpack[QueueLimits]) -> None: ...
+    async def set_queue(
+        self,
+        queue: str,
+        *,
+        preemption: Preemption | None = None,
+        preempts_after_s: int | None = None,
+        most_preempted: int | None = None,
+    ) -> None: ...
     async def owners(self) -> Rows[OwnerLimits]: ...
     async def limit_owner(self, owner: str, **limits: Unpack[OwnersLimits]) -> None: ...
     async def approvals(

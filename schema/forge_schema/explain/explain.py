@@ -2,6 +2,7 @@
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain import past as explain_past
+from forge_schema.explain.displacement import displacement
 from forge_schema.explain.estimate import estimate
 from forge_schema.explain.fleet import FleetChances, fleet
 from forge_schema.explain.front import MOST_AHEAD
@@ -85,7 +86,7 @@ def _running(database: Database, job: Row, status: Row) -> Explanation:
     return Explanation(
         **_head(status),
         outlook=Outlook.RUNNING,
-        text="; ".join(filter(None, [text, waits])),
+        text="; ".join(filter(None, [text, waits, *displacement(database, status)])),
         run=found,
         budgets=explain_past.budgets(database, job, status),
         attempts=explain_past.attempts(database, status["job_id"]),
@@ -113,7 +114,8 @@ def _waiting(
     return Explanation(
         **_head(status),
         outlook=outlook,
-        text=_after(last, held)
+        text="".join(f"{text}; " for text in displacement(database, status))
+        + _after(last, held)
         + (gang.text() if gang and not held else _text(outlook, held, found, ahead)),
         nodes=job["nodes"],
         max_nodes=job["max_nodes"],

@@ -5,7 +5,16 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, Field
 
-from forge_schema.model.fields import Answer, Count, Flag, KnownFields, Number, Open, Record
+from forge_schema.model.fields import (
+    NUMERIC,
+    Answer,
+    Count,
+    Flag,
+    KnownFields,
+    Number,
+    Open,
+    Record,
+)
 from forge_schema.model.job import Approval
 from forge_schema.model.states import Role, StateWord
 
@@ -14,6 +23,9 @@ Spending = Annotated[
     Annotated[Number, Field(ge=0, le=1e12)] | None,
     Field(json_schema_extra=lambda said: said.pop("default", None)),
 ]
+
+
+Preemption = Literal["never", "higher-priority"]
 
 
 class QueueInfo(Record):
@@ -26,14 +38,24 @@ class QueueInfo(Record):
     waiting: int
     running: int
     gpus: int
+    preemption: str = "never"
+    preempts_after_s: int = 60
+    most_preempted: int = 4
 
 
 class QueueSettings(KnownFields):
-    """All settings of a queue. By default it is not paused and has no limits."""
+    """All settings of a queue. By default it is not paused and has no limits.
+
+    With the `preemption` `higher-priority`, its jobs that have run for `preempts_after_s` seconds
+    leave for waiting ones of a higher priority, at most `most_preempted` at once.
+    """
 
     paused: Flag = False
     max_jobs: Count | None = None
     max_gpus: Count | None = None
+    preemption: Preemption = "never"
+    preempts_after_s: Annotated[int, Field(ge=0, le=2_592_000), NUMERIC] = 60
+    most_preempted: Annotated[int, Field(ge=1, le=10_000), NUMERIC] = 4
 
 
 class QueueChanges(QueueSettings):

@@ -153,6 +153,8 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
         return f"the agent of {said['worker']} was replaced; the job {job}"
     if action == INPUTS_GIVEN:
         return f"had the inputs {', '.join(given_texts(said['inputs']).values())}"
+    if action == "displaced":
+        return f"displaced by job {said['by']} of priority {said['priority']}"
     if action == "changed":
         return f"changed {', '.join(_change(name, both) for name, both in said.items())}"
     words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]

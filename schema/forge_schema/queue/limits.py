@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from forge_schema.database.pool import Connection, Database, Row, run
-from forge_schema.model.admin import OwnerSettings
+from forge_schema.model.admin import OwnerSettings, QueueSettings
 
 # The settings of a queue that was never set up.
-UNSET = {"paused": False, "max_jobs": None, "max_gpus": None}
+UNSET = QueueSettings().model_dump()
 
 
 class Limits:
@@ -16,7 +16,7 @@ class Limits:
         self._database = database
         self._actor = actor
 
-    def set_queue(self, queue: str, settings: Mapping[str, bool | int | None]) -> None:
+    def set_queue(self, queue: str, settings: Mapping[str, bool | int | str | None]) -> None:
         """Set some of a queue's settings, named as in `UNSET`; the others stay.
 
         Every later claim respects them. A limit of None means none.

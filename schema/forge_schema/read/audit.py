@@ -29,6 +29,8 @@ ACTIONS: Mapping[str, str] = {
     "changed": "A waiting job was changed; `detail` has the old and the new values.",
     "asked to cancel": "A running job was asked to end.",
     "asked to preempt": "A running job was asked to leave its worker and resume elsewhere.",
+    "displaced": "A running job was asked to leave for one of a higher priority, which `detail`"
+    " names.",
     "asked to time out": "A running job reached its time limit.",
     "asked to grow": "A job on several machines was asked to restart on more of them.",
     "inputs given": "An attempt began with inputs. `detail` has each one's version and digest.",

@@ -138,8 +138,11 @@ REPORTS: dict[str, Report] = {
     ),
     "lost_time": Report(
         "the time that each interrupted attempt cost, in seconds",
-        ("owner", "queue", "name", "worker_id", "worker", "reason", "day"),
-        {"attempts": FIRST_RANKS, **sums("again_s", "waited_s", "restored_s", "lost_s")},
+        ("owner", "queue", "name", "worker_id", "worker", "reason", "day", "displaced_by"),
+        {
+            "attempts": FIRST_RANKS,
+            **sums("again_s", "waited_s", "restored_s", "lost_s", "again_gpu_s"),
+        },
         time="finished_at",
     ),
     "preemptions": Report(

@@ -108,7 +108,7 @@ Labels = Annotated[
 QUEUE = "/admin/queues/{name:path}"
 QueueName = Annotated[Word, Sent("name")]
 SomeOfQueue = Annotated[
-    Mapping[str, bool | int | None],
+    Mapping[str, bool | int | str | None],
     Sent(
         kind=QueueChanges,
         where="whole",
@@ -312,7 +312,9 @@ class Admin(Verbs):
     @verb("PUT", QUEUE, ADMIN, errors=(404,), tag="admin")
     def set_queue(self, queue: QueueName, settings: AllOfQueue) -> None:
         """Limit how many jobs and GPUs of a queue run at once, and set whether it is paused."""
-        self._limits.set_queue(queue, settings.model_dump())
+        # Clients of 0.2.0 know only these, and must not reset the others.
+        known = settings.model_dump(include={"paused", "max_jobs", "max_gpus"})
+        self._limits.set_queue(queue, {**known, **settings.model_dump(exclude_unset=True)})
 
     @verb("GET", "/admin/quotas", ADMIN, tag="admin")
     def owner_limits(self) -> list[OwnerLimits]:

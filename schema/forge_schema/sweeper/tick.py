@@ -136,6 +136,7 @@ class Tick:
             "drafted": self.draft,
             "grown": self.grow,
             "woken": self.wake_again,
+            "displaced": self.displace,
             # One batch: each of its jobs is a submit of its own.
             "fired": self.fire,
             "overdue": self.ask_overdue,
@@ -252,6 +253,12 @@ class Tick:
     def wake_again(self) -> int:
         """Wake idle workers for jobs that they were woken for before and did not take."""
         return len(self._database.rows("wake_again", again=True, patience=WAKE_PATIENCE))
+
+    def displace(self) -> int:
+        """Have running jobs leave for waiting ones of a higher priority, where queues allow it."""
+        row = self._database.rows("displace", again=True, actor=self._queue.actor)[0]
+        displaced: int = row["displaced"]
+        return displaced
 
     def draft(self) -> int:
         """Keep workers free for gangs that smaller jobs would starve; form those that can be."""

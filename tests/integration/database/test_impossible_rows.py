@@ -195,6 +195,14 @@ IMPOSSIBLE = {
         "when_spent_known",
         "an owner whose jobs are deleted then",
     ): "INSERT INTO owner_quota (owner, when_spent) VALUES ('x', 'delete')",
+    (
+        "preemption_known",
+        "a queue that preempts in another way",
+    ): "INSERT INTO queue (name, preemption) VALUES ('x', 'random')",
+    (
+        "preemption_bounds",
+        "a queue that preempts no job at once",
+    ): "INSERT INTO queue (name, most_preempted) VALUES ('x', 0)",
     ("capacity_positive", "a worker without a CPU"): WORKER.format("version", "0, 1, 1, ''"),
     ("gpus_array", "a worker whose GPUs are no list"): WORKER.format("gpus", "1, 1, 1, '{}'"),
     ("labels_object", "a worker whose labels are no object"): WORKER.format(

@@ -148,6 +148,8 @@ class Sums:
             "waited_s": waited,
             "restored_s": restored,
             "lost_s": again + (waited or 0) + (restored or 0),
+            "again_gpu_s": again * len(row["devices"] or ()),
+            "displaced_by": None,
         }
 
     def preemptions(self) -> list[Row]:

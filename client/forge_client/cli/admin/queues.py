@@ -4,8 +4,14 @@ import math
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from forge_schema.model.admin import OwnerLimits, OwnerSettings, WhenSpent
-from forge_schema.model.quantities import counted
+from forge_schema.model.admin import (
+    OwnerLimits,
+    OwnerSettings,
+    Preemption,
+    QueueInfo,
+    WhenSpent,
+)
+from forge_schema.model.quantities import counted, duration_text, seconds
 
 from forge_client.backend import Backend
 from forge_client.cli.options import completion
@@ -16,7 +22,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format
 from forge_client.errors import ClientError
 
-app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit.")
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Queues: list, pause, limit, set.")
 NO_LIMIT = "none"
 MOST = 2**31 - 1
 LARGEST_AMOUNT = 1e12
@@ -117,6 +123,57 @@ def resume(context: typer.Context, queue: QueueName) -> None:
             )
         backend.admin.pause(queue, paused=False)
     narration.say(f"queue {queue} resumed")
+
+
+@app.command("set")
+def set_queue(
+    context: typer.Context,
+    queue: QueueName,
+    preemption: Annotated[
+        Preemption | None,
+        typer.Option(help="Whether running jobs leave for waiting ones of a higher priority."),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--preempt-after", help="How long a job may run before that, e.g. 10m."),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--most-preempted", help="Maximum number of jobs that leave at once.", min=1, max=10_000
+        ),
+    ] = None,
+) -> None:
+    """Set whether jobs of a higher priority displace running ones. Omitted settings stay."""
+    given = {
+        "preemption": preemption,
+        "preempts_after_s": None if after is None else _age(after),
+        "most_preempted": most,
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    if not changed:
+        raise _wrong("there is nothing to change", "as in --preemption higher-priority")
+    with backend_of(context) as backend:
+        backend.admin.change_queue(queue, changed)
+        now = next(row for row in backend.admin.queues() if row.name == queue)
+    narration.say(f"queue {queue}: {_preemption(now)}")
+
+
+def _age(text: str) -> int:
+    try:
+        return math.ceil(seconds(text))
+    except ValueError as error:
+        raise _wrong(f"--preempt-after: {error}", "write 90s or 10m") from error
+
+
+def _preemption(queue: QueueInfo) -> str:
+    if queue.preemption == "never":
+        return "running jobs stay"
+    age = duration_text(queue.preempts_after_s)
+    return (
+        f"jobs that have run for {age} leave for those of a higher priority,"
+        f" at most {queue.most_preempted} at once"
+    )
 
 
 @app.command()

@@ -76,16 +76,25 @@ class Shape(SQLModel, table=True):
 
 
 class Queue(SQLModel, table=True):
-    """A queue. A limit of NULL means no limit."""
+    """A queue. A limit of NULL means no limit.
+
+    With the `preemption` `higher-priority`, jobs that have run for `preempts_after_s` leave for
+    waiting ones of a higher priority, at most `most_preempted` at once; see `forge_displace`.
+    """
 
     __table_args__ = (
         CheckConstraint("max_jobs >= 0 AND max_gpus >= 0", name="limits_not_negative"),
+        CheckConstraint("preemption IN ('never', 'higher-priority')", name="preemption_known"),
+        CheckConstraint("preempts_after_s >= 0 AND most_preempted >= 1", name="preemption_bounds"),
     )
 
     name: str = c.key_string()
     paused: bool = c.flag()
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)
+    preemption: str = c.string(default="'never'")
+    preempts_after_s: int = c.integer(default="60")
+    most_preempted: int = c.integer(default="4")
 
 
 class OwnerQuota(SQLModel, table=True):

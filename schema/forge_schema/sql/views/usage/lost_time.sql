@@ -1,6 +1,7 @@
 -- The cost in seconds of each attempt interrupted through no fault of its job: the work after its
 -- last stored checkpoint, done again; the wait for the next attempt; and the time until that one's
--- job ran. The latter two are null until they are known.
+-- job ran. The latter two are null until they are known. `displaced_by` is the job of a higher
+-- priority for which it had to leave, `again_gpu_s` the GPU time that is spent again.
 CREATE VIEW lost_time AS
 SELECT
     ended.job_id,
@@ -21,7 +22,14 @@ SELECT
     spent.again_s,
     spent.waited_s,
     spent.restored_s,
-    spent.again_s + coalesce(spent.waited_s, 0) + coalesce(spent.restored_s, 0) AS lost_s
+    spent.again_s + coalesce(spent.waited_s, 0) + coalesce(spent.restored_s, 0) AS lost_s,
+    spent.again_s * coalesce(cardinality(ended.devices), 0) AS again_gpu_s,
+    CASE WHEN ended.reason = 'preempted' THEN (
+        SELECT (event.detail ->> 'by')::bigint FROM event
+        WHERE event.job_id = ended.job_id AND event.action = 'displaced'
+            AND event.detail ->> 'attempt' = ended.attempt::text
+        LIMIT 1
+    ) END AS displaced_by
 FROM attempt AS ended
 JOIN job ON job.id = ended.job_id
 JOIN lane ON lane.id = ended.lane_id
