@@ -187,13 +187,49 @@ def teardown():
 """
 
 
+MLFLOW_STAND_IN = """
+from types import SimpleNamespace
+uri = None
+def is_tracking_uri_set():
+    return uri is not None
+def get_tracking_uri():
+    return uri
+def set_tracking_uri(value):
+    global uri
+    uri = value
+def set_experiment(name):
+    return SimpleNamespace(experiment_id="1")
+class MlflowClient:
+    def search_runs(self, *_, **__):
+        return []
+def start_run(**_):
+    return SimpleNamespace(info=SimpleNamespace(run_id="a", experiment_id="1"))
+def log_params(_):
+    pass
+"""
+
+
+def test_a_run_of_mlflow_without_a_server_is_in_the_checkpoint_folder(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.py").write_text(MLFLOW_STAND_IN)
+    paths = f"{WORKER}{os.pathsep}{tmp_path}"
+    program = (
+        "import mlflow; from forge_worker.integrations.mlflow import start_run;"
+        " start_run(); print(mlflow.uri); mlflow.uri = 'file:mine'; start_run(); print(mlflow.uri)"
+    )
+    done = attempt(tmp_path, program, python=sys.executable, PYTHONPATH=paths)
+    assert done.stdout.split() == ["sqlite:///checkpoint/mlflow.db", "file:mine"], done.stderr
+
+
 @pytest.mark.parametrize(("at", "code", "artifact"), [("", 0, True), ("stop", -15, False)])
+@pytest.mark.parametrize("given", ["", ", settings={'mode': 'offline'}", ", mode='offline'"])
 def test_the_line_itself_finishes_and_keeps_an_offline_run(
-    tmp_path: Path, at: str, code: int, *, artifact: bool
+    tmp_path: Path, given: str, at: str, code: int, *, artifact: bool
 ) -> None:
     (tmp_path / "wandb.py").write_text(STAND_IN)
-    paths = f"{WORKER}{os.pathsep}{tmp_path}"
-    done = attempt(tmp_path, OFFLINE, python=sys.executable, AT=at, PYTHONPATH=paths)
+    variables = {"PYTHONPATH": f"{WORKER}{os.pathsep}{tmp_path}", "AT": at}
+    mode = {"WANDB_MODE": "online"} if given else {}
+    program = OFFLINE.replace('"digits"', f'"digits"{given}')
+    done = attempt(tmp_path, program, python=sys.executable, **variables, **mode)
     assert done.returncode == code, done.stderr
     (kept,) = tmp_path.glob("checkpoint/wandb/offline-run-1/run.wandb")
     assert kept.read_text() == "complete"

@@ -30,8 +30,8 @@ def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
     the job's, unless `experiment_id`, MLFLOW_EXPERIMENT_NAME or MLFLOW_EXPERIMENT_ID names another.
     On other ranks than 0 there is no run: the block gets None, and must log nothing.
 
-    If the server does not answer at the start, the run is in a file in the checkpoint folder. What
-    is logged while it does not answer later is sent when it does.
+    If no server is named, or it does not answer at the start, the run is in a file in the
+    checkpoint folder. What is logged while it does not answer later is sent when it does.
     """
     import mlflow  # type: ignore[import-not-found,unused-ignore]
 
@@ -42,12 +42,16 @@ def start_run(**given: Any) -> Any:  # noqa: ANN401 - MLflow's own
         return mlflow.start_run(**given)
     for variable, bound in BOUNDS.items():
         os.environ.setdefault(variable, bound)
+    file = f"sqlite:///{job.checkpoint_dir() / 'mlflow.db'}"
+    if not mlflow.is_tracking_uri_set():
+        # MLflow's own choice is the work folder, which goes with the attempt.
+        tracked.note(f"no server is named for MLflow, so its run is in {file}")
+        mlflow.set_tracking_uri(file)
     try:
         run = _resumed(mlflow, name, dict(given))
     except Exception as error:
         if not _away(error):
             raise
-        file = f"sqlite:///{job.checkpoint_dir() / 'mlflow.db'}"
         tracked.note(f"MLflow does not answer, so this attempt's run is in {file}: {error}")
         mlflow.set_tracking_uri(file)
         run = _resumed(mlflow, name, dict(given))

@@ -59,8 +59,7 @@ def init(**given: Any) -> Any:  # noqa: ANN401 - wandb's own
 
 
 def _begun(wandb: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - the module, its run
-    mode = given.get("mode") or os.environ.get("WANDB_MODE", "")
-    if mode in OFFLINE:
+    if _asks_for_offline(given):
         return wandb.init(**{**_place(), **given})
     os.environ.setdefault("WANDB_INIT_TIMEOUT", str(INIT_S))
     try:
@@ -72,6 +71,14 @@ def _begun(wandb: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - the modu
         # What is left of the first one would still have its id.
         wandb.teardown()
         return wandb.init(**{**_place(), **given, "mode": "offline"})
+
+
+def _asks_for_offline(given: dict[str, Any]) -> bool:
+    """Tell whether the call, its settings or the environment want no server."""
+    settings = given.get("settings") or {}
+    own = settings.get("mode") if isinstance(settings, dict) else getattr(settings, "mode", "")
+    modes = [given["mode"]] if given.get("mode") else [own, os.environ.get("WANDB_MODE")]
+    return any(one in OFFLINE for one in modes)
 
 
 def _place() -> dict[str, str]:
