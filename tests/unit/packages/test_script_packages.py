@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.errors import ClientError
+from forge_client.project.environment.sources import source_of
 from forge_client.project.environment.uv import Uv
 from support.packages import listed, pins, sent, write
 from support.wheels import wheel
@@ -59,6 +60,12 @@ def test_its_lock_is_taken_unless_it_is_older(tmp_path: Path, wheels: Path) -> N
     assert pins(sent(folder, requirements="train.py.lock")) == ["inner==1.0"]
     # An image changes nothing about a lock.
     assert pins(sent(folder, command=["python", "train.py"], image="i")) == ["inner==1.0"]
+    # If a script asks for none, that is the Python that uv found, and all later ones.
+    lock = folder / "train.py.lock"
+    lock.write_text(lock.read_text().replace(">=3.11", ">=3.13"))
+    python = source_of("train.py", folder / "train.py").python
+    assert python is not None
+    assert python.lowest == "3.13"
     write(folder, {"train.py": script(wheels, "inner>=2")})
     with pytest.raises(ClientError, match=r"train\.py\.lock is older than train\.py") as error:
         sent(folder, command=["python", "train.py"])

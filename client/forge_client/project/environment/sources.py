@@ -285,11 +285,20 @@ class LockedScript(Script):
 
     exact: ClassVar = True
 
+    @property
+    def _lock_file(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.lock")
+
+    @property
+    def python(self) -> Python | None:
+        """The range of the lock: uv takes the Python that it found, if the script asks for none."""
+        asked = table(self._lock_file).get("requires-python")
+        return within(str(asked), f"{self.called}.lock") if asked else None
+
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Return what its lock has."""
         self._check(picked)
-        lock_file = self.path.with_name(f"{self.path.name}.lock")
-        return of_uv(lock_file, self.path.parent, python, picked)
+        return of_uv(self._lock_file, self.path.parent, python, picked)
 
 
 @dataclass(frozen=True)
