@@ -107,6 +107,14 @@ def test_a_list_of_the_folder_comes_first_unless_uv_runs_the_script(
     write(folder, {"train.py": "#!/usr/bin/env -S uv run --script\n" + files["train.py"]})
     (folder / "train.py").chmod(0o755)
     assert chosen(sent(folder, command=["./train.py"])) == (["inner==2.0"], ["python", "train.py"])
+    (folder / "train.py").rename(folder / "train")
+    for _ in range(2):
+        for command in (["./train", "-x"], ["uv", "run", "-s", "train", "-x"]):
+            made = chosen(sent(folder, command=command))
+            assert made == (["inner==2.0"], ["python", "train", "-x"])
+        Uv.here().says("lock", "--script", "train", folder=folder)
+    # A bare word is a program, whatever file has its name.
+    assert sent(folder, command=["train"]).requests[0].command == ["train"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from forge_client.project.environment.sources import (
     CondaFile,
     Source,
     lines,
+    script_of,
     source_of,
     uv_lock,
 )
@@ -226,7 +227,7 @@ def _listed(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source, str] | N
     has_block = bool(wanted.script and script.block(files[wanted.script]))
     present = [one for one in ORDER if _is_list(files, one, wanted)]
     if has_block and (wanted.first or not present):
-        return source_of(wanted.script, files[wanted.script]), "listed in the script itself"
+        return script_of(wanted.script, files[wanted.script]), "listed in the script itself"
     if present:
         return _found(files, present[0]), f"found in the folder{_others(files, wanted, present)}"
     return None

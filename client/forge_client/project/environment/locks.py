@@ -37,7 +37,6 @@ OLD_S = 3600
 ANY_PYTHON = "# any python"
 # uv locks a script in a file beside it.
 LOCK_OF_SCRIPT = ".py.lock"
-OF_PYTHON = (".toml", ".py")
 NESTED = re.compile(r"^[ \t]*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
 # Options that say where packages are. They stay as written: a variable in them may be a secret.
 OPTION = re.compile(
@@ -97,17 +96,17 @@ class ListToResolve:
     called: str
     more: str = ""
     picked: Picked = NOTHING
+    is_script: bool = False
 
     @property
     def is_requirements(self) -> bool:
         """Whether it is a list as pip reads it."""
-        return not (self.file or "").endswith(OF_PYTHON)
+        return not self.is_script and not (self.file or "").endswith(".toml")
 
     @cached_property
     def block(self) -> script.ScriptBlock | None:
         """That of a script."""
-        is_script = (self.file or "").endswith(script.ENDING)
-        return script.block(self.folder / str(self.file)) if is_script else None
+        return script.block(self.folder / str(self.file)) if self.is_script else None
 
     @cached_property
     def settings(self) -> list[Mapping[str, Any]]:
@@ -125,7 +124,9 @@ class ListToResolve:
             ClientError: one is not there or is no text, or names files outside the project.
         """
         refuse_elsewhere(self.more, self.called, self.root, self.folder)
-        found = list_texts(self.folder, self.file) if self.file else {}
+        found: dict[Path, str] = {}
+        if self.file:
+            found = list_texts(self.folder, self.file, includes=self.is_requirements)
         if self.is_requirements:
             for path, text in found.items():
                 refuse_elsewhere(text, path.name, self.root, path.parent)
@@ -192,8 +193,7 @@ def resolved(listed: ListToResolve, python: Python | None) -> Lock:
 
 def _compiled(listed: ListToResolve, python: Python | None) -> str:
     """Resolve for all Pythons from the oldest that a worker has, or else from the one here."""
-    if listed.file and listed.block and listed.block.needs_uv:
-        # uv reads neither of these if it compiles a list.
+    if listed.file and listed.block and listed.block.needs_export(listed.file):
         return exported(listed.folder, NOTHING, listed.file, locked=False)
     resolve = partial(compiled, listed.folder, listed.file, listed.more, picked=listed.picked)
     if python:
@@ -245,7 +245,7 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
         NotLocked: uv is missing.
         ClientError: the lock is out of date, uv cannot read it, or it has no such extra or group.
     """
-    of_script = path.stem if path.name.endswith(LOCK_OF_SCRIPT) else ""
+    of_script = path.stem if path.name != workspace.LOCK else ""
     advice = f"`uv lock --script {of_script}`" if of_script else "`uv lock`"
     try:
         lines = exported(folder, picked, of_script)
@@ -267,8 +267,8 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
     return replace(lock("\n".join((*options, lines)), python), base=path.parent)
 
 
-def list_texts(folder: Path, file: str) -> dict[Path, str]:
-    """Return the texts of a list and of those that it includes, by their paths.
+def list_texts(folder: Path, file: str, *, includes: bool = True) -> dict[Path, str]:
+    """Return the texts of a list and of those that it includes, if it does, by their paths.
 
     Raises:
         NotLocked: it includes one that is at a URL.
@@ -281,7 +281,7 @@ def list_texts(folder: Path, file: str) -> dict[Path, str]:
         if path in texts:
             continue
         texts[path] = _text(path, texts)
-        if not file.endswith(OF_PYTHON):
+        if includes:
             text = CONTINUED.sub(" ", texts[path])
             found = [match[1] for match in NESTED.finditer(text)]
             if at_a_url := [one for one in found if "://" in one]:

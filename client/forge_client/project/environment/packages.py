@@ -121,7 +121,7 @@ class _Choosing:
             has_image=self._has_image(request),
             is_notebook=notebook.is_notebook(request.command),
             picked=self._picked(request, run),
-            script=next((name for name in map(_bare, words) if self._is_script(name)), ""),
+            script=next((one for one in map(_bare, words) if self._is_script(one, run)), ""),
             first=bool(run and run.takes_script),
         )
         if wanted not in self.chosen:
@@ -130,8 +130,9 @@ class _Choosing:
         self.lists |= {one.name: one for one in self.chosen[wanted].entries}
         return self._path(self.chosen[wanted])
 
-    def _is_script(self, name: str) -> bool:
-        return name.endswith(script.ENDING) and name in self.files
+    def _is_script(self, name: str, run: ToolRun | None) -> bool:
+        is_one = name.endswith(script.ENDING) or bool(run and run.is_script)
+        return is_one and name in self.files
 
     def _picked(self, request: Request, run: ToolRun | None) -> Picked:
         of_tool = run.picked if run else NOTHING

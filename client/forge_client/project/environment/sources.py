@@ -5,7 +5,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -256,7 +256,7 @@ class Script(_File):
     def python(self) -> Python | None:
         """The range that it asks for."""
         asked = self._block.python
-        if not asked and self._block.needs_uv:
+        if not asked and self._block.needs_export(self.path.name):
             # uv resolves it for the Python here, and for all later ones.
             asked = f">=3.{sys.version_info.minor}"
         return within(asked, self.called) if asked else None
@@ -264,8 +264,8 @@ class Script(_File):
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Resolve it."""
         self._check(picked)
-        name = self.path.name
-        return resolved(ListToResolve(self.root, self.path.parent, name, self.called), python)
+        listed = ListToResolve(self.root, self.path.parent, self.path.name, self.called)
+        return resolved(replace(listed, is_script=True), python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return its packages."""
@@ -388,10 +388,14 @@ def source_of(name: str, path: Path) -> Source:
     if name.endswith(YAML):
         return CondaFile(name, path)
     if name.endswith((script.ENDING, LOCK_OF_SCRIPT)):
-        at = path.with_name(bare.removesuffix(".lock"))
-        kind = LockedScript if at.with_name(f"{at.name}.lock").is_file() else Script
-        return kind(name.removesuffix(".lock"), at)
+        return script_of(name.removesuffix(".lock"), path.with_name(bare.removesuffix(".lock")))
     return SetupFile(name, path) if bare == SETUP else ListFile(name, path)
+
+
+def script_of(name: str, path: Path) -> Script:
+    """Return a script, whatever its file is called."""
+    has_lock = path.with_name(f"{path.name}.lock").is_file()
+    return (LockedScript if has_lock else Script)(name, path)
 
 
 def uv_lock(project: str, path: Path) -> UvLock | None:

@@ -83,7 +83,8 @@ def _of_uv(words: list[str]) -> Picked | None:
 def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | None:
     """Return the command for a script whose first line says that `uv run` runs it."""
     name = command[0].removeprefix("./") if command else ""
-    if not name.endswith(ENDING) or name not in files:
+    # Without an ending, a bare word is a program.
+    if name not in files or not (name.endswith(ENDING) or name != command[0]):
         return None
     with files[name].open("rb") as file:
         first = file.readline(200)

@@ -26,10 +26,12 @@ class ScriptBlock:
     python: str
     uv: Mapping[str, Any]
 
-    @property
-    def needs_uv(self) -> bool:
-        """Whether it says of some packages where they are, as only `uv run` and its like obey."""
-        return bool(self.uv.get("sources") or self.uv.get("index"))
+    def needs_export(self, name: str) -> bool:
+        """Tell whether uv has to export it: its compiler obeys no sources and indexes in it.
+
+        Nor does that know a script by anything but the end of its `name`.
+        """
+        return bool(self.uv.get("sources") or self.uv.get("index")) or not name.endswith(ENDING)
 
 
 def block(path: Path) -> ScriptBlock | None:
