@@ -12,6 +12,7 @@ from forge_schema.service.caller import Caller
 from forge_functions import errors
 from forge_functions.auth import authentication
 from forge_functions.errors import Refused
+from forge_functions.lazy_routes import include
 from forge_functions.middleware.bulkheads import Bulkheads
 from forge_functions.middleware.requests import RequestLog
 from forge_functions.services import Services
@@ -35,7 +36,7 @@ def create_app(services: Services, *routers: APIRouter) -> FastAPI:
     app.state.services = services
     errors.install(app)
     for router in routers:
-        app.include_router(router)
+        include(app.router, router)
     app.add_middleware(
         Bulkheads, settings=services.settings, caller_of=caller_of, note_refusal=note_refusal
     )

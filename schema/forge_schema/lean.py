@@ -2,12 +2,14 @@
 
 httpx brings a command of its own, with click, rich and pygments, and structlog shows tracebacks by
 rich, with the local variables of each frame. Together they would take a fifth of a program's start.
+FastAPI asks of each annotation whether it is of pydantic 1, all of which it imports for that.
 """
 
 import sys
 from importlib import import_module
 
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
+for _hidden in ("httpx._main", "pydantic.v1"):
+    sys.modules.setdefault(_hidden, None)  # type: ignore[arg-type]  # None: not to be imported
 
 
 def _without(hidden: str, module: str) -> None:

@@ -7,7 +7,9 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import HTTPException, Request, Response
+
+from forge_functions.lazy_routes import LazyRouter
 
 # Only these types are served.
 TYPES = {
@@ -16,7 +18,7 @@ TYPES = {
     "svg": "image/svg+xml",
 }
 
-router = APIRouter()
+router = LazyRouter()
 FOR_GOOD = "public, max-age=31536000, immutable"
 
 

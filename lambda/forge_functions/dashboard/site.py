@@ -27,6 +27,7 @@ from forge_functions.dashboard.routes.access import login, sign_on, terminal
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.page_headers import PageHeaders
+from forge_functions.lazy_routes import include
 
 # One router per file; more specific paths come first.
 ROUTERS = (
@@ -57,7 +58,7 @@ ROUTERS = (
 def install(app: FastAPI) -> FastAPI:
     """Add the dashboard to an app and return the app."""
     for router in ROUTERS:
-        app.include_router(router, include_in_schema=False, dependencies=[Depends(words.begun)])
+        include(app.router, router, include_in_schema=False, dependencies=[Depends(words.begun)])
     for kind in (ForgeError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, readable(app.exception_handlers[kind]))
     app.state.services.visitor_of = session.of

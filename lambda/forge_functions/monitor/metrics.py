@@ -5,7 +5,7 @@ from http import HTTPMethod
 from time import perf_counter
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response, Security
+from fastapi import Depends, FastAPI, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -19,6 +19,7 @@ from prometheus_client import (
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_functions.auth.authentication import bearer, caller
+from forge_functions.lazy_routes import LazyRouter, include
 from forge_functions.monitor.queue_gauges import QueueGauges
 from forge_functions.services import Services, services
 from forge_functions.settings import VERSION
@@ -30,7 +31,7 @@ METHODS = frozenset(HTTPMethod)
 # The label of requests without a route, so that probing paths creates no new labels.
 OTHER = "other"
 
-router = APIRouter(tags=["metrics"])
+router = LazyRouter(tags=["metrics"])
 
 
 class ServerMeters:
@@ -141,6 +142,6 @@ def metered(app: FastAPI) -> FastAPI:
     meters = app.state.meters = ServerMeters()
     app.state.gauges = QueueGauges(lambda: services.database, services.settings.ttl)
     services.exchanged = meters.exchanged
-    app.include_router(router, include_in_schema=False)
+    include(app.router, router, include_in_schema=False)
     app.add_middleware(RequestMeter, meters=meters)
     return app

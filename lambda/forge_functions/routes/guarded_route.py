@@ -5,15 +5,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from forge_schema.model.quantities import counted
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from forge_functions.auth import authentication, worker
+from forge_functions.lazy_routes import LazyRoute, LazyRouter
 from forge_functions.services import Services
 
 FORM = "application/x-www-form-urlencoded"
@@ -51,7 +51,7 @@ class GuardedRequest(Request):
             return await run_in_threadpool(_bounded, body)
 
 
-class GuardedRoute(APIRoute):
+class GuardedRoute(LazyRoute):
     """Authenticates a request by its head, before its body is read."""
 
     def get_route_handler(self) -> Handler:
@@ -68,7 +68,7 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-class Router(APIRouter):
+class Router(LazyRouter):
     """A router of guarded routes."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - FastAPI's own

@@ -3,17 +3,18 @@
 from http import HTTPStatus
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse
 from forge_schema.model.fields import Problem
 from pydantic import BaseModel
 
 from forge_functions.errors import answer
 from forge_functions.health import CheckResult, Finding
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 from forge_functions.settings import VERSION
 
-router = APIRouter(tags=["health"])
+router = LazyRouter(tags=["health"])
 
 
 class Healthy(BaseModel):

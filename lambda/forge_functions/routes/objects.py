@@ -4,7 +4,7 @@ import os
 from http import HTTPStatus
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
 from forge_schema.model.stored import in_chunks
 from forge_schema.storage import ObjectMissing
@@ -14,11 +14,12 @@ from forge_schema.storage.signed import PATH, Permit, ServerSigner
 from pydantic import BaseModel, ConfigDict, Field
 
 from forge_functions.errors import Refused, problems
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.middleware.requests import vouch
 from forge_functions.objects import AssembledResponse, ObjectResponse, Upload
 from forge_functions.services import Services, Shared, services
 
-router = APIRouter(prefix=PATH.rstrip("/"), tags=["objects"], responses=problems(403, 404))
+router = LazyRouter(prefix=PATH.rstrip("/"), tags=["objects"], responses=problems(403, 404))
 HEX = "^[0-9a-f]{64}$"
 BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 BODY = {"requestBody": {"required": True, "content": BYTES}}

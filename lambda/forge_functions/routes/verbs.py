@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from inspect import Parameter as Argument
 from inspect import Signature
 from typing import Annotated, Any, TypeVar
@@ -24,6 +25,7 @@ from forge_functions.auth.roles import AsAdmin, AsSubmitter, AsViewer, JobInPath
 from forge_functions.bodies import Done, Items, RequestBody, next_page
 from forge_functions.errors import problems
 from forge_functions.joining import package
+from forge_functions.lazy_routes import Later
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services
 
@@ -54,20 +56,20 @@ def router_of(chosen: Callable[[str], bool]) -> Router:
     for room, reach in ROOMS.items():
         for verb in declared_in(room):
             if chosen(verb.path):
-                add(router, verb, endpoint_of(verb, reach))
+                add(router, verb, reach)
     return router
 
 
-def add(router: Router, verb: Verb, endpoint: Endpoint) -> None:
-    """Serve a verb by an endpoint."""
+def add(router: Router, verb: Verb, reach: Callable[[Service], Any]) -> None:
+    """Serve a verb, in the part of the service that `reach` gives."""
     router.add_api_route(
         verb.path,
-        endpoint,
+        Later(verb.name, partial(endpoint_of, verb, reach)),
         methods=[verb.method],
         status_code=verb.status,
         tags=[verb.tag],
         description=verb.about,
-        response_model=answer_of(verb),
+        response_model=Later("answer", partial(answer_of, verb)),
         responses=problems(*verb.errors),
     )
 

@@ -35,7 +35,7 @@ def server_settings(database_url: str, store_url: str, **changes: Any) -> Server
 def quick_app(settings: ServerSettings) -> FastAPI:
     """Return the app with every path; all apps of this process share their routes.
 
-    At an app's first request FastAPI prepares all its routes, which takes a third of a second.
+    FastAPI prepares each of them at its first request.
     """
     app = whole_app(settings)
     app.router.routes[:] = _first_app().router.routes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import Form, Query, Request, Response
 from forge_schema.job_filter import parse
 from forge_schema.model.fields import Text
 from forge_schema.model.job import JobStatus
@@ -20,9 +20,10 @@ from starlette.exceptions import HTTPException
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SubmitsByPage
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 Act = Literal["cancel", "retry", "approve"]
 # The states that each action applies to.
 FITTING = {

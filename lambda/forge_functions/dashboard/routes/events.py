@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from forge_schema.model.fields import Text
 from forge_schema.read import audit
 from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace
@@ -10,9 +10,10 @@ from pydantic import Field
 
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.visitor import RulesByPage
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
-router = APIRouter()
+router = LazyRouter()
 Part = Annotated[Text, Field(max_length=200), Query()]
 Id = Annotated[str, Field(pattern=r"^\d{0,15}$"), Query()]
 Before = Annotated[str | None, Query(pattern=r"^\d{1,18}\.\d{1,18}$")]

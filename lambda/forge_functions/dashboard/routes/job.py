@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import Filter
 from forge_schema.model.explanation import Explanation
@@ -24,9 +24,10 @@ from forge_functions.dashboard.timeline import KINDS, WIDTH, TimelineRow, timeli
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import PageJob, RulesByPage, SeesPages, SubmitsByPage
 from forge_functions.dashboard.words import t
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter(prefix="/jobs/{job_id}")
+router = LazyRouter(prefix="/jobs/{job_id}")
 FILES = 50
 WAITING = ("queued", "held")
 # Number of workers in an explanation on the page.

@@ -4,7 +4,7 @@ import base64
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.model.results import Series
 from forge_schema.read.jobs import Jobs
@@ -15,9 +15,10 @@ from forge_functions.bodies import RequestBody
 from forge_functions.dashboard.log_pieces import LARGEST_RANK, LogPieces, LogPlace, Pieces
 from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
 from forge_functions.errors import Refused
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
-router = APIRouter(prefix="/jobs/{job_id}")
+router = LazyRouter(prefix="/jobs/{job_id}")
 Rank = Annotated[int, Field(ge=0, le=LARGEST_RANK)]
 Attempt = Annotated[int, Field(ge=1, le=LARGEST_RANK)] | None
 Place = Annotated[str, Field(max_length=60)] | None

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS, Filter, FilterInvalid, parse
@@ -21,9 +21,10 @@ from forge_schema.read.jobs import Jobs
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 SPANS = ("1h", "1d", "7d")
 COUNTED = (
     *("cancelled", "running", "retried", "unfinished", "over", "approved", "unasked", "absent"),

@@ -5,7 +5,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import Form, Request, Response
 from forge_schema.model.fields import Word
 from forge_schema.model.quantities import counted
 from forge_schema.model.states import WorkerKind
@@ -16,9 +16,10 @@ from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import RulesByPage
 from forge_functions.errors import Refused
 from forge_functions.joining import package
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 LONGEST = 200
 Name = Annotated[Word, StringConstraints(strip_whitespace=True)]
 MOST_LABELS = 100

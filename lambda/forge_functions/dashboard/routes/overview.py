@@ -2,7 +2,7 @@
 
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import parse
 from forge_schema.model.overview import Overview
@@ -13,9 +13,10 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.dashboard.words import t
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 JOBS = 8
 FAILURES = 5
 FAILED = "state:failed since:1d"

@@ -3,16 +3,17 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from forge_functions.dashboard import words
 from forge_functions.dashboard.page import THEME, THEMES
 from forge_functions.dashboard.visit import csrf
 from forge_functions.dashboard.visit.visitor import local
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
-router = APIRouter()
+router = LazyRouter()
 YEAR_S = 31_536_000
 CHOICES = {"language": (words.COOKIE, tuple(words.LANGUAGES)), "theme": (THEME, THEMES)}
 

@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import Form, Query, Request, Response
 from forge_schema.model.fields import Text, Word
 from forge_schema.read import overview
 from pydantic import Field
 
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
-router = APIRouter()
+router = LazyRouter()
 MOST = 2**31 - 1
 After = Annotated[Text, Field(max_length=200), Query(alias="after")]
 Limit = Annotated[int | None, Form(ge=0, le=MOST)]

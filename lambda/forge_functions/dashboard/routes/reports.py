@@ -5,7 +5,7 @@ from decimal import Decimal
 from io import StringIO
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
 from forge_schema.read.report_definitions import REPORTS, Report
@@ -16,9 +16,10 @@ from pydantic import Field
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 SHOWN = 200
 SAVED = 10_000
 # Without a bound, a report reads the whole history.

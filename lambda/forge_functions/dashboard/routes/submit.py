@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import Form, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.bundles import WRITTEN
 from forge_schema.model.errors import ForgeError, JobInvalid
@@ -18,13 +18,14 @@ from forge_functions.dashboard.job_form import JobForm, faults_of
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SubmitsByPage
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
 UNITS = {"_s": "s", "_mb": "MiB"}
 # What the command finds by itself, or has elsewhere: the code and the caller, and what is said of
 # another field.
 ELSEWHERE = {"command", "config_name", "bundle_digest", "owner", "idempotency_key", "max_nodes"}
-router = APIRouter()
+router = LazyRouter()
 Again = Annotated[int | None, Query(alias="from", ge=1, le=LARGEST)]
 Filled = Annotated[JobForm, Form()]
 ACCELERATORS = ("any", "cpu", "cuda", "rocm", "mps")

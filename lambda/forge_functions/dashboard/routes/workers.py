@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Form, Path, Query, Request, Response
+from fastapi import Form, Path, Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
 from forge_schema.model.reading import LARGEST
@@ -14,9 +14,10 @@ from forge_schema.read.fleet import Fleet
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.routes.new_worker import EXPIRIES, Expiry, token_page
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
-router = APIRouter()
+router = LazyRouter()
 MOST_WORDS = 10
 Said = Annotated[Text, Query(max_length=500)]
 # Forms also send empty fields.

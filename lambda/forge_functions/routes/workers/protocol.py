@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
@@ -29,6 +29,7 @@ from forge_schema.storage.file_store import FileStore
 from forge_functions.auth.worker import HEADER, WorkerCaller, absent, worker
 from forge_functions.bodies import IdInPath as JobId
 from forge_functions.errors import Refused, problems
+from forge_functions.lazy_routes import include
 from forge_functions.objects import is_input
 from forge_functions.routes.guarded_route import GuardedRoute, Handler, Router
 from forge_functions.routes.workers import long_claim
@@ -60,7 +61,7 @@ class NotedRoute(GuardedRoute):
 
 
 router = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401))
-noted = APIRouter(route_class=NotedRoute)
+noted = Router(route_class=NotedRoute)
 
 
 @noted.post("/register", responses=problems(404, 409))
@@ -173,4 +174,4 @@ def _said(request: Request) -> str:
         return ""
 
 
-router.include_router(noted)
+include(router, noted)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import Form, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from forge_schema.access import tokens
 from forge_schema.access.api_keys import Keys
@@ -23,9 +23,10 @@ from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit import csrf, session
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, local
 from forge_functions.errors import Refused
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 WRONG = "This is not a valid API key."
 SIGNS = (
     "This key requires signed requests, which a browser cannot make. Log in with a key that has"

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from forge_functions.auth import sign_on
@@ -12,9 +12,10 @@ from forge_functions.dashboard.routes.access.login import began, login_page, not
 from forge_functions.dashboard.visit import session
 from forge_functions.dashboard.visit.visitor import local
 from forge_functions.errors import Refused
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 COOKIE = "forge_sign_on"
 PATH = "/login/sso"
 ANOTHER = "This login was begun in another browser or too long ago. Try again."

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Query, Request, Response, Security
+from fastapi import Form, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from forge_schema.access.sessions import Sessions
 from forge_schema.database.pool import Row
@@ -23,9 +23,10 @@ from forge_functions.dashboard.routes.access.login import address_of
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
 from forge_functions.errors import Refused
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter()
+router = LazyRouter()
 PATH = "/login/terminal"
 Once = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{43}$")]
 # 0 if the command is on another machine than the browser.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.job import JobDetail
 from forge_schema.model.reading import LARGEST, link_of
@@ -17,9 +17,10 @@ from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.runs.code_diff import CodeDiff, code_diff
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter(prefix="/compare")
+router = LazyRouter(prefix="/compare")
 MOST_JOBS = 12
 # What every job has of its own, or what the page shows elsewhere.
 OWN = {"name", "git", "bundle_digest", "idempotency_key", "from_checkpoint"}

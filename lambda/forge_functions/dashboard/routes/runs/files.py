@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text
@@ -19,9 +19,10 @@ from forge_functions.dashboard.preview import WHOLE_BYTES, content, head, image_
 from forge_functions.dashboard.rendering import Busy
 from forge_functions.dashboard.visit.visitor import PageJob, SeesPages
 from forge_functions.errors import Refused
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter(prefix="/jobs/{job_id}")
+router = LazyRouter(prefix="/jobs/{job_id}")
 FilePath = Annotated[Text, Query(max_length=1024)]
 Attempt = Annotated[int, Field(ge=1, le=SMALLINT)]
 Number = Annotated[int, Field(ge=0, le=INTEGER)]

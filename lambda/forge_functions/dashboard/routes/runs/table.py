@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.job_filter import KEYS
 from forge_schema.model.fields import Text, Word
@@ -32,9 +32,10 @@ from forge_functions.dashboard.routes.jobs import JobList
 from forge_functions.dashboard.routes.reports import csv_answer
 from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.dashboard.visit.visitor import SeesPages
+from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
 
-router = APIRouter(prefix="/runs")
+router = LazyRouter(prefix="/runs")
 # How many runs, and columns of each kind, are shown.
 SHOWN, PARAMETERS, METRICS, RESULTS, CHIPS = 200, 6, 4, 3, 12
 SAVED = 1000
