@@ -4,7 +4,7 @@ It records in the database that it runs: without a server, workers over HTTP can
 leases, so sweepers must not consider them dead.
 """
 
-import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+from forge_schema import lean  # it makes the imports below cheaper
 
 # isort: split
 import signal
@@ -118,6 +118,7 @@ def serve(settings: FunctionsSettings) -> None:
         OSError: a TLS file or the address cannot be used.
     """
     app = whole_app(settings)
+    lean.loaded()
     services: Services = app.state.services
     services.database  # noqa: B018 - opens it, or fails at once
     try_store(settings.store_url, services.stopping)

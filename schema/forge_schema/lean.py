@@ -2,13 +2,18 @@
 
 httpx brings a command of its own, with click, rich and pygments, and structlog shows tracebacks by
 rich, with the local variables of each frame. Together they would take a fifth of a program's start.
-FastAPI asks of each annotation whether it is of pydantic 1, all of which it imports for that.
+FastAPI asks of each annotation whether it is of pydantic 1, all of which it imports for that, and
+tenacity offers retries to programs with tornado.
 """
 
+import gc
 import sys
 from importlib import import_module
 
-for _hidden in ("httpx._main", "pydantic.v1"):
+# Loaded modules are no garbage; looking for some again and again would take a tenth of the start.
+USUAL = gc.get_threshold()
+gc.set_threshold(50_000)
+for _hidden in ("httpx._main", "pydantic.v1", "tornado"):
     sys.modules.setdefault(_hidden, None)  # type: ignore[arg-type]  # None: not to be imported
 
 
@@ -25,6 +30,12 @@ def _without(hidden: str, module: str) -> None:
             del sys.modules[hidden]
         else:
             sys.modules[hidden] = kept
+
+
+def loaded() -> None:
+    """Collect garbage as usual from now on, of what is made from now on; a program has started."""
+    gc.freeze()
+    gc.set_threshold(*USUAL)
 
 
 _without("rich", "structlog")

@@ -1,6 +1,6 @@
 """`forge-worker`: run the agent, or one of the commands about it."""
 
-import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+from forge_schema import lean  # it makes the imports below cheaper
 
 # isort: split
 import json
@@ -165,6 +165,7 @@ def serve(settings: WorkerSettings) -> int:
     Raises:
         ProgramFailed: the worker left because it was idle, and the operator's program failed.
     """
+    lean.loaded()
     leave_at_once()
     stamina.instrumentation.set_on_retry_hooks([log_retry])
     # The folder contains the code and checkpoints of all users.

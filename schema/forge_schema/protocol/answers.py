@@ -3,7 +3,7 @@
 from typing import Self
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from forge_schema.model.lease import Ended, Fence, Grant, Member
 from forge_schema.model.states import Command, Standing, WorkerKind
@@ -12,6 +12,9 @@ from forge_schema.model.stored import InputCheckpoint, InputFile, SignedUrl
 
 class WorkerAnswer(BaseModel):
     """An answer. A worker older than the server ignores unknown fields."""
+
+    # A worker beside the database hears none of them.
+    model_config = ConfigDict(defer_build=True)
 
 
 class Registered(WorkerAnswer):

@@ -1,6 +1,6 @@
 """`forge-sweeper`: the sweeper as a process, with a health endpoint."""
 
-import forge_schema.lean  # noqa: F401 - it makes the imports below cheaper
+from forge_schema import lean  # it makes the imports below cheaper
 
 # isort: split
 import signal
@@ -80,6 +80,7 @@ def main() -> None:
 
 def serve(settings: ProcessSettings) -> None:
     """Run the sweeper and its health endpoint until SIGTERM or SIGINT."""
+    lean.loaded()
     # Putting into a SimpleQueue is reentrant, so a signal handler may do it at any point.
     leave: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
