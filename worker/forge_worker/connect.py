@@ -238,7 +238,7 @@ def _new_work(gateway: Gateway, work: Callable[[], None]) -> None:
 
 @contextmanager
 def _running(loop: Loop) -> Iterator[None]:
-    loop.start()
+    loop.begin()
     try:
         yield
     finally:
@@ -249,6 +249,7 @@ class StoreTidier(Loop):
     """Removes from the store what killed writers left unfinished: at the start, then daily."""
 
     name = "tidy"
+    shares = True
 
     def __init__(self, store: Store) -> None:
         super().__init__(TIDY_PERIOD_S)

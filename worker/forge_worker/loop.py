@@ -50,6 +50,8 @@ class Loop(ABC):
     """
 
     name = "loop"
+    # Whether its steps are so rare, or so quick to repeat, that it needs no thread of its own.
+    shares = False
 
     def __init__(self, period_s: float, *, woken: Event | None = None) -> None:
         self.period_s = period_s
@@ -72,6 +74,14 @@ class Loop(ABC):
         """Start in a thread of its own."""
         self._thread = Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
+
+    def begin(self) -> None:
+        """Start, with a step at once, in shared threads if that is enough for it."""
+        if self.shares:
+            self.wake()
+            self.share()
+        else:
+            self.start()
 
     def share(self, *, quick: bool = False, rounds: Rounds = ROUNDS) -> None:
         """Start in threads that the loops of all jobs share; `quick` if no step ever blocks.

@@ -27,6 +27,8 @@ CHECK_AFTER_S = 5.0
 # Longer than every timeout of the server, so a live server has answered by then.
 ANSWER_S = 45.0
 # Deadlocks and lock timeouts are OperationalErrors too.
+# As many connections keep a thread busy that makes and tests them.
+BUSY = 16
 TRANSIENT = (psycopg.OperationalError,)
 LATE = (PoolTimeout, psycopg.errors.QueryCanceled)
 # Codes of a server that answers but cannot run the statement now: it is a standby and takes no
@@ -180,6 +182,8 @@ class Database:
             check=self._check,
             connection_class=Connection,
             reconnect_timeout=5,
+            # They only connect and test connections. A program at rest has one.
+            num_workers=1 + size // BUSY,
         )
 
     def open(self) -> Self:

@@ -12,6 +12,7 @@ from threading import Lock
 from time import monotonic
 
 import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from forge_schema.notifications.sender import DeliverySender
@@ -20,6 +21,8 @@ from forge_schema.sweeper.tick import Tick
 
 # Late ticks are never dropped, missed ones are merged, and ticks never overlap.
 JOB_DEFAULTS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+# A tick goes on while old jobs are removed; what is left is soon done.
+THREADS = 2
 RED_AFTER_PERIODS = 3
 # A sweeper may come a little early without waiting for its next turn.
 TURN_SHARE = 0.8
@@ -52,7 +55,11 @@ class Sweeper:
         self._sender = sender
         self._logged = logged
         self._period_s = period_s
-        self._scheduler = BackgroundScheduler(job_defaults=JOB_DEFAULTS, timezone="UTC")
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(THREADS)},
+            job_defaults=JOB_DEFAULTS,
+            timezone="UTC",
+        )
         self._lock = Lock()
         self._clock = clock
         self._succeeded_at = clock()

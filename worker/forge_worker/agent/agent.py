@@ -26,7 +26,7 @@ from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
 from forge_worker.job_runs.prefetch import Prefetch
 from forge_worker.job_runs.services import job_services
-from forge_worker.loop import Bell, Loop
+from forge_worker.loop import Alarm, Bell, Loop
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.watched import WatchedMachine
@@ -79,7 +79,7 @@ class Agent:
         self._settings, self._gateway, self._runners = settings, gateway, runners
         self._refusals = refusals or Refusals()
         self._drained = Event()
-        claim, renew, reap = Event(), Event(), Event()
+        claim, renew, reap = Event(), Event(), Alarm()
         changed = Bell(claim, renew)
         self.running = LiveAttempts()
         attempts = self.running.attempts
@@ -194,7 +194,7 @@ class Agent:
         self._jobs.adopt(found)
         loops = self._loops()
         for loop in loops:
-            loop.start()
+            loop.begin()
         name = self._registration.identity.name
         log.info("worker_ready", worker=name, runs=self._runners.words)
         if self._runners.wants_images:

@@ -40,6 +40,7 @@ class Shutdown(Loop):
     """
 
     name = "shutdown"
+    shares = True
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class Reaper(Loop):
     """
 
     name = "reap"
+    shares = True
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class StateKeeper(Loop):
     """Writes the agent's status atomically whenever it has changed."""
 
     name = "state"
+    shares = True
 
     def __init__(
         self,

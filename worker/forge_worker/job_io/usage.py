@@ -168,7 +168,7 @@ class Sampler(Loop):
 
     def start(self) -> None:
         super().start()
-        self.shipper.start()
+        self.shipper.begin()
 
     def end(self, patience_s: float | None = None) -> None:
         super().end(patience_s)
@@ -255,6 +255,7 @@ class SampleShipper(Loop):
     """Sends the samples in its own thread, so that an unreachable queue does not stop sampling."""
 
     name = "samples"
+    shares = True
 
     def __init__(
         self, gateway: Gateway, attempt_usage: Callable[[], list[AttemptUsage]], period_s: float

@@ -51,6 +51,7 @@ class Prefetch(Loop):
     """
 
     name = "prefetch"
+    shares = True
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class SpotWatch(Loop):
     """
 
     name = "spot"
+    shares = True
 
     def __init__(
         self,
