@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +23,13 @@ from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import FILE, Running
 from forge_client.up.server import UpServer
+from forge_client.up.upgrading import upgrading
 from forge_client.up.workers import MODULE as WORKER
 from forge_client.up.workers import Say, Workers
 
 if TYPE_CHECKING:
     from forge_client.direct.backend import DirectBackend
 
-# It loads Alembic, which only a first start or an update needs.
-MIGRATE = "forge_schema.database.migrate"
 LOOK_S = 0.25
 DATABASE_LOOK_S = 5.0
 
@@ -113,12 +111,16 @@ def _start_database(postgres: Postgres) -> None:
     from forge_client.direct.translation import translated  # noqa: PLC0415 - slow
 
     if postgres.fresh:
-        # Import it while Postgres creates its files.
-        import_module(MIGRATE)
+        # It loads while Postgres creates its files.
+        with upgrading() as upgrade, translated():
+            postgres.start()
+            upgrade(postgres.url)
+        return
     postgres.start()
     with translated():
         if not is_current(postgres.url):
-            import_module(MIGRATE).upgrade(postgres.url)
+            with upgrading() as upgrade:
+                upgrade(postgres.url)
 
 
 def _running(folder: Path, postgres: Postgres) -> Running:
