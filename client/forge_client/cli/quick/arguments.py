@@ -32,7 +32,7 @@ def _option(
     one = options.get(name)
     if (
         one is None
-        or name == "--help"
+        or one["name"] == "help"
         or name in one.get("off", ())
         or (equals and not name.startswith("--"))
     ):

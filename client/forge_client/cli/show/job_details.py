@@ -23,7 +23,6 @@ from forge_client.cli.show.standing import (
     workers,
 )
 from forge_client.results.endings import decisive, first_line, what_follows
-from forge_client.tasks.runner import RECORDS
 
 if TYPE_CHECKING:
     from forge_schema.model.job import Attempt, Event, Firing, JobDetail
@@ -142,7 +141,12 @@ def _left(
 
 def _result(result: Mapping[str, Any] | None) -> str:
     """Return a result on a line; of the records of tasks, only how many ended how."""
-    tasks = result and result.get(RECORDS)
+    if not result:
+        return inline(result)
+    # Only for a job with a result: what runs tasks takes a while to import.
+    from forge_client.tasks.runner import RECORDS  # noqa: PLC0415
+
+    tasks = result.get(RECORDS)
     if not isinstance(tasks, list):
         return inline(result)
     states = Counter(one.get("state") or "not ended" for one in tasks if isinstance(one, dict))
