@@ -1,5 +1,6 @@
 """Forge's real worker, with all its loops, on handlers that do nothing."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,8 @@ def worker(url: str, root: Path, slots: int = SLOTS) -> Iterator[Callable[[int, 
     with patch.object(job_run, "run", gate.run), connect(settings) as transport:
         agent = Agent(settings, transport.gateway, transport.objects, available(settings))
         with transport.loops(work=agent.claim_loop.wake, asked=agent.lease_renewal.wake):
+            # As its program does.
+            gc.freeze()
             thread = Thread(target=agent.run, name="worker")
             thread.start()
             try:

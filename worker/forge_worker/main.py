@@ -3,6 +3,7 @@
 from forge_schema import lean  # it makes the imports below cheaper
 
 # isort: split
+import gc
 import json
 import os
 import signal
@@ -219,6 +220,8 @@ def _work(settings: WorkerSettings) -> bool:
         with transport.loops(
             work=agent.claim_loop.wake, asked=agent.lease_renewal.wake, called=shells.open
         ):
+            # What is there by now stays: it need not be searched for garbage again and again.
+            gc.freeze()
             agent.run()
             if leaving.handed_over:
                 _vanish(settings)

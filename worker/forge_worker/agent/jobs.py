@@ -130,8 +130,10 @@ class JobThreads:
     def known(self) -> JobServices:
         """Return the services, with the name and queue of the latest registration."""
         identity, host = self._claims.identity, self._services.host
-        host = replace(host, worker=identity.name, queue_id=str(identity.queue_id or ""))
-        return replace(self._services, host=host)
+        named = {"worker": identity.name, "queue_id": str(identity.queue_id or "")}
+        if named != {"worker": host.worker, "queue_id": host.queue_id}:
+            self._services = replace(self._services, host=replace(host, **named))
+        return self._services
 
     def _forget(self, attempt: LiveAttempt) -> None:
         self._reaper.let_go(attempt)

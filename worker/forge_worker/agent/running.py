@@ -15,21 +15,24 @@ class LiveAttempts:
     def __init__(self) -> None:
         self.ended_s = monotonic()
         self._held: dict[int, LiveAttempt] = {}
+        self._newest: dict[int, LiveAttempt] = {}
         self._changed = Condition()
 
     def add(self, attempt: LiveAttempt) -> None:
         """Add an attempt; an earlier attempt of the same job has lost its lease."""
         fence = attempt.fence
         with self._changed:
-            earlier = [a for a in self._held.values() if a.grant.job_id == fence.job_id]
-            self._held[fence.token] = attempt
-        for other in earlier:
+            earlier = self._newest.get(fence.job_id)
+            self._held[fence.token] = self._newest[fence.job_id] = attempt
+        if earlier is not None:
             # A job is granted again only after its lease was lost; this worker may not know yet.
-            other.lose("this worker was granted the job again")
+            earlier.lose("this worker was granted the job again")
 
     def remove(self, token: int) -> None:
         with self._changed:
-            del self._held[token]
+            attempt = self._held.pop(token)
+            if self._newest.get(attempt.fence.job_id) is attempt:
+                del self._newest[attempt.fence.job_id]
             self.ended_s = monotonic()
             self._changed.notify_all()
 
@@ -39,7 +42,7 @@ class LiveAttempts:
 
     def preparing(self) -> int:
         """Return how many attempts have not started yet."""
-        return sum(attempt.phase is Phase.PREPARING for attempt in self.attempts())
+        return [attempt.phase for attempt in self.attempts()].count(Phase.PREPARING)
 
     def join_preparing(self, patience_s: float) -> None:
         """Wait until every attempt has started or is gone, or patience runs out."""
