@@ -46,6 +46,7 @@ class Alike:
         self._set = first.model_fields_set - OF_EACH
         self._of = itemgetter("owner", "queue", *self._set)
         self._common = self._of(vars(first))
+        self.lane = first.lane()
         content = first.content()
         self._between = list(_between(content))
         self._params = {

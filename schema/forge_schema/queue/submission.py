@@ -95,7 +95,8 @@ class Submission:
 
     def _submit_alike(self, alike: Alike, specs: Sequence[JobSpec], stem: str) -> list[int]:
         """Submit jobs that are alike and return their ids; none if it is another case after all."""
-        params = {**alike.params(specs, stem), "lane_id": self.lane(specs[0])}
+        lane_id = self._lane_ids.get(alike.lane) or self.lane(specs[0])
+        params = {**alike.params(specs, stem), "lane_id": lane_id}
         try:
             row = self.database.one("submit_alike", again=True, actor=self.actor, **params)
         except UniqueViolation:
