@@ -65,7 +65,16 @@ class Ground:
 
 
 EVERY_TREE = (
-    *("ca-certificates", "catatonit", "curl", "faketime", "git", "iproute2", "iptables", "libcap2-bin"),
+    *(
+        "ca-certificates",
+        "catatonit",
+        "curl",
+        "faketime",
+        "git",
+        "iproute2",
+        "iptables",
+        "libcap2-bin",
+    ),
     *("make", "nftables", "openssh-client", "openssl", "passwd", "procps", "python3"),
     *("python3-venv", "sudo", "util-linux"),
 )

@@ -128,6 +128,27 @@ def test_what_the_worker_has_costs_the_claim_no_pages(bench: Bench) -> None:
     assert bench.cost() <= alone + SLACK
 
 
+def test_jobs_that_failed_here_and_suspected_workers_cost_the_claim_no_pages(bench: Bench) -> None:
+    bench.analyze()
+    alone = bench.cost_of_a_claim()
+    for n in range(20):
+        other = bench.rig.worker(f"other-{n}")
+        bench.rig.rows(
+            "UPDATE worker SET suspected_for = 'x', rests_until = forge_now() + '1 hour'"
+            " WHERE id = %s",
+            other.id,
+        )
+    bench.rig.rows(
+        "UPDATE ready SET avoids = ARRAY[%s::bigint], ready_at = forge_now() WHERE job_id IN"
+        " (SELECT job_id FROM ready ORDER BY job_id LIMIT 10)",
+        bench.worker.id,
+    )
+    (first,) = bench.rig.rows("SELECT min(job_id) AS id FROM ready WHERE avoids IS NULL")
+    bench.worker.lanes.forget()
+    assert bench.claim() == [first["id"]]
+    assert bench.cost() <= alone + SLACK
+
+
 def test_many_other_lanes_that_others_serve_do_not_slow_the_claim(bench: Bench) -> None:
     bench.analyze()
     alone = bench.cost_of_a_claim()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from forge_schema.explain.explain import explain
 from forge_schema.model.states import Reason
 from forge_schema.sweeper.tick import Tick
 from support.at_once import at_once
+from support.database.explain import buffers
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
 
 MINUTE_S = 60
+# A range of the index by time is 128 pages.
+MORE_PAGES = 400
 
 
 def alive(rig: Rig, *names: str) -> list[Worker]:
@@ -105,6 +109,30 @@ def test_a_worker_is_not_suspected(rig: Rig, why: str) -> None:
             rig.submit()
             rig.finish(bad.claim_one())
     assert suspects(rig) == {}
+
+
+def test_a_long_history_costs_the_judgement_few_pages(rig: Rig) -> None:
+    bad, good = alive(rig, "bad", "good")
+    for owner in ("ann", "ben"):
+        one_fails(rig, bad, good, owner)
+
+    def cost() -> int:
+        with psycopg.connect(rig.url) as connection:
+            connection.execute("ANALYZE")
+            buffers(connection, "suspect", {"actor": "test"})
+            return buffers(connection, "suspect", {"actor": "test"})[0]
+
+    short = cost()
+    rig.rows(
+        "INSERT INTO attempt_row (job_id, attempt, rank, finished_at, token, nonce, worker_id,"
+        " lane_id, ready_at, claimed_at, reason)"
+        " SELECT n, 1, 0, at, n, gen_random_uuid(), 1, 1, at, at, 'exit_code'"
+        " FROM generate_series(1000, 60000) AS n,"
+        " LATERAL (SELECT forge_now() - interval '6 hours' - (60000 - n) * interval '1 s')"
+        " AS moment (at)"
+    )
+    assert cost() < short + MORE_PAGES
+    assert suspects(rig) == {"bad": MINUTE_S}
 
 
 def test_a_job_that_runs_elsewhere_for_long_is_enough(rig: Rig) -> None:
