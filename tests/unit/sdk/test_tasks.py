@@ -61,8 +61,9 @@ class Pack:
             return process.wait(), process.stderr.read() if process.stderr else ""
 
     def records(self) -> list[dict[str, Any]]:
-        found: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
-        return found[runner.RECORDS]
+        written = json.loads((self.folder / "result.json").read_text())
+        records: list[dict[str, Any]] = written[runner.RECORDS]
+        return records
 
 
 @pytest.fixture
