@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from forge_client.errors import ClientError
 from forge_client.project.environment.local import place_in
+from forge_client.project.environment.tables import PUBLIC
 from forge_client.project.environment.uv import Uv
 from support.packages import listed, pins, sent, write
 from support.wheels import wheel
@@ -153,6 +154,23 @@ def test_a_malformed_group_is_refused_not_left_out(tmp_path: Path, entry: str) -
     for image in (None, "busybox"):
         with pytest.raises(ClientError, match=r"the group 'g' (includes 'gone'|has )"):
             sent(write(tmp_path, {"pyproject.toml": text}), groups=["g"], image=image)
+
+
+def test_an_index_that_pdm_or_poetry_would_ask_is_asked(tmp_path: Path) -> None:
+    wheel(tmp_path / "wheels", "mylib", "1.0")
+    own = APP.partition("[tool.uv.sources]")[0] + NO_INDEX
+    sources = (
+        f"[[tool.pdm.source]]\ntype = 'find_links'\nurl = '{tmp_path}/wheels'\n"
+        f"[[tool.pdm.source]]\nname = 'pypi'\nurl = '{PUBLIC}/'\n"
+    )
+    folder = write(tmp_path / "app", {"pyproject.toml": own + sources})
+    found = f"--find-links {tmp_path}/wheels"
+    assert [line.split()[0] for line in listed(sent(folder))[2:]] == ["mylib==1.0"]
+    assert listed(sent(folder))[1] == found
+    private = "[[tool.poetry.source]]\nname = 'p'\nurl = 'https://p.example/simple'\n"
+    write(folder, {"pyproject.toml": own + sources + private})
+    lines = listed(sent(folder, image="busybox"))
+    assert lines[1:] == [found, "--extra-index-url https://p.example/simple", "mylib"]
 
 
 POETRY = """

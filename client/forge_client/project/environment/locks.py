@@ -137,7 +137,8 @@ class ListToResolve:
         if self.is_requirements:
             return list(_options(texts))
         # What builds a package of the project may be in no index of its own.
-        return [one for one in workspace.index_options(*self.settings) if one != workspace.NO_INDEX]
+        own = [one for one in workspace.index_options(*self.settings) if one != workspace.NO_INDEX]
+        return [*own, *_options([self.more])]
 
 
 def stored(text: str) -> Path:

@@ -310,13 +310,15 @@ class ListFile(_File):
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Resolve it."""
+        more = ""
         if self._is_toml:
             workspace.refuse_places_of_poetry(self.path, needed(self.path, picked))
+            more = lines(workspace.options_of_others(self.path))
         else:
             self._check()
             self.plain(picked)
-        listed = ListToResolve(self.root, self.path.parent, self.path.name, self.called, "", picked)
-        return resolved(listed, python)
+        listed = ListToResolve(self.root, self.path.parent, self.path.name, self.called, more)
+        return resolved(replace(listed, picked=picked), python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return it; as a text if only uv knows its extras and groups."""
@@ -329,6 +331,7 @@ class ListFile(_File):
         workspace.refuse_sources(self.path, workspace.sources_of(self.path), listed)
         refuse_elsewhere(lines(listed), self.called, self.root, self.path.parent)
         options = workspace.index_options(workspace.settings_of(self.path.parent))
+        options += workspace.options_of_others(self.path)
         return "" if picked or options else self.called, lines([*options, *listed])
 
     @property

@@ -114,6 +114,22 @@ def _options(settings: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"--find-links {one}" for one in said.get("find-links", []))
 
 
+def options_of_others(path: Path) -> list[str]:
+    """Return the options for the indexes that a pyproject.toml names for PDM or Poetry.
+
+    Raises:
+        ClientError: it is malformed.
+    """
+    found = [
+        one for tool in ("pdm", "poetry") for one in table(path, "tool", tool).get("source", [])
+    ]
+    return [
+        f"--{'find-links' if one.get('type') == 'find_links' else 'extra-index-url'} {one['url']}"
+        for one in found
+        if one.get("url", PUBLIC).rstrip("/") != PUBLIC
+    ]
+
+
 def refuse_sources(path: Path, sources: Mapping[str, Any], listed: Sequence[str]) -> None:
     """Refuse packages for which only uv knows a place; an index may have namesakes of them.
 
