@@ -83,6 +83,20 @@ def test_a_worker_shows_its_devices_jobs_attempts_and_events(api: Api, admin: Re
     admin.page("/workers/999999", 404)
 
 
+def test_a_suspected_worker_and_one_that_left_say_why(api: Api, admin: Reader) -> None:
+    worker = api.rig.worker("bad")
+    api.rig.rows(
+        "UPDATE worker SET suspected_for = 'jobs of 2 owners failed on it',"
+        " rests_until = forge_now() + '4 minutes'"
+    )
+    for path in ("/workers", f"/workers/{worker.id}"):
+        page = admin.page(path)
+        assert "suspected: jobs of 2 owners failed on it" in page
+        assert "tries the next job in 4 min" in page
+    api.rig.registry.disconnect(worker.id, worker.machine.boot_id, "it was idle for 15 min")
+    assert "it was idle for 15 min" in admin.page("/workers")
+
+
 def test_the_gpus_of_a_job_that_is_only_stored_are_not_in_use(api: Api, admin: Reader) -> None:
     worker = api.rig.worker("gpu-1", gpus=GPUS)
     job_id = api.rig.submit(gpus=1)
