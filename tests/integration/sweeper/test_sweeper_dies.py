@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Connection, Row
     from support.queue.rig import Rig, Worker
 
-STATEMENTS = ["expired", "finish", "promote", "draft", "grow", "wake_again", "due_schedules"]
-STATEMENTS += ["overdue", "overrun", "decisive", "offline", "reap", "count_usage"]
+STATEMENTS = ["expired", "finish", "promote", "draft", "grow", "wake_again", "displace"]
+STATEMENTS += ["due_schedules", "overdue", "overrun", "decisive", "offline", "reap", "count_usage"]
 STATEMENTS += ["release_stragglers", "mend_turns", "suspect"]
 STATEMENTS += ["make_partitions", "forget_nonces", *["thin:metric", "thin:sample"] * 2]
 STATEMENTS += ["withhold_notifications", "noticed", "new_deliveries", "forget_deliveries"]
