@@ -9,6 +9,7 @@ from forge_schema.explain.explain import explain
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.states import Reason
 from forge_schema.model.worker import Gpu
+from forge_schema.wake import Sleepers
 
 if TYPE_CHECKING:
     from support.queue.rig import Rig, Worker
@@ -49,6 +50,22 @@ def test_a_job_that_nobody_else_takes_soon_goes_to_where_it_failed(rig: Rig) -> 
     rig.clock.advance(AVOIDED_S)
     assert explain(rig.database, job).outlook is Outlook.STARTS
     assert first.claim_one().job_id == job
+
+
+def test_the_worker_that_is_woken_for_it_is_another_one_although_that_must_fetch_more(
+    rig: Rig,
+) -> None:
+    first, other = rig.worker("first"), rig.worker("other")
+    rig.submit(backoff_s=10, max_failures=9, bundle_digest="ab" * 32)
+    grant = first.claim_one()
+    rig.finish(grant, Reason.EXIT_CODE, exit_code=1, detail="boom")
+    for worker, warm in ((first, grant.parts), (other, [])):
+        sleepers = Sleepers()
+        sleepers.looks(worker.id, worker.free, warm=[part for part in warm if part])
+        sleepers.looked(rig.database, worker.id, worker.free, found=False)
+    rig.clock.advance(60)
+    rig.tick.promote()
+    assert rig.rows("SELECT worker_id FROM idle") == [{"worker_id": first.id}]
 
 
 @pytest.mark.parametrize("other", [None, "unfit", "offline"])

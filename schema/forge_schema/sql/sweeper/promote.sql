@@ -22,7 +22,7 @@ now_ready AS (
     SELECT
         lane_id, nice, job_id, attempt, failures, losses, preemptions, forge_now(), parts, avoids
     FROM known
-    RETURNING lane_id, parts
+    RETURNING lane_id, parts, avoids
 ),
 told AS (
     INSERT INTO event (at, actor, action, job_id)
@@ -30,5 +30,10 @@ told AS (
 )
 SELECT
     job_id,
-    (SELECT forge_wake(array_agg(lane_id), 'ready', array_agg(parts::text)) FROM now_ready)
+    (
+        SELECT forge_wake(
+            array_agg(lane_id), 'ready', array_agg(parts::text), array_agg(avoids::text)
+        )
+        FROM now_ready
+    )
 FROM due

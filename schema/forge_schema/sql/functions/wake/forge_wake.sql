@@ -1,14 +1,15 @@
 -- Wakes as many idle workers as there are jobs in `lanes`, a lane per job: those that can run them
 -- with what they have free, the preferred ones first. Gangs among them are formed. `parts` has the
--- text of each job's `forge_parts`, if known. The calling statement has made the jobs ready, or
--- given back their slots.
+-- text of each job's `forge_parts`, if known, and `avoids` that of the workers that leave it to others
+-- for a while. The calling statement has made the jobs ready, or given back their slots.
 -- A worker that is the last resort is left asleep if others that are woken have room for all jobs.
 -- The notification is `kind:workers:snapshot`. A worker that the snapshot does not show may have
 -- become idle at the same moment, without seeing the jobs: it looks too. So one is sent even if it
 -- names nobody, except when the jobs have been ready for a while: kind `again`.
 -- Locks: idle, skipping locked; for gangs, see `forge_form`.
 CREATE OR REPLACE FUNCTION forge_wake(
-    lanes integer[], kind text DEFAULT 'ready', parts text[] DEFAULT NULL
+    lanes integer[], kind text DEFAULT 'ready', parts text[] DEFAULT NULL,
+    avoids text[] DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -31,15 +32,17 @@ BEGIN
         SELECT
             shape.id AS shape_id, shape.target, shape.gpus, shape.nodes,
             of_parts.parts::integer[] AS parts,
+            string_to_array(string_agg(of_parts.avoids, ','), ',')::bigint[] AS avoids,
             sum(of_parts.jobs)::bigint AS jobs
         FROM (
             SELECT
                 lane.shape_id, count(*) AS jobs,
+                string_agg(trim('{}' FROM of_job.avoids), ',') AS avoids,
                 -- Each look reads all idle workers, so a batch of many bundles has only a few.
                 CASE WHEN rank() OVER (
                     PARTITION BY lane.shape_id ORDER BY count(*) DESC, of_job.parts
                 ) <= 8 THEN of_job.parts END AS parts
-            FROM unnest(lanes, parts) AS of_job (lane_id, parts)
+            FROM unnest(lanes, parts, avoids) AS of_job (lane_id, parts, avoids)
             JOIN lane ON lane.id = of_job.lane_id
             WHERE NOT lane.paused
             GROUP BY lane.shape_id, of_job.parts
@@ -69,6 +72,7 @@ BEGIN
                 ORDER BY
                     -- Those that keep room for a gang may not take the job.
                     draft.worker_id IS NOT NULL,
+                    idle.worker_id = ANY(made.avoids),
                     CASE WHEN strpos(shape.gpu_model, '|') > 0 THEN
                         forge_wish(shape.gpu_model, idle.gpu_model)
                     END,
