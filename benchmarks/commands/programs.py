@@ -1,5 +1,6 @@
 """What the programs of a server take until they are ready, and `forge up -d` beside Postgres."""
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import unquote
 
+import psutil
+
 from benchmarks.commands.bed import clean, forge
 from benchmarks.commands.measure import FORGE, PASS, Checkout, Cost, cost, row
 
@@ -21,6 +24,8 @@ PROGRAMS = {
 }
 TICKS = os.sysconf("SC_CLK_TCK")
 READY_S, LOOK_S = 60.0, 0.02
+# Threads that had something to do at the start have ended by then.
+REST_S = 30.0
 
 
 def programs(direct: Mapping[str, str], checkouts: Sequence[Checkout], rounds: int) -> None:
@@ -80,6 +85,21 @@ def _listens(pid: int) -> bool:
         if found and found[1] in waiting:
             return True
     return False
+
+
+def at_rest(folder: Path, checkout: Checkout) -> None:
+    """Print the memory and the threads of a new `forge up` that has nothing to do."""
+    print(f"\n| at rest, {checkout.name} | PSS, MB | threads |\n|---|---|---|")
+    up = folder / f"rest-{checkout.name}"
+    env = {**clean(folder), **checkout.variables, "FORGE_DIR": str(up)}
+    forge("up", "-d", env=env)
+    time.sleep(REST_S)
+    above = psutil.Process(json.loads((up / "connection.json").read_text())["pid"])
+    for process in [above, *above.children()]:
+        if process.name() != "postgres":
+            size = process.memory_full_info().pss / 1e6
+            print(f"| {process.name()} | {size:.0f} | {process.num_threads()} |")
+    forge("down", env=env)
 
 
 def up_beside_postgres(folder: Path, checkouts: Sequence[Checkout], rounds: int) -> None:

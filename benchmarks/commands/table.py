@@ -9,13 +9,16 @@ from pathlib import Path
 
 from benchmarks.commands.bed import Bed, running
 from benchmarks.commands.measure import FORGE, PASS, ROOT, Checkout, Cost, cost, row
-from benchmarks.commands.programs import programs, up_beside_postgres
+from benchmarks.commands.programs import at_rest, programs, up_beside_postgres
 
 # Of each, the words and the variables with which a shell has it complete a word.
 COMMANDS = {
     "ps": (("ps",), {}),
     "show": (("show", "1"), {}),
     "logs": (("logs", "1"), {}),
+    "ps -o json": (("ps", "-o", "json"), {}),
+    "show -o json": (("show", "1", "-o", "json"), {}),
+    "logs -f": (("logs", "-f", "1"), {}),
     "cancel": (("cancel",), {}),
     "submit": (("submit", ".", "--", "true"), {}),
     "--help": (("--help",), {}),
@@ -23,7 +26,7 @@ COMMANDS = {
     "ps --st<Tab>": ((), {"COMP_WORDS": "forge ps --st", "COMP_CWORD": "2"}),
     "show <Tab>": ((), {"COMP_WORDS": "forge show ", "COMP_CWORD": "2"}),
 }
-PARTS = ("commands", "programs", "up")
+PARTS = ("commands", "programs", "up", "rest")
 
 
 def main(about: str | None) -> None:
@@ -41,6 +44,9 @@ def main(about: str | None) -> None:
     parts = given.part or PARTS
     with tempfile.TemporaryDirectory(prefix="forge-commands-") as name:
         folder = Path(name)
+        if "rest" in parts:
+            for checkout in checkouts:
+                at_rest(folder, checkout)
         with running(folder, checkouts[-1]) as bed:
             if "commands" in parts:
                 for way in given.way or bed.ways:
