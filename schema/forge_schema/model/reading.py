@@ -211,3 +211,13 @@ def files_and_links(found: Sequence[Any]) -> str:
     links = sum(one.target is not None for one in found)
     files = counted(len(found) - links, "file")
     return f"{files} and {counted(links, 'link')}" if links else files
+
+
+# How far back a report goes that would read the whole history, unless one says it: those that are
+# summed up by day, and groups of all but those that show the current state.
+REPORT_SINCE = "7d"
+REPORTS_OF_DAYS = frozenset(
+    {"cost", "energy", "failures", "gpu_hours", "preemptions", "queue_wait", "sla"}
+    | {"worker_utilisation"}
+)
+REPORTS_NOW = frozenset({"queue_demand", "stuck"})

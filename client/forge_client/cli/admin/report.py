@@ -10,6 +10,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 from forge_schema.model.quantities import counted, names_text
+from forge_schema.model.reading import REPORT_SINCE, REPORTS_NOW, REPORTS_OF_DAYS
 from forge_schema.tables import numeric, write_csv
 
 from forge_client.cli.options.command_line import VerbNames
@@ -23,6 +24,7 @@ from forge_client.errors import ClientError
 app = typer.Typer(cls=VerbNames, help="Reports: SQL views of jobs, cost, waiting, losses.")
 Row = Mapping[str, Any]
 MOST, ON_SCREEN = 1000, 25
+ALL = "all"
 # Columns that are always shown, names of hidden ones to list, and digits of a digest.
 FIRST, SHOWN, DIGITS = 3, 6, 12
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -72,7 +74,11 @@ def show(
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="How far back: 7d, 12h, 2026-11-01.")
+        str | None,
+        typer.Option(
+            "--since",
+            help="How far back: 7d, 12h, 2026-11-01, all; default: 7d where it is summed up.",
+        ),
     ] = None,
     by: Annotated[
         list[str] | None, typer.Option("--by", help="Columns to group by: owner,queue.")
@@ -98,12 +104,26 @@ def show(
             return
         on_screen = form is ReportFormat.TABLE and sys.stdout.isatty()
         most = count or (ON_SCREEN if on_screen else MOST)
-        rows = backend.report(name, since=since, by=_columns(by), count=most)
+        bound = _bound(name, since, grouped=bool(by))
+        rows = backend.report(name, since=bound, by=_columns(by), count=most)
     _show(rows, form)
+    all_of_it = "; --since all shows the whole history" if bound and since is None else ""
     if not rows:
-        narration.say("no rows" + (f" since {since}" if since else ""))
-    elif len(rows) == most:
+        narration.say("no rows" + (f" since {bound}" if bound else "") + all_of_it)
+        return
+    if len(rows) == most:
         narration.say(f"there may be more than {counted(most, 'row')}; --count shows more")
+    if all_of_it:
+        narration.say(f"since {bound}{all_of_it}")
+
+
+def _bound(name: str, since: str | None, *, grouped: bool) -> str | None:
+    """Return how far back a report goes."""
+    if since is not None:
+        return None if since == ALL else since
+    return (
+        REPORT_SINCE if name in REPORTS_OF_DAYS or (grouped and name not in REPORTS_NOW) else None
+    )
 
 
 def _columns(by: list[str] | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 from forge_schema.database.pool import Row
 from forge_schema.model.fields import Text, Word
+from forge_schema.model.reading import REPORT_SINCE
 from forge_schema.read.report_definitions import REPORTS, Report
 from forge_schema.read.reports import report as known
 from forge_schema.tables import names_of, write_csv
@@ -22,8 +23,6 @@ from forge_functions.services import Services, Shared
 router = LazyRouter()
 SHOWN = 200
 SAVED = 10_000
-# Without a bound, a report reads the whole history.
-SINCE = "7d"
 Since = Annotated[Text | None, Field(max_length=40), Query()]
 By = Annotated[list[Word] | None, Query(max_length=12)]
 
@@ -83,7 +82,7 @@ def report(
 def _bound(report: Report, since: str | None) -> str | None:
     if report.time is None:
         return None
-    return since or (None if report.now else SINCE)
+    return since or (None if report.now else REPORT_SINCE)
 
 
 def _rows(  # noqa: PLR0917 - the routes' parameters in their order

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client import ClientError
+from forge_schema.model.reading import REPORTS_OF_DAYS
 from forge_schema.model.states import Reason, State, StateWord
+from forge_schema.read.report_definitions import REPORTS
 from support.client.command import command
 from support.client.reaching import WAYS, reaching
 
@@ -79,3 +81,22 @@ def test_json_has_the_word_that_a_table_shows(rig: Rig, tmp_path: Path) -> None:
     }
     table = forge("ps").stdout
     assert not any(former in table for former in ("ready", "scheduled", "dead"))
+
+
+def test_reports_that_sum_up_go_back_a_week_and_say_so(rig: Rig, tmp_path: Path) -> None:
+    forge = command(tmp_path, FORGE_DATABASE_URL=rig.url, FORGE_STORE_URL=tmp_path.as_uri())
+    rig.submit()
+    rig.finish(rig.worker().claim_one())
+
+    def rows(*arguments: str) -> tuple[int, str]:
+        ran = forge("report", "show", *arguments, "-o", "jsonl")
+        assert ran.returncode == 0, ran.stderr
+        return len(ran.stdout.splitlines()), ran.stderr
+
+    bounded = (0, "no rows since 7d; --since all shows the whole history\n")
+    assert rows("cost")[0] == rows("attempt_history", "--by", "owner")[0] == 1
+    rig.clock.advance(30 * 86_400)
+    assert rows("cost") == rows("attempt_history", "--by", "owner") == bounded
+    assert {name for name, report in REPORTS.items() if report.time == "day"} == REPORTS_OF_DAYS
+    for shown in (["cost", "--since", "all"], ["cost", "--since", "40d"], ["attempt_history"]):
+        assert rows(*shown) == (1, "")
