@@ -157,6 +157,13 @@ class ListedJob(JobStatus):
     unservable: bool = False
 
 
+class FoundJobs(Record):
+    """Jobs that match a filter, and the id below which no job was looked at; None if all were."""
+
+    items: list[ListedJob]
+    before: int | None = None
+
+
 class Dependency(Record):
     """Another job that a job waits for; `met` is None while it does."""
 

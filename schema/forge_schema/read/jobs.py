@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from forge_schema.database.pool import Database, Row
@@ -52,9 +53,24 @@ class Jobs:
         count: int = 50,
     ) -> list[Row]:
         """Return up to `count` jobs that match a filter, newest first."""
-        ids = self.ids(wanted, owner=owner, before=before, count=min(count, PAGE))
+        return self.search(wanted, owner=owner, before=before, count=count)[0]
+
+    def search(
+        self,
+        wanted: Filter = ANY,
+        *,
+        owner: str | None = None,
+        before: int | None = None,
+        count: int = 50,
+        look: float = inf,
+    ) -> tuple[list[Row], int | None]:
+        """Return up to `count` jobs that match a filter, newest first, and where to go on.
+
+        That is None unless about `look` jobs were examined, and there are older ones.
+        """
+        ids, before = self._found(wanted, owner, before, min(count, PAGE), look)
         rows = {row["job_id"]: row for row in self._listed(ids)}
-        return [rows[job_id] for job_id in ids]
+        return [rows[job_id] for job_id in ids], before
 
     def last_numbers(self, job_ids: Sequence[int]) -> dict[int, dict[str, float | NotFinite]]:
         """Return a few of the last numbers that each job wrote to its metrics file."""
@@ -68,16 +84,23 @@ class Jobs:
         self, wanted: Filter, *, owner: str | None = None, before: int | None = None, count: int
     ) -> list[int]:
         """Return the ids of up to `count` jobs that match a filter, newest first."""
+        return self._found(wanted, owner, before, count, inf)[0]
+
+    def _found(
+        self, wanted: Filter, owner: str | None, before: int | None, count: int, look: float
+    ) -> tuple[list[int], int | None]:
         ids: list[int] = []
+        looked = 0
         # A page examines a limited number of jobs, so a short one may have a next one.
         while len(ids) < count:
             rest = count - len(ids)
             page = job_pages.page(self._database, wanted, owner=owner, before=before, count=rest)
             ids += [row["job_id"] for row in page.jobs]
+            looked += page.looked
             before = page.before
-            if before is None:
-                break
-        return ids
+            if before is None or looked >= look:
+                return ids, before
+        return ids, None
 
     def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:
         """Return the status of some jobs in one query.

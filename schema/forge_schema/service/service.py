@@ -5,7 +5,7 @@ What only some verbs need is imported by them: a command, which calls one or two
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from forge_schema.model.job import (
     CancelledMany,
     Event,
     Firing,
+    FoundJobs,
     JobDetail,
     JobNamed,
     JobStatus,
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from forge_schema.service.notifications import Notifying
 
 JOB = "/queue/jobs/{job_id}"
+# The newest jobs among which a name is searched at once.
+MOST_SEARCHED = 50_000
 LOG_PAGES = Pages({"token": "token", "rank": "rank", "number": "number"}, CHUNKS)
 CHUNK_PAGES = Pages({"after": "offset"}, CHUNKS)
 Changes = Annotated[
@@ -152,14 +155,42 @@ class Service(LogPlaces, Scheduling):
             FilterInvalid: the query is not a filter.
             StateUnknown: a state is none.
         """
+        wanted, whose = self._wanted(query, owner, states)
+        if wanted is None:
+            return []
+        rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
+        return [ListedJob.model_validate(row) for row in rows]
+
+    @verb("GET", "/queue/search")
+    def search(
+        self,
+        query: Query = "",
+        *,
+        owner: Word | None = None,
+        states: States = None,
+        before: IdInQuery | None = None,
+        count: Count = 50,
+    ) -> FoundJobs:
+        """Return the jobs that match a filter, as `jobs`, among the newest 50,000.
+
+        If there are older ones, `before` says where to go on.
+        """
+        wanted, whose = self._wanted(query, owner, states)
+        if wanted is None:
+            return FoundJobs(items=[])
+        rows, before = self._jobs.search(
+            wanted, owner=whose, before=before, count=count, look=MOST_SEARCHED
+        )
+        return FoundJobs(items=[ListedJob.model_validate(row) for row in rows], before=before)
+
+    def _wanted(
+        self, query: str, owner: str | None, states: Sequence[str] | None
+    ) -> tuple[Filter | None, str | None]:
+        """Return the filter, None if nothing that the caller sees can match, and whose jobs."""
         wanted: Filter | None = parse(query).seen_by(self.caller.owner)
         if states is not None and wanted is not None:
             wanted = wanted.within(job_states(states))
-        if wanted is None or not self.caller.sees(owner):
-            return []
-        whose = self.caller.scope or owner
-        rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
-        return [ListedJob.model_validate(row) for row in rows]
+        return wanted if self.caller.sees(owner) else None, self.caller.scope or owner
 
     @verb("POST", "/queue/statuses", answer=Statuses)
     def statuses(self, job_ids: JobIds) -> dict[int, JobStatus]:

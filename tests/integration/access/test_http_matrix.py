@@ -151,6 +151,7 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/queue/cancel"): (WRITES, fixed("/api/v1/queue/cancel", {"job_ids": []})),
     ("post", "/api/v1/queue/retry"): (WRITES, fixed("/api/v1/queue/retry", {"job_ids": []})),
     ("get", "/api/v1/queue/jobs"): (READS, fixed("/api/v1/queue/jobs")),
+    ("get", "/api/v1/queue/search"): (READS, fixed("/api/v1/queue/search")),
     ("get", "/api/v1/queue/runs"): (READS, fixed("/api/v1/queue/runs")),
     ("get", "/api/v1/queue/run-groups"): (READS, fixed("/api/v1/queue/run-groups?by=owner")),
     ("get", "/api/v1/queue/experiments"): (READS, fixed("/api/v1/queue/experiments")),

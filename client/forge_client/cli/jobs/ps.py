@@ -1,6 +1,7 @@
 """`forge ps` and `forge show`: a list of jobs, once or live, and one job in detail."""
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,7 @@ from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.job_details import details
 from forge_client.cli.show.output import Format
-from forge_client.cli.show.standing import DROP, NO_JOBS, columns
+from forge_client.cli.show.standing import DROP, NO_JOBS, columns, search
 from forge_client.connection import connect
 from forge_client.findings import everything
 
@@ -59,24 +60,27 @@ def ps(
         if mine:
             owner = settings.job_owner or backend.me().owner
 
-        def look() -> list[ListedJob]:
-            text, chosen = " ".join(query or ()), state or None
-            return backend.jobs(text, owner=owner, states=chosen, before=before, count=count)
+        text = " ".join(query or ())
+        chosen = partial(
+            search, backend, text, owner=owner, states=state or None, before=before, count=count
+        )
 
         if live and form is Format.TABLE and sys.stdout.isatty():
             # Rich's screens take a while to import.
             from forge_client.cli.show.live import watch  # noqa: PLC0415
 
-            watch(look, _view, period_s)
+            watch(lambda: chosen()[0], _view, period_s)
         else:
-            rows = look()
+            rows, more = chosen()
             if rows or form is not Format.TABLE:
                 output.show(rows, columns(rows), form, DROP)
             elif query or state or owner or before:
-                more = wider(backend, query or (), owner=owner, states=state, before=before)
-                narration.say(f"no job matches{more}")
+                hint = wider(backend, query or (), owner=owner, states=state, before=before)
+                narration.say(f"no job matches{hint}")
             else:
                 narration.say(NO_JOBS)
+            if more:
+                narration.say(more)
 
 
 def _view(rows: list[ListedJob], height: int, trouble: str) -> "Table":

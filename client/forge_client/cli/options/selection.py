@@ -17,6 +17,7 @@ from forge_client.backend import Backend
 from forge_client.cli.options import completion, known
 from forge_client.cli.options.job_names import HELP
 from forge_client.cli.show import narration
+from forge_client.cli.show.standing import search
 from forge_client.errors import ClientError
 
 # The most that the server takes in one call, and the most that one command acts on.
@@ -102,9 +103,10 @@ def wider(
         begun = begun.having(key, *names)
     if begun == said:
         return ""
-    found = backend.jobs(str(begun), owner=owner, states=states, before=before, count=COUNTED)
-    more = " or more" if len(found) == COUNTED else ""
-    return f"; '{begun}' would match {counted(len(found), 'job')}{more}" if found else ""
+    chosen = {"owner": owner, "states": states, "before": before}
+    jobs, _ = search(backend, str(begun), **chosen, count=COUNTED)
+    more = " or more" if len(jobs) == COUNTED else ""
+    return f"; '{begun}' would match {counted(len(jobs), 'job')}{more}" if jobs else ""
 
 
 def meant(

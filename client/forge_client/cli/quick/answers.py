@@ -62,7 +62,9 @@ def ps(given: Given) -> None:
     with backend() as asked:
         owner = asked.owner or asked.me().owner if "mine" in given else given.get("owner")
         text = " ".join(given.get("query", ()))
-        rows = asked.jobs(text, owner=owner, states=states, before=before, count=count or JOBS)
+        rows, more = standing.search(
+            asked, text, owner=owner, states=states, before=before, count=count or JOBS
+        )
         if rows or form is not output.Format.TABLE:
             output.show(rows, standing.columns(rows), form, standing.DROP)
         elif text or states or owner or before:
@@ -70,6 +72,8 @@ def ps(given: Given) -> None:
             raise Declined
         else:
             narration.say(standing.NO_JOBS)
+        if more:
+            narration.say(more)
 
 
 def show(given: Given) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import counted, duration_text, exit_in_words, names_text
 from forge_schema.model.states import reason_in_words
 
@@ -111,3 +112,25 @@ def columns(rows: Sequence[ListedJob]) -> list[Column]:
     """Return the columns for some jobs."""
     several = any(row.nodes > 1 for row in rows)
     return [*COLUMNS[:3], NODES, *COLUMNS[3:]] if several else COLUMNS
+
+
+def search(backend: Any, text: str, **chosen: Any) -> tuple[list[Any], str]:  # noqa: ANN401 - a `Backend`
+    """Return the jobs that match a query, and where a search by name went no further.
+
+    No index finds a name: only so many of the newest jobs are looked at.
+    """
+    if not any(map(_is_name, text.split())):
+        return backend.jobs(text, **chosen), ""
+    try:
+        found = backend.search(text, **chosen)
+    except ForgeError as error:
+        if error.code != "not_found":
+            raise
+        # A server of 0.2, which looks at all of them.
+        return backend.jobs(text, **chosen), ""
+    more = f"looked at the newest jobs, down to {found.before}; --before {found.before} goes on"
+    return found.items, more if found.before else ""
+
+
+def _is_name(word: str) -> bool:
+    return word.startswith("name:") or (":" not in word and not word.isdecimal())

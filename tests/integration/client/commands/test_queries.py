@@ -9,9 +9,13 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from forge_client.cli.show.standing import search
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.states import Reason
+from forge_schema.read import job_pages
+from forge_schema.service import service
 from support.client.command import FORGE, Command, command
+from support.client.reaching import WAYS, reaching
 from support.client.telling import told
 
 if TYPE_CHECKING:
@@ -44,6 +48,26 @@ def test_ps_lists_what_matches(forge: Command, rig: Rig) -> None:
     assert "matches; for the state, write state:running" in forge("ps", "running").stderr
     told(forge("ps", "staet:failed"), 2, "'staet' is not a key; did you mean 'state'?", "owner")
     told(forge("ps", "state:faild"), 2, "did you mean 'failed'?", "queued, held, running")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_search_by_name_says_how_far_it_looked(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(job_pages, "LOOK", 5)
+    monkeypatch.setattr(service, "MOST_SEARCHED", 10)
+    old, *_, newest = rig.submit(name="resnet"), *rig.submit_many(20, name="vit")
+    with reaching(way, rig, tmp_path.as_uri()) as client:
+        rows, more = search(client.backend, "name:resnet*", count=5)
+        reached = newest - 9
+        assert rows == []
+        assert more == f"looked at the newest jobs, down to {reached}; --before {reached} goes on"
+        rows, more = search(client.backend, "resnet", count=5, before=reached)
+        assert (rows, f"--before {reached - 10} goes on" in more) == ([], True)
+        rows, more = search(client.backend, "resnet", count=5, before=reached - 10)
+        assert ([row.job_id for row in rows], more) == ([old], "")
+        # What finds jobs to act on looks at all of them.
+        assert [row.job_id for row in client.jobs("name:resnet*")] == [old]
 
 
 def test_a_query_is_not_acted_on_unless_confirmed(forge: Command, rig: Rig) -> None:
