@@ -23,7 +23,7 @@ class Objects(Protocol):
     def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
         """Write an object by a copy of a part of an open file; False if this store cannot.
 
-        If the file ends before, so does the object.
+        Its key ends in its SHA-256. If the file ends before, so does the object, or it is refused.
         """
 
     def put_file(

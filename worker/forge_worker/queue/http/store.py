@@ -1,6 +1,7 @@
 """An attempt's objects, through URLs that the server signs for each object and method."""
 
 import hashlib
+import os
 import ssl
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -28,10 +29,13 @@ from forge_schema.storage import (
     StoreError,
     StoreUnreachable,
 )
+from forge_schema.storage.keys import is_digest
+from forge_schema.storage.manifest import DIGEST
 from forge_schema.storage.store import landing
 from urllib3 import BaseHTTPResponse
 
 from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.files.copies import FileChanged
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
 from forge_worker.queue.http.signed_requests import SignedRequests
 
@@ -95,8 +99,11 @@ class HttpObjects:
             wanted = _put(key, file.tell(), digest, if_absent=if_absent)
             return _again(lambda: self._send(wanted, lambda: _read(file, progress)))
 
-    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:  # noqa: ARG002
-        return False
+    def put_part(self, key: str, file: BinaryIO, offset: int, size: int) -> bool:
+        if not is_digest(digest := key[-DIGEST:]):
+            return False
+        wanted = _put(key, size, digest)
+        return _again(lambda: self._send(wanted, lambda: _part(file, offset, size)))
 
     def put_together(self, objects: Mapping[str, bytes]) -> bool:
         if not self._store.session.stores_small_objects:
@@ -206,6 +213,16 @@ def _pieces(data: bytes) -> Iterator[bytes]:
     # The HTTP library copies what it sends.
     for start in range(0, len(data), CHUNK):
         yield data[start : start + CHUNK]
+
+
+def _part(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+    # In pieces, whose memory is used again: to read all of it at once takes longer.
+    end = offset + size
+    while offset < end:
+        if not (piece := os.pread(file.fileno(), min(CHUNK, end - offset), offset)):
+            raise FileChanged("it became shorter while it was sent")
+        yield piece
+        offset += len(piece)
 
 
 def _read(file: BinaryIO, progress: Progress | None) -> Iterator[bytes]:
