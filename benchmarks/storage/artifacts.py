@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from forge_worker.job_io.artifacts import ArtifactKeeper
 
-from benchmarks.storage.bed import LIMIT_MB, Way, way
+from benchmarks.storage.bed import LIMIT_MB, way
 
 
 def small_artifacts(
@@ -20,11 +20,11 @@ def small_artifacts(
         for number in range(count):
             (attempt.folders.output / f"{number:05}").write_text("abcd")
         keeper = ArtifactKeeper(attempt, objects, made.gateway, LIMIT_MB)
-        served = _cpu_s(made)
+        served = made.served_s
         began, busy = time.monotonic(), time.process_time()
         assert keeper.store() == count
         took, busy = time.monotonic() - began, time.process_time() - busy
-        served = _cpu_s(made) - served
+        served = made.served_s - served
     return took, busy, served
 
 
@@ -43,10 +43,3 @@ def plain_puts(root: Path, count: int, *, address: str, threads: int) -> tuple[f
     with ThreadPoolExecutor(threads) as pool:
         assert len(list(pool.map(put, root.iterdir()))) == count
     return time.monotonic() - began, time.process_time() - busy, 0.0
-
-
-def _cpu_s(made: Way) -> float:
-    if made.server is None:
-        return 0.0
-    times = made.server.cpu_times()
-    return times.user + times.system

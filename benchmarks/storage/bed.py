@@ -55,6 +55,11 @@ class Way:
     server: psutil.Process | None
     client: Connect
 
+    @property
+    def served_s(self) -> float:
+        """The CPU seconds of the server so far."""
+        return 0.0 if self.server is None else sum(self.server.cpu_times()[:2])
+
     def attempt(self, bundle: str | None = None) -> tuple[LiveAttempt, Objects]:
         """Claim a job, submitted now unless one is ready."""
         if not (grants := self.gateway.finish_and_claim([], PLENTY, 1)[1]):

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, BinaryIO
 
 import boto3
 from forge_worker.files.safe_files import weight
 from forge_worker.job_io.checkpoints import CheckpointSync
 
-from benchmarks.storage.bed import LIMIT_MB, way
+from benchmarks.storage.bed import LIMIT_MB, Way, way
 
 PIECE = 1 << 20
 TENTH = 10
@@ -23,11 +23,12 @@ TENTH = 10
 
 @dataclass
 class Figures:
-    """What an act took: seconds, CPU seconds of this process, bytes."""
+    """What an act took: seconds, CPU seconds of this process and of the server, bytes."""
 
     name: str
     took_s: float = 0.0
     busy_s: float = 0.0
+    served_s: float = 0.0
     read: int = 0
     written: int = 0
     sent: int = 0
@@ -38,8 +39,7 @@ def fill(folder: Path, files: int, size: int) -> None:
     """Write files that have nothing in common."""
     for number in range(files):
         with (folder / f"shard-{number}").open("wb") as file:
-            for _ in range(size // PIECE):
-                file.write(os.urandom(PIECE))
+            _write(file, size)
     os.sync()
 
 
@@ -47,9 +47,12 @@ def change(folder: Path) -> None:
     """Rewrite the first tenth of each file."""
     for path in folder.iterdir():
         with path.open("r+b") as file:
-            for _ in range(path.stat().st_size // PIECE // TENTH):
-                file.write(os.urandom(PIECE))
+            _write(file, path.stat().st_size // TENTH)
     os.sync()
+
+
+def _write(file: BinaryIO, size: int) -> None:
+    file.writelines(os.urandom(min(PIECE, size - done)) for done in range(0, size, PIECE))
 
 
 def checkpoints(
@@ -71,7 +74,7 @@ def checkpoints(
         found = []
         for name in ("stored", "a tenth changed"):
             sent[0] = 0
-            with measured(name, attempt.folders.staging) as figures:
+            with measured(name, attempt.folders.staging, made) as figures:
                 sync.step()
             figures.sent = sent[0]
             found.append(figures)
@@ -81,7 +84,7 @@ def checkpoints(
         following, objects = made.attempt()
         assert following.fence.job_id == attempt.fence.job_id
         sync = CheckpointSync(following, objects, made.gateway, LIMIT_MB)
-        with measured("restored", following.folders.staging) as figures:
+        with measured("restored", following.folders.staging, made) as figures:
             sync.restore()
         assert len(list(following.folders.checkpoint.iterdir())) == files
         return [*found, figures]
@@ -116,7 +119,7 @@ def plainly_sent(root: Path, files: int, size: int, address: str) -> list[Figure
 
 
 @contextmanager
-def measured(name: str, staging: Path) -> Iterator[Figures]:
+def measured(name: str, staging: Path, made: Way | None = None) -> Iterator[Figures]:
     """Measure a block, and the most that a folder takes meanwhile."""
     figures, over = Figures(name), Event()
 
@@ -127,11 +130,13 @@ def measured(name: str, staging: Path) -> Iterator[Figures]:
     watching = Thread(target=watch)
     watching.start()
     began, busy, moved = time.monotonic(), time.process_time(), _moved()
+    served = made.served_s if made else 0.0
     try:
         yield figures
     finally:
         now = _moved()
         figures.took_s, figures.busy_s = time.monotonic() - began, time.process_time() - busy
+        figures.served_s = made.served_s - served if made else 0.0
         figures.read, figures.written = now[0] - moved[0], now[1] - moved[1]
         over.set()
         watching.join()

@@ -127,7 +127,10 @@ class LatestCheckpoint(WorkerAnswer):
 
 
 class NewestCheckpoints(WorkerAnswer):
-    """The number and step of rank 0's newest checkpoint in a run, and the caller's own newest."""
+    """The number and step of rank 0's newest checkpoint in a run, and the caller's own newest.
+
+    With `packs`, every worker can restore packs of small files.
+    """
 
     master_number: int | None = None
     master_step: int | None = None
@@ -135,6 +138,7 @@ class NewestCheckpoints(WorkerAnswer):
     key: str | None = None
     follows: int | None = None
     step: int | None = None
+    packs: bool = False
 
 
 class Restorable(WorkerAnswer):

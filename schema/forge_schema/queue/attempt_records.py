@@ -6,6 +6,7 @@ from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
+from forge_schema.compatibility import packs
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.attempt_records import (
     AttemptRecord,
@@ -49,7 +50,9 @@ class Records:
         `master_number` and `master_step` are of rank 0's newest one; `number`, `key`, `follows` and
         `step` of the holder's own newest one. Each is None if there is none.
         """
-        return self._database.one("newest_checkpoints", again=True, **fence_params(fence))
+        return self._database.one(
+            "newest_checkpoints", again=True, without_packs=packs.VERSION, **fence_params(fence)
+        )
 
     def latest_checkpoint(self, job_id: int) -> Row | None:
         """Return the newest complete checkpoint of a job, from any attempt, or None."""

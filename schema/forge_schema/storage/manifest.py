@@ -18,10 +18,11 @@ CHUNK_BYTES = 32 << 20
 # Clients hold a chunk in memory, so nobody may name a larger one than workers make.
 MOST_CHUNK_BYTES = CHUNK_BYTES
 
-# The versions: each file is one object; large files are in chunks.
-WHOLE_FILES, IN_CHUNKS = 1, 2
+# The versions: each file is one object; large files are in chunks; small ones may be in packs.
+WHOLE_FILES, IN_CHUNKS, IN_PACKS = 1, 2, 3
 DIGEST = 64
 TIME_NS = 1 << 63
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 def is_code(digest: str, key: str, store: Store) -> bool:
@@ -63,12 +64,17 @@ class CheckpointUnsound(ForgeError):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A part of a file that is one object; `offset` and `size` are in bytes."""
+    """A part of a file that is one object; `offset` and `size` are in bytes.
+
+    With `pack_bytes`, it is a part of an object of this size, from `at` on.
+    """
 
     offset: int
     size: int
     sha256: str
     key: str
+    at: int = 0
+    pack_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,10 @@ class Entry:
     """One file, or a link. `path` is relative with forward slashes; `size` is in bytes.
 
     A file is the object `key`, or consists of the objects `chunks`, each of `chunk_bytes` except
-    the last; then `sha256` is the digest of their digests. `mtime_ns` is the time of its last
-    change, if it is known; the same file with another time is the same entry. A link has a
-    `target`, and neither content nor objects.
+    the last; then `sha256` is the digest of their digests. A small one may be a part of the object
+    `key`, a pack of `pack_bytes`, from `at` on. `mtime_ns` is the time of its last change, if it is
+    known; the same file with another time is the same entry. A link has a `target`, and neither
+    content nor objects.
     """
 
     path: str
@@ -89,6 +96,8 @@ class Entry:
     chunk_bytes: int = 0
     mtime_ns: int | None = field(default=None, compare=False)
     target: str = ""
+    pack_bytes: int = 0
+    at: int = 0
 
     @classmethod
     def in_chunks(
@@ -119,19 +128,22 @@ class Entry:
         if self.target:
             return []
         if not self.chunks:
-            return [Extent(0, self.size, self.sha256, self.key)]
+            return [Extent(0, self.size, self.sha256, self.key, self.at, self.pack_bytes)]
         offsets = range(0, self.size, self.chunk_bytes)
         return [
             Extent(offset, min(self.chunk_bytes, self.size - offset), key[-DIGEST:], key)
             for offset, key in zip(offsets, self.chunks, strict=True)
         ]
 
-    def dumped(self) -> dict[str, object]:
+    def dumped(self, packs: dict[str, int]) -> dict[str, object]:
+        """Serialise it; `packs` has the place of each pack in the list of them."""
         if self.target:
             return {"path": self.path, "target": self.target}
         fields: dict[str, object] = {"path": self.path, "size": self.size, "sha256": self.sha256}
         if self.mtime_ns is not None:
             fields["mtime_ns"] = self.mtime_ns
+        if self.pack_bytes:
+            return {**fields, "pack": packs[self.key], "at": self.at}
         if not self.chunks:
             return {**fields, "key": self.key}
         return {**fields, "chunks": list(self.chunks), "chunk_bytes": self.chunk_bytes}
@@ -156,11 +168,15 @@ class Manifest:
     def dumped(self) -> bytes:
         """Serialise it, in the oldest version that can represent it."""
         version = IN_CHUNKS if any(entry.chunks for entry in self.files) else WHOLE_FILES
+        sizes = {entry.key: entry.pack_bytes for entry in self.files if entry.pack_bytes}
+        places = {key: place for place, key in enumerate(sizes)}
         fields: dict[str, object] = {
-            "version": version,
-            "files": [entry.dumped() for entry in self.files if not entry.target],
+            "version": IN_PACKS if sizes else version,
+            "files": [entry.dumped(places) for entry in self.files if not entry.target],
         }
-        if links := [entry.dumped() for entry in self.files if entry.target]:
+        if sizes:
+            fields["packs"] = [{"key": key, "bytes": size} for key, size in sizes.items()]
+        if links := [entry.dumped(places) for entry in self.files if entry.target]:
             fields["links"] = links
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -174,13 +190,14 @@ class Manifest:
         """
         try:
             document = json.loads(data)
-            if document["version"] not in {WHOLE_FILES, IN_CHUNKS}:
+            if document["version"] not in {WHOLE_FILES, IN_CHUNKS, IN_PACKS}:
                 raise CheckpointUnsound("the checkpoint's manifest has another version")
             links = [Entry.link(row["path"], row["target"]) for row in document.get("links", ())]
-            files = (*(_entry(row) for row in document["files"]), *links)
+            packs = document.get("packs", ())
+            files = (*(_entry(row, packs) for row in document["files"]), *links)
             faults = [fault for entry in files if (fault := _fault(entry, job_id))]
             faults += _misplaced(files)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise CheckpointUnsound("the checkpoint's manifest cannot be read") from error
         if faults:
             raise CheckpointUnsound(faults[0])
@@ -220,7 +237,9 @@ def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[tuple[int, E
     return list(chosen.values())
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _entry(row: dict[str, Any], packs: Sequence[dict[str, Any]]) -> Entry:
+    if (place := row.pop("pack", None)) is not None:
+        row["key"], row["pack_bytes"] = packs[place]["key"], packs[place]["bytes"]
     return Entry(**{**row, "chunks": tuple(row.get("chunks", ())), "target": ""})
 
 
@@ -250,7 +269,15 @@ def _fault(entry: Entry, job_id: int) -> str | None:
         or -(-entry.size // entry.chunk_bytes) != len(entry.chunks)
     ):
         return f"{entry.path!r} does not consist of its chunks"
-    return None
+    return None if _fits_its_pack(entry) else f"{entry.path!r} is not in its pack"
+
+
+def _fits_its_pack(entry: Entry) -> bool:
+    if not entry.pack_bytes:
+        return not entry.at
+    ends = entry.at + entry.size
+    inside = 0 <= entry.at <= ends <= entry.pack_bytes <= MOST_CHUNK_BYTES
+    return inside and not entry.chunks
 
 
 def sha256(path: Path) -> str:

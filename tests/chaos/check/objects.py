@@ -115,8 +115,12 @@ def _fault_of_checkpoint(store: Store, content: bytes, row: Row) -> str | None:
     manifest = Manifest.loaded(content, job_id=row["job_id"])
     if manifest.size != row["bytes"]:
         return "has not the size that its row says"
+    packs = {entry.key: b"" for entry in manifest.files if entry.pack_bytes}
+    packs = {key: store.get(key) for key in packs}
     for extent in (extent for entry in manifest.files for extent in entry.extents):
-        if hashlib.sha256(store.get(extent.key)).hexdigest() != extent.sha256:
+        content = store.get(extent.key) if extent.key not in packs else packs[extent.key]
+        part = content[extent.at :][: extent.size] if extent.key in packs else content
+        if hashlib.sha256(part).hexdigest() != extent.sha256:
             return f"has another object at {extent.key}"
     return None
 

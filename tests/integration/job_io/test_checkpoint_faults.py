@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +17,7 @@ from forge_schema.model.states import Reason
 from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound
 from forge_worker.files.copies import steady_copy
-from forge_worker.job_io import snapshots
+from forge_worker.job_io import checkpoints, occasions, snapshots
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_io.occasions import CheckpointRequest
 from support.workers.attempts import Desk, desk
@@ -264,3 +266,32 @@ def test_files_that_stand_still_are_not_even_read_again(
     sync_of(here, following).restore()
     names = {path.name: path.read_text() for path in following.folders.checkpoint.iterdir()}
     assert names == {"big": "big", "fresh": "fresh", "new": "new"}
+
+
+def test_a_last_checkpoint_whose_row_is_late_is_not_called_missing(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = here.attempt()
+    sync = store(here, attempt, "first")
+    (attempt.folders.checkpoint / "model").write_text("last")
+    sync.job_ended = True
+    record, looked, over = here.gateway.record, Event(), sync._limit.over
+    late_s = monotonic() + 2 * checkpoints.LAST_S
+    monkeypatch.setattr(occasions, "ROW_S", 10 * checkpoints.LAST_S)
+
+    def late(*args: Any) -> bool:  # noqa: ANN401  passed on
+        monkeypatch.setattr(occasions, "monotonic", lambda: late_s)
+        looked.clear()
+        looked.wait(30)
+        return record(*args)
+
+    def look() -> bool:
+        given_up = over()
+        looked.set()
+        return given_up
+
+    monkeypatch.setattr(sync._limit, "over", look)
+    monkeypatch.setattr(here.gateway, "record", late)
+    sync.finish()
+    assert not attempt.folders.log.exists() or "stored" not in attempt.folders.log.read_text()
+    assert here.gateway.restorable(attempt.fence.job_id)[0]["number"] == 1

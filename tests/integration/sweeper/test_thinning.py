@@ -199,7 +199,7 @@ def newer(manifest: bytes) -> bytes:
     "changed",
     [
         newer,
-        lambda manifest: manifest.replace(b'"version": 1', b'"version": 3'),
+        lambda manifest: manifest.replace(b'"version": 1', b'"version": 4'),
         lambda manifest: manifest[:-1],
     ],
     ids=["a new word", "another version", "read badly"],

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files.copies import held_open, steady_copy
+from forge_worker.files.copies import SmallCopies, held_open, steady_copy
 from forge_worker.files.formats.folders import YOUNG_NS, is_half, whole
 
 if TYPE_CHECKING:
@@ -86,9 +86,15 @@ def test_a_half_file_is_not_stored_though_its_job_has_ended(tmp_path: Path) -> N
     place = archive(tmp_path / "model.pt")
     for data, sound in ((place.read_bytes(), True), (place.read_bytes()[:-1], False)):
         place.write_bytes(data)
-        copied = steady_copy(
-            tmp_path, place.name, tmp_path / "copy", None, lambda: None, ended=True
-        )
         with ExitStack() as files:
+            copied = steady_copy(
+                tmp_path,
+                place.name,
+                lambda: tmp_path / "copy",
+                None,
+                lambda: None,
+                small=SmallCopies(tmp_path / "small", 1 << 20, (), files),
+                ended=True,
+            )
             held = held_open(tmp_path, place.name, files, ended=True)
         assert (copied.sound, held is not None) == (sound, sound)

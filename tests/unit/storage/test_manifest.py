@@ -84,20 +84,34 @@ def test_a_hostile_manifest_is_refused(files: list[object], links: object) -> No
         Manifest.loaded(told.encode(), job_id=7)
 
 
+@pytest.mark.parametrize(
+    ("size", "at", "pack", "bytes_"),
+    [(3, 7, 0, 9), (3, -1, 0, 9), (-3, 6, 0, 9), (3, 6, 1, 9), (3, "6", 0, 9), (3, 0, 0, 1 << 40)],
+)
+def test_a_file_that_is_not_in_its_pack_is_refused(
+    size: int, at: object, pack: int, bytes_: int
+) -> None:
+    fields = {"path": "a", "size": size, "sha256": DIGEST, "pack": pack, "at": at}
+    told = {"version": 3, "files": [fields], "packs": [{"key": KEY, "bytes": bytes_}]}
+    with pytest.raises(CheckpointUnsound):
+        Manifest.loaded(json.dumps(told).encode(), job_id=7)
+
+
 def test_times_and_links_come_back_and_are_not_counted_as_files() -> None:
     files = (
         Entry("step=1", 1, DIGEST, KEY, mtime_ns=-5),
         Entry.in_chunks("step=2", 2, [KEY], 2, mtime_ns=1_700_000_000_123_456_789),
         Entry("old", 1, DIGEST, KEY),
+        Entry("packed", 3, DIGEST, KEY, pack_bytes=9, at=6),
         Entry.link("last", "step=2"),
     )
     manifest = Manifest.loaded(Manifest(files).dumped(), job_id=7)
     assert manifest.files == files
     assert [entry.mtime_ns for entry in manifest.files] == [
         *(-5, 1_700_000_000_123_456_789),
-        *(None, None),
+        *(None, None, None),
     ]
-    assert (manifest.count, manifest.size) == (3, 4)
-    assert [key for entry in manifest.files for key in entry.objects] == [KEY] * 3
+    assert (manifest.count, manifest.size) == (4, 7)
+    assert [key for entry in manifest.files for key in entry.objects] == [KEY] * 4
     # A time alone makes no new checkpoint.
     assert Entry("old", 1, DIGEST, KEY, mtime_ns=9) == files[2]

@@ -10,16 +10,19 @@ while it was writing. A file that is still being written is accepted if it has o
 that the part stored before is its beginning.
 
 A large file that nobody writes to is not copied, but held open: whoever replaces it leaves the open
-file as it is, and whoever rewrites it in place is noticed afterwards.
+file as it is, and whoever rewrites it in place is noticed afterwards. Small files are copied one
+after the other into one file: to make one for each takes longer than their content.
 """
 
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property, partial
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -104,7 +107,8 @@ class Copy:
 
     They are a copy, or the file itself, which is held open: then it may still be rewritten, but not
     replaced or removed. `seen` is the digest of a torn copy. `written` tells whether a process may
-    have been able to write to the file meanwhile.
+    have been able to write to the file meanwhile. The copy of a small file has a `sha256`, and lies
+    in `path` from `at` on; it has no path if its content is stored already.
     """
 
     status: Status
@@ -114,10 +118,17 @@ class Copy:
     held: BinaryIO | None = None
     seen: CopiedPart | None = None
     written: bool = False
+    sha256: str = ""
+    at: int = 0
 
     @property
     def sound(self) -> bool:
         return self.shape is not FileShape.TORN
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its content was stored before, so that there is no copy."""
+        return bool(self.sha256) and self.path is None
 
     @property
     def changed(self) -> bool:
@@ -136,9 +147,12 @@ class Copy:
                 yield file
             return
         assert self.held is not None  # noqa: S101  it is one or the other
-        yield self.held
-        if self.changed:
-            raise FileChanged("it was rewritten while it was stored")
+        try:
+            yield self.held
+        finally:
+            # A store may have refused what it became.
+            if self.changed:
+                raise FileChanged("it was rewritten while it was stored")
 
     def read(self, offset: int, size: int) -> bytes:
         """Read `size` bytes at an offset.
@@ -147,7 +161,7 @@ class Copy:
             FileChanged: the file was rewritten.
         """
         if self.path is not None:
-            return read_at(self.path, offset, size)
+            return read_at(self.path, self.at + offset, size)
         assert self.held is not None  # noqa: S101  it is one or the other
         data = os.pread(self.held.fileno(), size, offset)
         if self.changed:
@@ -157,6 +171,43 @@ class Copy:
 
 Copies = dict[str, Copy]
 """A copy of each file, by its path."""
+
+
+class SmallCopies:
+    """Copies of small files, one after the other in one file, and one for each content.
+
+    Args:
+        path: the file, to which copies are appended.
+        most_bytes: the size of the largest of them.
+        stored: the SHA-256 of contents that are stored, of which no copy is made.
+        files: closes the file.
+    """
+
+    def __init__(
+        self, path: Path, most_bytes: int, stored: Container[str], files: ExitStack
+    ) -> None:
+        self._path = path
+        self.most_bytes = most_bytes
+        self._stored = stored
+        self._files = files
+        self._begins: dict[str, int] = {}
+
+    def add(self, status: Status, data: bytes, *, written: bool) -> Copy:
+        """Copy the content of a file that has this status."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        made = partial(Copy, status, len(data), FileShape.WHOLE, written=written, sha256=sha256)
+        if sha256 in self._stored:
+            return made()
+        if sha256 not in self._begins:
+            self._begins[sha256] = self._file.tell()
+            left = memoryview(data)
+            while left:
+                left = left[self._file.write(left) :]
+        return made(path=self._path, at=self._begins[sha256])
+
+    @cached_property
+    def _file(self) -> FileIO:
+        return self._files.enter_context(self._path.open("ab", buffering=0))
 
 
 def read_at(path: Path, offset: int, size: int) -> bytes:
@@ -192,41 +243,58 @@ def held_open(
 def steady_copy(
     root: Path,
     relative: str,
-    into: Path,
+    place: Callable[[], Path],
     known: CopiedPart | None,
     go_on: Callable[[], None],
     *,
+    small: SmallCopies,
     ended: bool,
     seen: CopiedPart | None = None,
     doubt: Doubt | None = None,
 ) -> Copy:
     """Copy a file of which `known` was stored or seen before; `ended` if its job has ended.
 
-    `seen` is what the last look saw of it. What `go_on` raises ends the copy.
+    A small one that is whole goes to `small`, any other to `place`. `seen` is what the last look
+    saw of it. What `go_on` raises ends the copy.
 
     Raises:
         OSError: it cannot be read, or this machine's disk is full or faulty.
     """
     with opened(root, relative) as source:
         status, clear = after_its_tick(source)
-        copy(source, into, status[0], go_on)
+        go_on()
+        copied: Path | bytes
+        if status[0] <= small.most_bytes:
+            copied = source.read(status[0])
+        else:
+            copied = place()
+            copy(source, copied, status[0], go_on)
         unchanged = clear and status_in(source) == status
         written = None if ended else open_for_writing(source)
         whole = unchanged and (ended or rests(source, status, written=written))
         if unchanged and not whole and in_memory(os.fstat(source.fileno()).st_dev):
-            whole = _seen_long_ago(into, seen)
+            whole = _seen_long_ago(copied, seen)
         whole = whole and not is_half(source, relative, status[0])
         whole = whole and not (doubt is not None and doubt(source, status))
     opened_too = not ended and written is not False
+    if isinstance(copied, bytes):
+        if whole:
+            return small.add(status, copied, written=opened_too)
+        into = place()
+        into.write_bytes(copied)
+    else:
+        into = copied
     if whole:
         return Copy(status, into.stat().st_size, FileShape.WHOLE, into, written=opened_too)
     return _grown(into, status, known, seen, written=opened_too)
 
 
-def _seen_long_ago(copied: Path, seen: CopiedPart | None) -> bool:
+def _seen_long_ago(copied: Path | bytes, seen: CopiedPart | None) -> bool:
     """Tell whether a file has had the same content since a look that is long ago."""
     if seen is None or time.time_ns() - seen.since_ns < OPEN_QUIET_NS:
         return False
+    if isinstance(copied, bytes):
+        return (seen.size, seen.sha256) == (len(copied), hashlib.sha256(copied).hexdigest())
     return seen.size == copied.stat().st_size and seen.sha256 == _digest(copied, seen.size)
 
 

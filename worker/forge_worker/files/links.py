@@ -97,4 +97,10 @@ def _reaches(path: str, target: str, found: Collection[str], reached: Collection
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    return {str(above) for path in paths for above in PurePosixPath(path).parents} - {"."}
+    found: set[str] = set()
+    for path in paths:
+        above = path.rpartition("/")[0]
+        while above and above not in found:
+            found.add(above)
+            above = above.rpartition("/")[0]
+    return found

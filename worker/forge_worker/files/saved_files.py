@@ -16,6 +16,7 @@ from forge_worker.files.safe_files import (
     DEPTH,
     Listing,
     Parts,
+    parts_of,
     status_from,
     status_of,
     target_of,
@@ -148,6 +149,7 @@ class SavedFiles:
         self.work = work
         self.patterns = patterns
         self._seen = seen
+        self._tops = {top: root / top for top in (folder[0], work[0])}
 
     @property
     def path(self) -> Path:
@@ -156,13 +158,13 @@ class SavedFiles:
 
     def place(self, path: str) -> Parts:
         """Return where a file is, below the root."""
-        parts = PurePosixPath(path).parts
+        parts = parts_of(path)
         return (*self.work, *parts[1:]) if parts[0] == WORK else (*self.folder, *parts)
 
     def located(self, path: str) -> tuple[Path, str]:
         """Return one of the job's folders, and where a file is in it."""
         top, *rest = self.place(path)
-        return self.root / top, "/".join(rest)
+        return self._tops[top], "/".join(rest)
 
     def look(self) -> FilesSeen:
         """Return all files and links, at this moment."""

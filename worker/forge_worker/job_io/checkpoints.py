@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from functools import cached_property, partial
-from math import inf
 from pathlib import Path, PurePosixPath
 from threading import Thread
 from time import monotonic, time_ns
@@ -20,7 +19,6 @@ from forge_schema.storage import ObjectTooLarge
 from forge_schema.storage.manifest import CHUNK_BYTES, Entry, Manifest
 
 from forge_worker.attempt.attempt import LiveAttempt, Stop, Stopped, with_advice
-from forge_worker.clock import seconds
 from forge_worker.files.copies import Copies, DiskFull, FileChanged, check_size
 from forge_worker.files.formats.folders import YOUNG_NS, whole
 from forge_worker.files.groups import fleeting
@@ -32,13 +30,15 @@ from forge_worker.files.safe_files import Listing, entries, weight
 from forge_worker.files.saved_files import FilesSeen, Targets
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
 from forge_worker.job_io.checkpoint_thinner import Thinner
-from forge_worker.job_io.occasions import Commit, Commits, Following, SaveOccasion
+from forge_worker.job_io.occasions import Commit, Commits, Following, SaveOccasion, TimeLimit
 from forge_worker.job_io.restore import ForeignFiles, Restore, RestoredCheckpoint
 from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.sending import FileSender, FileSource, StoredChunks
+from forge_worker.transfers.checkpoint_files import CheckpointFiles
+from forge_worker.transfers.packs import worn
+from forge_worker.transfers.sending import StoredChunks
 
 TRIES = 3
 PAUSE_S = 0.5
@@ -83,7 +83,7 @@ class CheckpointSync(Loop):
         super().__init__(period_s, woken=attempt.checkpoint_asked)
         self._attempt = attempt
         self._store, self._gateway = store, gateway
-        self._limit_mb, self._chunk_bytes = limit_mb, chunk_bytes
+        self._limit_mb = limit_mb
         self._saved = attempt.saved
         self._foreign = ForeignFiles(attempt.folders.foreign)
         self._restore = Restore(attempt, store, gateway)
@@ -99,11 +99,13 @@ class CheckpointSync(Loop):
         self._links: Targets = {}
         self._project: FilesSeen | None = None
         self._files: tuple[Entry, ...] = ()
-        self._chunks = StoredChunks(attempt.folders.stored)
+        stored = StoredChunks(attempt.folders.stored)
+        self._sender = CheckpointFiles(store, stored, chunk_bytes, self._go_on, self._may_pack)
+        # Files of packs of which little is still used: they are stored again.
+        self._worn: set[str] = set()
         self._known: dict[str, Entry] = {}
         self._missed = 0
-        self._too_large = inf
-        self._until = inf
+        self._limit = TimeLimit(attempt)
         # Whether any signal ended it.
         self.cut_short = False
         # When the program was told to stop, in ns or 0, and whether it had a handler for that, if
@@ -115,7 +117,6 @@ class CheckpointSync(Loop):
         self._newest: tuple[Entry, ...] = ()
         self._earlier: tuple[Entry, ...] | None = None
         self._looked_ns = self._seen_ns = 0
-        self._in_time = False
         self._snapshots = Snapshots(
             self._saved, self._own, self._notes, self._go_on, chunk_bytes, left=self._disk_left
         )
@@ -184,7 +185,7 @@ class CheckpointSync(Loop):
         self._saved.patterns.add(parts[1:] for parts in paths if parts[0] == WORK)
         # Whatever belongs to an older checkpoint may have been removed.
         last = self._attempt.keys.checkpoint_file(number, "f" * 64) if number is not None else ""
-        self._chunks.resume(_keys_in(self._files), last)
+        self._sender.resume(self._files, last)
         self._following.resume(found.follows)
         self._commits.resume(found.step)
 
@@ -238,33 +239,28 @@ class CheckpointSync(Loop):
         if self.idle():
             return
         limit_s = min(LAST_MOST_S, max(LAST_S, 2 * self.took_s))
-        self._until = monotonic() + limit_s
+        self._limit.begin(limit_s)
         # A store that hangs must not delay the end.
         last = Thread(target=self._last, name="last checkpoint", daemon=True)
         last.start()
-        while last.is_alive() and self._has_time():
+        while last.is_alive() and not self._limit.over():
             last.join(WATCH_S)
-        if not self._in_time:
-            words = "the last checkpoint was not stored: it took too long"
+        if self._limit.gave_up:
+            words = f"the last checkpoint {self._limit.gave_up}: it took too long"
             self._notes.say("late", f"{words} (limit: {duration_text(limit_s)})")
 
     def _last(self) -> None:
         self.end()
-        if not self._has_time():
-            return
+        self._limit.concerns_row = True
         try:
+            self._go_on()
             self.step()
+        except Stopped:
+            return
         except Exception as error:
             expected = isinstance(error, ForgeError | OSError)
             job = self._attempt.fence.job_id
             log.warning("last_checkpoint_missing", job=job, error=str(error), exc_info=not expected)
-        self._in_time = self._has_time()
-
-    def _has_time(self) -> bool:
-        """Return whether a checkpoint may continue; only a success's last one has a limit."""
-        window = self._attempt.window
-        leaves = window is not None and seconds() >= window.give_back_s
-        return self._until == inf or (monotonic() < self._until and not leaves)
 
     def _store_changes_steadily(self, staging: Path) -> None:
         for turn in range(TRIES):
@@ -287,6 +283,7 @@ class CheckpointSync(Loop):
         if occasion is None:
             return
         self._doubt_what_came_late()
+        self._worn = worn(self._files)
         copies: Copies = {}
         self._snapshots.begin()
         for turn in range(TRIES):
@@ -336,7 +333,7 @@ class CheckpointSync(Loop):
     ) -> bool:
         """Copy or hold what changed; False if a file is too large or cannot be read."""
         check_size(found, "the checkpoint", self._limit_mb)
-        if any(size >= self._too_large for size, _, _ in changed.values()):
+        if any(size >= self._sender.too_large for size, _, _ in changed.values()):
             return False
         stored = {entry.path: entry for entry in self._files}
         self._snapshots.see(found)
@@ -373,7 +370,10 @@ class CheckpointSync(Loop):
         return {
             path: status
             for path, status in found.items()
-            if path not in self._known or self._stored.get(path) != status or self._rereads(path)
+            if path not in self._known
+            or self._stored.get(path) != status
+            or self._rereads(path)
+            or path in self._worn
         }
 
     def _rereads(self, path: str) -> bool:
@@ -386,7 +386,7 @@ class CheckpointSync(Loop):
 
     def _go_on(self, _moved: int = 0) -> None:
         self._attempt.while_held()
-        if not self._has_time():
+        if self._limit.over():
             raise Stopped
 
     def _waits(self, gone: AbstractSet[str]) -> bool:
@@ -443,7 +443,9 @@ class CheckpointSync(Loop):
             step=None if commit is None else commit.step,
             killed=self.job_ended and self.cut_short,
         )
-        if not self._gateway.record(self._attempt.fence, row):
+        with self._limit.storing_row():
+            held = self._gateway.record(self._attempt.fence, row)
+        if not held:
             self._attempt.lose()
             return
         # What it referred to may be gone.
@@ -457,7 +459,7 @@ class CheckpointSync(Loop):
 
     def _remember(self, files: tuple[Entry, ...]) -> None:
         self._files = self._newest = files
-        self._chunks.reset(_keys_in(files))
+        self._sender.remember(files)
 
     def _sent(self, copies: Copies) -> list[Entry]:
         """Store the content of files.
@@ -466,32 +468,16 @@ class CheckpointSync(Loop):
             FileChanged: one was rewritten meanwhile; the next time, a copy of it is made first.
             ObjectTooLarge: the store refuses one.
         """
-        sources = [
-            FileSource(path, copy.size, copy.read, self._chunk_bytes, open=copy.opened)
-            for path, copy in copies.items()
-        ]
         key = partial(self._attempt.keys.checkpoint_file, self._number)
         try:
-            FileSender(self._store, self._chunks, key, self._go_on).send(sources)
+            entries = self._sender.store(copies, self._files, key)
         finally:
             changed = {path for path, copy in copies.items() if copy.changed}
             self._snapshots.rewritten |= changed
         if changed:
             raise FileChanged(f"{min(changed)!r} was rewritten while it was stored")
-        return [self._entry(source, copies[source.path].status[1]) for source in sources]
+        return entries
 
-    def _entry(self, source: FileSource, mtime_ns: int) -> Entry:
-        if source.refused is not None:
-            # The file is not read again until it is smaller.
-            self._too_large = min(self._too_large, source.size)
-            text = f"{source.path!r}: {source.refused.message}"
-            raise ObjectTooLarge(text, hint=source.refused.hint)
-        if source.chunked:
-            return Entry.in_chunks(
-                source.path, source.size, source.keys, self._chunk_bytes, mtime_ns
-            )
-        return Entry(source.path, source.size, source.digests[0], source.keys[0], mtime_ns=mtime_ns)
-
-
-def _keys_in(files: tuple[Entry, ...]) -> dict[str, str]:
-    return {part.sha256: part.key for entry in files for part in entry.extents}
+    def _may_pack(self) -> bool:
+        newest = self._gateway.newest_checkpoints(self._attempt.fence)
+        return newest is not None and newest.get("packs", False)

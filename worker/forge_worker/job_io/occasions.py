@@ -1,13 +1,18 @@
 """When a checkpoint is stored: what the program asks for, and what rank 0 has stored."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
+from threading import Lock
+from time import monotonic
 
 from forge_schema.model.attempt_records import ALL
 from forge_schema.model.reading import LARGEST
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.clock import seconds
 from forge_worker.files.safe_files import odd_kind, opened, status_in
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
@@ -21,6 +26,8 @@ BAD_STEP = (
     "$FORGE_CHECKPOINT_FILE does not hold the number of a step, so it counts as touched only: write"
     " a number from 0 to 2**53 - 1, or nothing"
 )
+# How much longer than its limit a last checkpoint may take, once all but its row is stored.
+ROW_S = 60.0
 NO_STEP = (
     "rank 0 commits steps, the last one is {step}, and this rank has committed none: no checkpoint"
     " counts until every rank has committed its step, with job.save_now(step)"
@@ -153,6 +160,57 @@ class Following:
     def resume(self, follows: int | None) -> None:
         """Go on after the newest checkpoint of this rank, which an earlier agent stored."""
         self._stored = self._found = -1 if follows is None else follows
+
+
+class TimeLimit:
+    """Until when a successful job's last checkpoint may be stored; there is none for others.
+
+    It is given up before its row is being stored, or not at all: so whatever `gave_up` says of it
+    is true. `concerns_row` is false while an earlier checkpoint is still being stored.
+    """
+
+    def __init__(self, attempt: LiveAttempt) -> None:
+        self._attempt = attempt
+        self._until = self._row_until = inf
+        self._lock = Lock()
+        self.concerns_row = False
+        self.gave_up = ""
+
+    def begin(self, limit_s: float) -> None:
+        """Give it this time from now on."""
+        self._until = monotonic() + limit_s
+
+    def over(self) -> bool:
+        """Tell whether to give up, and do so."""
+        with self._lock:
+            window = self._attempt.window
+            leaves = window is not None and seconds() >= window.give_back_s
+            now, storing = monotonic(), self._row_until < inf
+            ends = leaves or now >= (max(self._row_until, self._until) if storing else self._until)
+            if self._until < inf and ends and not self.gave_up:
+                self.gave_up = "may not have been stored" if storing else "was not stored"
+            return bool(self.gave_up)
+
+    @contextmanager
+    def storing_row(self) -> Iterator[None]:
+        """Store a checkpoint's row in the block, unless it was given up.
+
+        Raises:
+            Stopped: it was.
+        """
+        with self._lock:
+            if self.gave_up:
+                raise Stopped
+            if self.concerns_row:
+                self._row_until = monotonic() + ROW_S
+        try:
+            yield
+        except BaseException:
+            self._row_until = inf
+            raise
+        if self.concerns_row:
+            # Nothing else of it takes time.
+            self._until = inf
 
 
 class CheckpointRequest(Loop):

@@ -15,6 +15,7 @@ from forge_worker.files.copies import (
     Copies,
     Copy,
     FileShape,
+    SmallCopies,
     held_open,
     steady_copy,
 )
@@ -24,11 +25,14 @@ from forge_worker.files.kills import Doubt, Kill, Openings
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
+from forge_worker.transfers.packs import SMALL_BYTES, contents
 
 # How many files are held open at once, the largest; others are copied.
 MOST_HELD = 256
 # A copy of a file of up to this size is cheaper than a second try if it is rewritten meanwhile.
-COPIED_BYTES = 1 << 20
+COPIED_BYTES = SMALL_BYTES
+# The name of the file of their copies, among those of others.
+SMALL = "small"
 # What copies may take beside the job's share of the disk.
 SPARE_BYTES = 16 << 20
 # How often a folder that was replaced as a whole meanwhile is copied again at once.
@@ -64,7 +68,7 @@ class Snapshots:
         self._look = look
         self._notes = notes
         self._go_on = go_on
-        self._chunk_bytes = chunk_bytes
+        self._small_bytes = min(chunk_bytes, COPIED_BYTES)
         self.torn: dict[str, CopiedPart] = {}
         self.kept: set[str] = set()
         self.rewritten: set[str] = set()
@@ -105,8 +109,9 @@ class Snapshots:
 
         A file that must be copied, but for which the disk has no room, counts as being written.
         """
-        found = self._found
-        one = _Taking(found, copies, stored, into, files, _Room(partial(self._left, into)))
+        found, room = self._found, _Room(partial(self._left, into))
+        small = SmallCopies(into / SMALL, self._small_bytes, contents(stored.values()), files)
+        one = _Taking(found, copies, stored, into, files, room, small)
         for path in copies.keys() - changed.keys():
             del copies[path]
         self._together.look(found.keys() | stored.keys())
@@ -114,7 +119,7 @@ class Snapshots:
             self.kill = Kill(max((status[1] for status in found.values()), default=0))
         for _ in range(RETAKES):
             left = changed if self.ended else self._take_databases(found, changed, one)
-            if not all(self._take_one(path, left[path], one) for path in _largest_first(left)):
+            if not all(self._take_one(path, left[path], one) for path in self._in_turn(left)):
                 return False
             if not (replaced := self._folders.replaced(changed)):
                 break
@@ -122,6 +127,11 @@ class Snapshots:
             for path in [path for path in copies if path.startswith(replaced)]:
                 del copies[path]
         return True
+
+    def _in_turn(self, files: Listing) -> list[str]:
+        """Sort the largest first, which are held open, and small ones so that folders are kept."""
+        small = self._small_bytes
+        return sorted(files, key=lambda path: (min(0, small - files[path][0]), path))
 
     def _take_databases(self, found: Listing, changed: Listing, one: "_Taking") -> Listing:
         means = Means(partial(self._place, one), one.room.takes, self._go_on)
@@ -142,9 +152,8 @@ class Snapshots:
         return True
 
     def _taken(self, path: str, status: Status, one: "_Taking") -> Copy:
-        doubt, small = self._doubt(path, one), min(self._chunk_bytes, COPIED_BYTES)
-        held = None
-        if status[0] > small and path not in self.rewritten:
+        doubt, held = self._doubt(path, one), None
+        if status[0] > self._small_bytes and path not in self.rewritten:
             held = self._opened(path, one, doubt)
         if held is None and not one.room.takes(status[0]):
             # It may be stored before it is rewritten again.
@@ -163,8 +172,16 @@ class Snapshots:
             known = CopiedPart(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
         elif doubt is not None and (path.endswith(APPENDED) or EVENTS in path):
             known = UNSEEN
-        place, into, ended = self._saved.located(path), self._place(one), self.ended
-        return steady_copy(*place, into, known, self._go_on, ended=ended, seen=seen, doubt=doubt)
+        return steady_copy(
+            *self._saved.located(path),
+            partial(self._place, one),
+            known,
+            self._go_on,
+            small=one.small,
+            ended=self.ended,
+            seen=seen,
+            doubt=doubt,
+        )
 
     def _place(self, one: "_Taking") -> Path:
         return one.into / str(next(self._names))
@@ -210,6 +227,7 @@ class _Taking:
     into: Path
     files: ExitStack
     room: "_Room"
+    small: SmallCopies
 
 
 class _Room:
@@ -228,7 +246,3 @@ class _Room:
             return False
         self._bytes -= size
         return True
-
-
-def _largest_first(files: Listing) -> list[str]:
-    return sorted(files, key=lambda path: files[path][0], reverse=True)

@@ -1,10 +1,12 @@
-"""Fetch files: several at once, large ones by chunks, each verified."""
+"""Fetch files: several at once, large ones by chunks, small ones out of packs, each verified."""
 
 import hashlib
 import os
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +44,7 @@ class FileParts(Protocol):
         """Prepare for parts that are read next."""
 
     def read(self, extent: Extent) -> Generator[bytes, None, None]:
-        """Yield the content of a part, in pieces.
+        """Yield the content of a part, or of the pack that it is in, in pieces.
 
         Raises:
             StoreUnreachable: it cannot be read now.
@@ -91,6 +93,7 @@ class Fetcher:
         self._placed = set[tuple[str, int]](there or ())
         # Parts that were written once, and so may be no holes any more.
         self._begun: set[tuple[str, int]] = set()
+        self._made: set[str] = set()
 
     def fetch(self, files: Iterable[FetchedFile]) -> None:
         """Fetch files.
@@ -99,14 +102,19 @@ class Fetcher:
             CheckpointUnsound: an object is missing or damaged, or a path lies below a file.
             StoreError: the store does not answer.
         """
-        for _ in TRANSFERS.each(partial(self._fetch, few) for few in batches(self._left(files))):
-            pass
-
-    def _left(self, files: Iterable[FetchedFile]) -> Iterator[tuple[Wanted, int]]:
+        alone: list[Wanted] = []
+        packs: dict[str, list[Wanted]] = defaultdict(list)
         for entry in files:
             for extent in entry.extents:
                 if (entry.path, extent.offset) not in self._placed:
-                    yield (entry, extent), extent.size
+                    (packs[extent.key] if extent.pack_bytes else alone).append((entry, extent))
+        sized = ((pack, pack[0][1].pack_bytes) for pack in packs.values())
+        calls = chain(
+            (partial(self._fetch, few) for few in batches((one, one[1].size) for one in alone)),
+            (partial(self._fetch_packs, few) for few in batches(sized)),
+        )
+        for _ in TRANSFERS.each(calls):
+            pass
 
     def _fetch(self, batch: list[Wanted]) -> None:
         self._parts.expect([extent for _, extent in batch])
@@ -117,19 +125,64 @@ class Fetcher:
                 raise CheckpointUnsound(error.message) from error
             self._placed.add((entry.path, extent.offset))
 
+    def _fetch_packs(self, packs: list[list[Wanted]]) -> None:
+        self._parts.expect([pack[0][1] for pack in packs])
+        for pack in packs:
+            pack.sort(key=lambda one: one[1].at)
+            try:
+                # Again, since it may only have been damaged in transit.
+                damaged = self._unpack(pack) and self._unpack(pack)
+            except ObjectMissing as error:
+                raise CheckpointUnsound(error.message) from error
+            if damaged:
+                raise CheckpointUnsound(f"the stored file {damaged[0].path} is damaged")
+
+    def _unpack(self, pack: Sequence[Wanted]) -> list[FetchedFile]:
+        """Write files of a pack, and return the damaged ones."""
+        damaged: list[FetchedFile] = []
+        for tried in _patiently():
+            self._go_on(0)
+            with tried, closing(self._parts.read(pack[0][1])) as pieces:
+                files = _unpacked(self._wanted(pieces), pack)
+                damaged = [
+                    entry for entry, extent, data in files if not self._put(entry, extent, data)
+                ]
+        return damaged
+
+    def _put(self, entry: FetchedFile, extent: Extent, data: bytes) -> bool:
+        """Write a small file, unless it is damaged."""
+        if hashlib.sha256(data).hexdigest() != extent.sha256:
+            return False
+        with _below_a_folder(entry):
+            file = _created(self._path(entry))
+            try:
+                os.ftruncate(file, len(data))
+                if not (self._empty and _empty(data)):
+                    _write_all(file, data, 0)
+            finally:
+                os.close(file)
+        self._placed.add((entry.path, 0))
+        self._tell(entry.path, extent, extent.sha256)
+        return True
+
+    def _path(self, entry: FetchedFile) -> str:
+        """Return where a file belongs, in a folder that is there."""
+        folder = entry.path.rpartition("/")[0]
+        if folder not in self._made:
+            (self._folder / folder).mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
+        return f"{self._folder}/{entry.path}"
+
     def _place(self, entry: FetchedFile, extent: Extent) -> None:
         with _below_a_folder(entry):
-            path = self._folder / entry.path
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = self._path(entry)
             # Again, since it may only have been damaged in transit.
             if not any(self._placed_once(path, entry, extent) for _ in range(TRIES)):
                 raise CheckpointUnsound(f"the stored file {entry.path} is damaged")
 
-    def _placed_once(self, path: Path, entry: FetchedFile, extent: Extent) -> bool:
+    def _placed_once(self, path: str, entry: FetchedFile, extent: Extent) -> bool:
         part, digest = (entry.path, extent.offset), None
-        for tried in stamina.retry_context(
-            on=StoreUnreachable, attempts=TRIES, timeout=None, wait_initial=0.2, wait_max=2
-        ):
+        for tried in _patiently():
             self._go_on(0)
             with tried, closing(self._parts.read(extent)) as pieces:
                 holes = self._empty and part not in self._begun
@@ -146,6 +199,29 @@ class Fetcher:
             yield piece
 
 
+def _patiently() -> Iterable[stamina.Attempt]:
+    return stamina.retry_context(
+        on=StoreUnreachable, attempts=TRIES, timeout=None, wait_initial=0.2, wait_max=2
+    )
+
+
+def _unpacked(
+    pieces: Iterator[bytes], pack: Iterable[Wanted]
+) -> Iterator[tuple[FetchedFile, Extent, bytes]]:
+    """Yield files of a pack, which are sorted, with what is there of each."""
+    held, begin = bytearray(), 0
+    for entry, extent in pack:
+        while begin + len(held) < extent.at + extent.size and (piece := next(pieces, b"")):
+            # What lies before it is in no file, or in one that was written.
+            skipped = min(len(held), extent.at - begin)
+            del held[:skipped]
+            begin += skipped
+            held += piece
+        with memoryview(held) as view:
+            data = bytes(view[extent.at - begin :][: extent.size])
+        yield entry, extent, data
+
+
 @contextmanager
 def _below_a_folder(entry: FetchedFile) -> Iterator[None]:
     try:
@@ -154,8 +230,12 @@ def _below_a_folder(entry: FetchedFile) -> Iterator[None]:
         raise CheckpointUnsound(f"{entry.path!r} lies below a file") from error
 
 
+def _created(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
 def _write(
-    path: Path, size: int, extent: Extent, pieces: Iterable[bytes], *, holes: bool
+    path: str, size: int, extent: Extent, pieces: Iterable[bytes], *, holes: bool
 ) -> str | None:
     """Write a part of a file of `size` bytes, and return its SHA-256; None if it is damaged.
 
@@ -163,7 +243,7 @@ def _write(
     """
     digest, offset = hashlib.sha256(), extent.offset
     end = extent.offset + extent.size
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    file = _created(path)
     try:
         os.ftruncate(file, size)
         for piece in pieces:

@@ -91,7 +91,8 @@ class FileSource:
     `key` is the file's own: it names the object of a file in one piece. Otherwise, pieces are named
     by their content. `left` counts the pieces to store; `refused` is set if the store does not
     accept an object of that size. With `open`, all but small files are hashed first, and only what
-    is not stored yet is read into memory, one piece a thread, or copied by the store itself.
+    is not stored yet is read into memory, one piece a thread, or copied by the store itself, from
+    `begins_at` on in the opened file.
     """
 
     path: str
@@ -100,6 +101,7 @@ class FileSource:
     piece_bytes: int
     key: str | None = None
     open: Open | None = None
+    begins_at: int = 0
     refused: ObjectTooLarge | None = None
     left: int = field(init=False)
     _whole: "hashlib._Hash" = field(default_factory=hashlib.sha256)
@@ -312,7 +314,8 @@ class FileSender:
         """
         if part.data is None and part.source.open is not None:
             with part.source.open() as file:
-                if self._objects.put_part(part.key, file, part.offset, part.size):
+                begins_at = part.source.begins_at + part.offset
+                if self._objects.put_part(part.key, file, begins_at, part.size):
                     return
         self._objects.put(part.key, part.content)
 

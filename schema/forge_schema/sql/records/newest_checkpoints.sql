@@ -1,8 +1,13 @@
 -- What a lease's holder must know of the checkpoints of its run: the number and the step of rank 0's
--- newest one, and its own newest one. Each is null if there is none.
+-- newest one, and its own newest one. Each is null if there is none. `packs` tells whether every
+-- worker that was there within a day can restore packs of small files.
 SELECT
     master.number AS master_number, master.step AS master_step,
-    own.number, own.key, own.follows, own.step
+    own.number, own.key, own.follows, own.step,
+    NOT EXISTS (
+        SELECT FROM worker
+        WHERE version = %(without_packs)s AND last_seen_at > forge_now() - interval '1 day'
+    ) AS packs
 FROM lease AS held
 LEFT JOIN LATERAL (
     SELECT checkpoint.number, checkpoint.step
