@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from forge_schema.explain.explain import explain
+from forge_schema.model.admin import QueueSettings
 from forge_schema.model.attempt_records import CheckpointRecord
-from forge_schema.model.states import Phase, Reason, Standing
+from forge_schema.model.states import Phase, Reason, Role, Standing
 from forge_schema.read.reports import Reports
+from forge_schema.service.admin import Admin
+from forge_schema.service.caller import Caller
 from forge_schema.service.changing import Change
 from support.at_once import at_once
 from support.gangs.runs import formed, gang
@@ -133,3 +136,10 @@ def test_sweepers_at_the_same_moment_displace_no_more_than_one_would(preempting:
     rig.clock.advance(61)
     at_once(*[rig.tick.displace] * 4)
     assert len(displaced(rig)) == 1
+
+
+def test_a_client_that_does_not_know_of_preemption_keeps_it(preempting: Rig) -> None:
+    admin = Admin(Caller("root", Role.ADMIN, "user:root"), lambda: preempting.database)
+    admin.set_queue("default", QueueSettings(max_jobs=3))
+    (queue,) = admin.queues()
+    assert (queue.max_jobs, queue.preemption, queue.most_preempted) == (3, "higher-priority", 2)

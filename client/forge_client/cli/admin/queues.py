@@ -64,7 +64,7 @@ def _used(owner: OwnerLimits) -> str:
 
 QUEUES: list[Column] = [
     ("NAME", lambda q: q.name),
-    ("", lambda q: "paused" if q.paused else ""),
+    ("", lambda q: ", ".join([*["paused"] * q.paused, *["preempts"] * (q.preemption != "never")])),
     ("WAITING", lambda q: q.waiting),
     ("RUNNING", lambda q: _of(q.running, q.max_jobs)),
     ("GPUS", lambda q: _of(q.gpus, q.max_gpus)),
