@@ -318,6 +318,7 @@ VERBS = frozenset(
 # They read none of the history, or one row of it by its key.
 SMALL = frozenset({
     "approve", "artifact", "attempt_marks", "explain_begun", "claimed_before", "clock", "draft",
+    "displace",
     "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
     "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
     "own_lease", "key", "keys",
@@ -334,6 +335,7 @@ SMALL = frozenset({
 # Statements that the calls above also run.
 WITH = frozenset({
     "explain_attempts", "explain_leased", "explain_lanes", "explain_lease", "explain_members",
+    "explain_displaced",
     "explain_recent", "explain_running", "explain_serves", "explain_spent", "explain_workers",
     "overview_fleet", "overview_interrupted", "overview_jobs", "overview_oldest",
     "listed_jobs", "overview_places", "overview_sweeper", "overview_workers", "page_jobs",
