@@ -25,10 +25,10 @@ def upgrading() -> Iterator[Callable[[str], None]]:
     theirs.close()
 
     def upgrade(url: str) -> None:
-        gate.send(url)
         try:
+            gate.send(url)
             error = gate.recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise ClientError(
                 "the process that upgrades the database has died",
                 hint="run `forge up` again: the upgrade continues where it ended",
