@@ -296,8 +296,8 @@ class Client(Plans, Administration):
             ClientError: the query is not a filter, or a state is none.
         """
         states = None if states is None else several(states)
-        found = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
-        return Rows(found)
+        statuses = self.backend.jobs(query, owner=owner, states=states, before=before, count=count)
+        return Rows(statuses)
 
     def runs(
         self,
@@ -326,7 +326,7 @@ class Client(Plans, Administration):
         Raises:
             ClientError: the query is not a filter, or no run has the column to sort by.
         """
-        found = self.backend.findings.runs(
+        page = self.backend.findings.runs(
             query,
             owner=owner,
             sort=sort,
@@ -334,7 +334,7 @@ class Client(Plans, Administration):
             curve=[curve] if curve else (),
             count=count,
         )
-        return FoundRows(found.items, found=found.found, more=found.more)
+        return FoundRows(page.items, found=page.found, more=page.more)
 
     def run_groups(
         self, query: str = "", *, by: GroupedBy = "experiment", owner: str | None = None
@@ -350,8 +350,8 @@ class Client(Plans, Administration):
         Raises:
             ClientError: the query is not a filter.
         """
-        found = self.backend.findings.run_groups(query, by=by, owner=owner)
-        return FoundRows(found.items, found=found.found, more=found.more)
+        page = self.backend.findings.run_groups(query, by=by, owner=owner)
+        return FoundRows(page.items, found=page.found, more=page.more)
 
     def experiments(self, *, owner: str | None = None) -> Rows[Experiment]:
         """Return the newest experiments, with the newest job of each."""

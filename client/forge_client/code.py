@@ -88,8 +88,8 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         yield from code.differences("inputs", *both)
     with ExitStack() as stack:
         before, after = (
-            _project(one) if isinstance(one, Path) else stack.enter_context(_files(backend, one))
-            for one in (job, other)
+            _project(side) if isinstance(side, Path) else stack.enter_context(_files(backend, side))
+            for side in (job, other)
         )
         # A folder has no lock before it is submitted.
         skipped = WRITTEN if isinstance(other, Path) else ()
@@ -173,9 +173,9 @@ def _fetched(backend: Backend, job_id: int, digest: str, folder: Path) -> Sequen
     segments = segments_in(whole.read_bytes(), digest) if small else ()
     if not segments:
         return [whole]
-    paths = {one.sha256: folder / one.sha256 for one in segments}
-    at_once(lambda one: backend.fetch_code(job_id, one[0], one[1]), paths.items())
-    return [paths[one.sha256] for one in segments]
+    paths = {segment.sha256: folder / segment.sha256 for segment in segments}
+    at_once(lambda item: backend.fetch_code(job_id, item[0], item[1]), paths.items())
+    return [paths[item.sha256] for item in segments]
 
 
 def _opened(paths: Iterable[Path]) -> Generator[IO[bytes], None, None]:

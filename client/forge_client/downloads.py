@@ -271,7 +271,11 @@ def _noting(faults: list[ClientError]) -> Iterator[None]:
 
 def same_name(folder: Path) -> Callable[[str], str]:
     """Return how the disk below a folder, which may not be there yet, compares names."""
-    above = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
+    above = next(
+        folder_above
+        for folder_above in (folder, *folder.absolute().parents)
+        if folder_above.is_dir()
+    )
     try:
         with tempfile.NamedTemporaryFile(prefix=".Forge-", dir=above) as file:
             ignored = Path(file.name.swapcase()).name
@@ -285,19 +289,19 @@ def _fitting(artifacts: Sequence[Artifact], same: Callable[[str], str]) -> list[
 
     Of two with the same name the first fits, and a file does not where others need a folder.
     """
-    inside = [one for one in artifacts if _fits(one)]
-    folders = {str(above) for one in inside for above in PurePosixPath(same(one.path)).parents}
+    inside = [artifact for artifact in artifacts if _fits(artifact)]
+    folders = {str(above) for each in inside for above in PurePosixPath(same(each.path)).parents}
     names: set[str] = set()
     fitting = []
-    for one in inside:
-        name = same(one.path)
+    for each in inside:
+        name = same(each.path)
         if name not in names | folders:
             names.add(name)
-            fitting.append(one)
-    links = [one.path for one in fitting if one.target is not None]
-    while below := below_a_link((one.path for one in fitting), links):
-        fitting = [one for one in fitting if one.path != below]
-        links = [one for one in links if one != below]
+            fitting.append(each)
+    links = [each.path for each in fitting if each.target is not None]
+    while below := below_a_link((each.path for each in fitting), links):
+        fitting = [each for each in fitting if each.path != below]
+        links = [link for link in links if link != below]
     return fitting
 
 
@@ -355,8 +359,10 @@ def _made_place(artifact: Artifact, folder: Path) -> Path:
         raise _refused([artifact], folder)
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    above = [one for one in path.parents if one != folder and one.is_relative_to(folder)]
-    if any(one.is_symlink() for one in above):
+    above = [
+        parent for parent in path.parents if parent != folder and parent.is_relative_to(folder)
+    ]
+    if any(parent.is_symlink() for parent in above):
         raise _refused([artifact], folder)
     return path
 

@@ -18,7 +18,7 @@ def everything(backend: Backend, job_id: int) -> dict[str, Any]:
     """Return all that `forge show` says of a job."""
     return {
         "job": backend.job(job_id),
-        "metrics": {one.key: one.value for one in backend.findings.last_metrics(job_id)},
+        "metrics": {metric.key: metric.value for metric in backend.findings.last_metrics(job_id)},
         "result": backend.findings.result(job_id).values,
         "artifacts": backend.artifacts(job_id),
         "attempts": backend.attempts(job_id),

@@ -192,8 +192,8 @@ def _chosen(layers: Mapping[str, Mapping[str, object]]) -> str | None:
                 f"both a server and a database are named by {layer}",
                 "keep one: the server's URL, or the database's for direct access",
             )
-        if found := [name for name in PLACES if named.get(name)]:
-            return found[0]
+        if given := [name for name in PLACES if named.get(name)]:
+            return given[0]
         if layer == "the options" and named.get("dir"):
             return None
     return None

@@ -48,14 +48,14 @@ def named(name: str) -> tuple[int, int]:
     Raises:
         ClientError: it is not such a name.
     """
-    found = HOST.fullmatch(name)
-    if found is None:
+    match = HOST.fullmatch(name)
+    if match is None:
         raise ClientError(
             f"{name!r} is not a job's name for ssh",
             hint="write job-7, or job-7-1 for its rank 1",
             code="option_invalid",
         )
-    return int(found[1]), int(found[2] or 0)
+    return int(match[1]), int(match[2] or 0)
 
 
 def pin(name: str, key: str) -> None:
@@ -157,7 +157,7 @@ def forwarded(
     for local, port in ports.items():
         _require_free(local, port)
     led = [f"{LOOPBACK}:{local}:localhost:{port}" for local, port in ports.items()]
-    words = ["-F", "none", "-N", *(word for one in led for word in ("-L", one))]
+    words = ["-F", "none", "-N", *(word for place in led for word in ("-L", place))]
     words += ["-o", "ExitOnForwardFailure=yes"]
     words += ["-o", "PermitLocalCommand=yes", "-o", f"LocalCommand=echo {READY}"]
     given = command(host(job_id, rank), *words, ports=list(ports.values()))

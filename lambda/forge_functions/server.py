@@ -38,7 +38,7 @@ from forge_functions.routes import (
     token,
     verbs,
 )
-from forge_functions.routes.workers import enrol, join
+from forge_functions.routes.workers import join
 from forge_functions.routes.workers import protocol as workers
 from forge_functions.routes.workers import records as worker_records
 from forge_functions.services import Services
@@ -54,7 +54,7 @@ ROUTERS = (
     shells.router,
     bundles.router,
     verbs.admins,
-    enrol.router,
+    join.router,
     join.router,
     workers.router,
     worker_records.router,

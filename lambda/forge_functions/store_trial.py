@@ -33,8 +33,8 @@ def try_store(url: str, stopping: Event) -> None:
 def _again(url: str, stopping: Event) -> None:
     while not stopping.wait(EVERY_S):
         with suppress(StoreUrlInvalid):
-            if found := _within(url):
-                _log(found)
+            if probed := _within(url):
+                _log(probed)
                 return
 
 

@@ -112,10 +112,10 @@ class TarStream:
             raise BundleRefused(f"an extension header has {counted(size, 'byte')}")
         body = b"".join(self.content(size))
         records = _records(body)
-        found = {key: records[key] for key in LONG_KEYS if key in records}
-        if not found or not records.keys() <= PLAIN_KEYS:
+        long_names = {key: records[key] for key in LONG_KEYS if key in records}
+        if not long_names or not records.keys() <= PLAIN_KEYS:
             raise BundleRefused(f"an extension header changes {sorted(records)}")
-        return found
+        return long_names
 
     def _expect_end(self) -> None:
         """Expect one more empty block, zeros to the end of the record, then nothing."""

@@ -130,10 +130,10 @@ class Routed(httpx.BaseTransport):
         try:
             answer = self._way(proxy).handle_request(request)
         except httpx.TransportError as error:
-            said = f"{str(error) or type(error).__name__} (through the proxy {proxy})"
+            message = f"{str(error) or type(error).__name__} (through the proxy {proxy})"
             failed = ProxyFailed(str(proxy))
             failed.__cause__ = error
-            raise type(error)(said, request=request) from failed
+            raise type(error)(message, request=request) from failed
         answer.extensions["proxy"] = str(proxy)
         return answer
 
@@ -164,10 +164,10 @@ def below(error: BaseException | None, kind: type[E]) -> E | None:
 
 def untrusted(error: BaseException) -> str:
     """Return why a server's certificate was not trusted, or "" if something else failed."""
-    found = below(error, ssl.SSLCertVerificationError)
-    if found is None:
+    verification = below(error, ssl.SSLCertVerificationError)
+    if verification is None:
         return ""
-    return found.verify_message + (SINCE_3_13 if found.verify_code in STRICT else "")
+    return verification.verify_message + (SINCE_3_13 if verification.verify_code in STRICT else "")
 
 
 def trust_hint(why: str, otherwise: str) -> str:
@@ -177,8 +177,8 @@ def trust_hint(why: str, otherwise: str) -> str:
 
 def retry_after_s(response: httpx.Response) -> float:
     """Return the pause in seconds that a server asks for, 0 if it names none."""
-    said = response.headers.get("Retry-After", "")
-    return min(float(said), LONGEST_RETRY_AFTER_S) if said.isdecimal() else 0.0
+    seconds = response.headers.get("Retry-After", "")
+    return min(float(seconds), LONGEST_RETRY_AFTER_S) if seconds.isdecimal() else 0.0
 
 
 def challenge_of(verifier: str) -> str:

@@ -119,10 +119,10 @@ class Filter:
     parameters: tuple[tuple[str, ...], ...] = ()
 
     def __str__(self) -> str:
-        said = [(key, self.terms[key]) for key in KEYS if key in self.terms]
-        said += [("label", values) for values in self.labels]
-        said += [("param", values) for values in self.parameters]
-        keyed = [f"{key}:{','.join(quoted(v) for v in values)}" for key, values in said]
+        terms = [(key, self.terms[key]) for key in KEYS if key in self.terms]
+        terms += [("label", values) for values in self.labels]
+        terms += [("param", values) for values in self.parameters]
+        keyed = [f"{key}:{','.join(quoted(v) for v in values)}" for key, values in terms]
         return " ".join([*keyed, *(quoted(word, free=True) for word in self.words)])
 
     def __bool__(self) -> bool:
@@ -181,27 +181,29 @@ def parse(text: str) -> Filter:
             end=len(text),
         )
     words: list[str] = []
-    found: dict[str, tuple[str, ...]] = {}
+    values_by_key: dict[str, tuple[str, ...]] = {}
     repeated: dict[str, list[tuple[str, ...]]] = {"label": [], "param": []}
-    for said in _read(text):
-        if said.key is None:
-            words += said.values
-        elif said.key in repeated:
-            repeated[said.key].append(_checked(said))
-        elif said.key == "id":
-            found["id"] = tuple(dict.fromkeys((*found.get("id", ()), *_checked(said))))
-        elif said.key in found:
-            raise _wrong(said, f"{said.key} is given twice", f"write {said.key}:one,other")
+    for term in _read(text):
+        if term.key is None:
+            words += term.values
+        elif term.key in repeated:
+            repeated[term.key].append(_checked(term))
+        elif term.key == "id":
+            values_by_key["id"] = tuple(
+                dict.fromkeys((*values_by_key.get("id", ()), *_checked(term)))
+            )
+        elif term.key in values_by_key:
+            raise _wrong(term, f"{term.key} is given twice", f"write {term.key}:one,other")
         else:
-            found[said.key] = _checked(said)
-    return Filter(tuple(words), found, *(tuple(terms) for terms in repeated.values()))
+            values_by_key[term.key] = _checked(term)
+    return Filter(tuple(words), values_by_key, *(tuple(terms) for terms in repeated.values()))
 
 
 def _read(text: str) -> list[FilterTerm]:
-    said = list(_terms(text))
-    if broken := next((term for term in said if not term.whole), None):
+    terms = list(_terms(text))
+    if broken := next((term for term in terms if not term.whole), None):
         raise _wrong(broken, "a quote is not closed", 'write a quote inside as \\"')
-    return said
+    return terms
 
 
 def _checked(term: FilterTerm) -> tuple[str, ...]:
@@ -278,13 +280,13 @@ def _term(text: str, start: int) -> FilterTerm:
     return FilterTerm(None, (bare,), start, end)
 
 
-def _keyed(text: str, start: int, found: re.Match[str]) -> FilterTerm:
-    values, at = [], found.end()
+def _keyed(text: str, start: int, match: re.Match[str]) -> FilterTerm:
+    values, at = [], match.end()
     while True:
         value, at = _value(text, at)
         values.append(value or "")
         if value is None or not text.startswith(",", at):
-            return FilterTerm(found[1].lower(), tuple(values), start, at, value is not None)
+            return FilterTerm(match[1].lower(), tuple(values), start, at, value is not None)
         at += 1
 
 

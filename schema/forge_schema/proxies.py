@@ -74,8 +74,8 @@ def proxy_of(url: str) -> Proxy | None:
     return None if kind is None else _usable(proxies[kind].strip(), _variable(kind))
 
 
-def _usable(said: str, variable: str) -> Proxy:
-    url = said if "://" in said else f"http://{said}"
+def _usable(address: str, variable: str) -> Proxy:
+    url = address if "://" in address else f"http://{address}"
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0 and not any(map(str.isspace, url))
@@ -87,15 +87,15 @@ def _usable(said: str, variable: str) -> Proxy:
             hint="write it as http://proxy.example:3128 or socks5h://proxy.example:1080,"
             " or unset the variable",
         )
-    found = Proxy(url, variable)
+    proxy = Proxy(url, variable)
     missing = [name for module, name in SOCKS_PACKAGES.items() if find_spec(module) is None]
-    if found.is_socks and missing:
+    if proxy.is_socks and missing:
         raise ProxyUnusable(
-            f"the SOCKS proxy {found} needs {', '.join(missing)}, not installed here",
+            f"the SOCKS proxy {proxy} needs {', '.join(missing)}, not installed here",
             hint=f"run `pip install {' '.join(missing)}`, name an HTTP proxy, or list the host in"
             " NO_PROXY if this machine reaches it without one",
         )
-    return found
+    return proxy
 
 
 def _variable(kind: str) -> str:
@@ -123,9 +123,9 @@ def _matches(host: str, port: int | None, entry: str) -> bool:
     with suppress(ValueError):
         network = ip_network(entry.strip("[]"), strict=False)
         return address is not None and address in network
-    name, colon, said = entry.rpartition(":")
-    if colon and said.isdecimal():
-        return int(said) == port and _matches(host, port, name.strip("[]"))
+    name, colon, port_text = entry.rpartition(":")
+    if colon and port_text.isdecimal():
+        return int(port_text) == port and _matches(host, port, name.strip("[]"))
     domain = entry.removeprefix("*").strip(".")
     return host == domain or host.endswith(f".{domain}")
 

@@ -57,10 +57,10 @@ def numeric(column: list[Any]) -> list[Any]:
     If one is too large even for a float, they are text. Any other column stays as it is.
     """
     column = as_numbers(column)
-    told = [value for value in column if value is not None]
-    if not {type(value) for value in told} <= {int, float}:
+    values = [value for value in column if value is not None]
+    if not {type(value) for value in values} <= {int, float}:
         return column
-    if all(type(value) is float or -MOST <= value < MOST for value in told):
+    if all(type(value) is float or -MOST <= value < MOST for value in values):
         return column
     try:
         return [None if value is None else float(value) for value in column]

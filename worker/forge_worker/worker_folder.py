@@ -16,8 +16,7 @@ import psutil
 import structlog
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.files.atomic import write_atomically
-from forge_worker.files.locks import try_lock
+from forge_worker.files.small_files import try_lock, write_atomically
 
 ID_FILE, QUEUE_FILE = "id", "queue"
 # Whoever only looks, such as `--status`, holds it for an instant.
@@ -40,8 +39,8 @@ def own_id(folder: Path) -> UUID:
     Raises:
         OSError: the disk is full or faulty.
     """
-    if (found := known_id(folder)) is not None:
-        return found
+    if (known := known_id(folder)) is not None:
+        return known
     if (folder / ID_FILE).exists():
         log.warning("folder_id_broken", note="the folder gets a new id")
     made = UUID(bytes=secrets.token_bytes(16), version=4)

@@ -17,7 +17,7 @@ PANELS = {
     "Every day": {
         "submit": "jobs.submit:submit",
         "ps": "jobs.ps:ps",
-        "runs": "runs.runs:runs",
+        "runs": "jobs.runs:runs",
         "logs": "jobs.logs:logs",
         "show": "jobs.ps:show",
         "cancel": "jobs.cancel_retry_preempt:cancel",
@@ -29,21 +29,21 @@ PANELS = {
         "explain": "jobs.explain:explain",
         "artifacts": "jobs.stored:artifacts",
         "result": "jobs.handlers:result",
-        "metrics": "jobs.metrics:metrics",
+        "metrics": "jobs.stored:metrics",
         "tests": "jobs.testing:list_tests",
         "checkpoints": "jobs.stored:checkpoints",
-        "code": "code.code:code",
-        "diff": "code.code:diff",
-        "exec": "inside.shell:enter",
-        "ssh": "inside.tunnels:ssh",
-        "port": "inside.tunnels:port",
+        "code": "jobs.code:code",
+        "diff": "jobs.code:diff",
+        "exec": "jobs.enter:enter",
+        "ssh": "jobs.enter:ssh",
+        "port": "jobs.enter:port",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",
     },
     "Other ways to submit": {
         "test": "jobs.testing:run_tests",
         "benchmark": "jobs.benchmark:benchmark",
-        "rerun": "code.code:rerun",
+        "rerun": "jobs.code:rerun",
         "run-handler": "jobs.handlers:run_handler",
     },
     "Things to manage: forge THING VERB": {
@@ -108,8 +108,8 @@ class Commands(TyperGroup):
 def _loaded(name: str) -> Any:  # noqa: ANN401 - as above
     panel, place = PLACES[name]
     module, attribute = place.split(":")
-    found = getattr(import_module(f"forge_client.cli.{module}"), attribute)
-    command: Any = get_group(found) if isinstance(found, typer.Typer) else _alone(name, found)
+    verb = getattr(import_module(f"forge_client.cli.{module}"), attribute)
+    command: Any = get_group(verb) if isinstance(verb, typer.Typer) else _alone(name, verb)
     command.name, command.rich_help_panel = name, panel
     _reflow(command)
     return command
@@ -118,7 +118,7 @@ def _loaded(name: str) -> Any:  # noqa: ANN401 - as above
 def _reflow(command: Any) -> None:  # noqa: ANN401 - as above
     """Join the lines of each paragraph of the help, so that they break where the terminal ends."""
     paragraphs = (command.help or "").split("\n\n")
-    command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     for verb in getattr(command, "commands", {}).values():
         _reflow(verb)
 

@@ -116,11 +116,13 @@ class DirectBackend(LocalService, Backend):
     def upload_segments(self, bundle: Bundle, progress: Progress | None = None) -> None:
         from forge_schema.model.bundles import SegmentList
 
-        def put(one: Segment) -> None:
+        def put(segment: Segment) -> None:
             # As one request: nothing is left behind if this process dies.
-            self._store.put(keys.segment(one.sha256), (bundle.path / one.sha256).read_bytes())
+            self._store.put(
+                keys.segment(segment.sha256), (bundle.path / segment.sha256).read_bytes()
+            )
             if progress:
-                progress(one.bytes)
+                progress(segment.bytes)
 
         listed = SegmentList(segments=list(bundle.segments))
         at_once(put, self.uploads.missing_segments(listed))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from forge_schema.database.connections import KEEPALIVE, owns_sessions
 from forge_schema.database.current import HEAD, refuse_old
 from forge_schema.database.pool import Database
-from forge_schema.database.settings import KEEPALIVE, owns_sessions
 from forge_schema.model.quantities import counted, size_text
 from forge_schema.model.worker import WorkerInfo
 from forge_schema.read.gauges import growth
@@ -54,12 +54,12 @@ def checks(
     database: Callable[[], Database],
 ) -> list[Check]:
     """Check each part separately, so that one failure does not hide others."""
-    found = database_checks(connection.database_url)
-    found += _store(connection)
-    if all(check.standing is not CheckStanding.FAIL for check in found):
-        found += _checked("workers", lambda: workers_check(workers(), TO_START))
-        found += _disks(connection, database)
-    return found
+    findings = database_checks(connection.database_url)
+    findings += _store(connection)
+    if all(check.standing is not CheckStanding.FAIL for check in findings):
+        findings += _checked("workers", lambda: workers_check(workers(), TO_START))
+        findings += _disks(connection, database)
+    return findings
 
 
 def _checked(name: str, look: Callable[[], Check]) -> list[Check]:
@@ -68,12 +68,12 @@ def _checked(name: str, look: Callable[[], Check]) -> list[Check]:
 
 def database_checks(url: str) -> list[Check]:
     """Check that the server takes writes and has this version's tables; a pooler is a finding."""
-    found = _checked("database", lambda: _server(url))
-    if found[0].standing is CheckStanding.OK:
-        found += _checked("tables", lambda: _tables(url))
-    if found[-1].name == "tables" and found[-1].standing is CheckStanding.OK:
-        found += _checked("connections", lambda: _sessions(url))
-    return found
+    findings = _checked("database", lambda: _server(url))
+    if findings[0].standing is CheckStanding.OK:
+        findings += _checked("tables", lambda: _tables(url))
+    if findings[-1].name == "tables" and findings[-1].standing is CheckStanding.OK:
+        findings += _checked("connections", lambda: _sessions(url))
+    return findings
 
 
 def _server(url: str) -> Check:
@@ -149,7 +149,7 @@ def _store(connection: QueueConnection) -> list[Check]:
     return [Check(name="store", standing=CheckStanding.OK, detail=f"{url} answers"), *tried]
 
 
-def store_checks(found: Iterable[ProbeFinding]) -> list[Check]:
+def store_checks(findings: Iterable[ProbeFinding]) -> list[Check]:
     """Return what was found about a store, each as a check."""
     return [
         Check(
@@ -158,7 +158,7 @@ def store_checks(found: Iterable[ProbeFinding]) -> list[Check]:
             detail=finding.detail,
             hint=finding.hint,
         )
-        for finding in found
+        for finding in findings
     ]
 
 
@@ -176,19 +176,19 @@ def disks(database: Database, store: Store) -> Iterator[Check]:
     """Predict for the database and for a file store when its disk is full."""
     grown = growth(database)
     folder = Path(grown.folder) if grown.folder and _is_local(database.url) else None
-    found = [
+    disks_there = [
         _Disk("database disk", f"{size_text(grown.bytes)} of tables", folder, grown.tables_per_day)
     ]
     if isinstance(store, FileStore):
-        found.append(_Disk("store disk", str(store.root), store.root, grown.objects_per_day))
-    for disk in found:
-        yield _check(disk, found)
+        disks_there.append(_Disk("store disk", str(store.root), store.root, grown.objects_per_day))
+    for disk in disks_there:
+        yield _check(disk, disks_there)
 
 
 def _check(disk: _Disk, all_disks: list[_Disk]) -> Check:
     free, device = _free(disk.folder), _device(disk.folder)
     # What the others add counts too, where they are on the same disk.
-    added = [one.per_day for one in all_disks if one is disk or _same(device, one)]
+    added = [other.per_day for other in all_disks if other is disk or _same(device, other)]
     known = [per_day for per_day in added if per_day is not None]
     room = "its free space cannot be seen from here" if free is None else f"{size_text(free)} free"
     if len(known) < len(added):

@@ -45,15 +45,15 @@ def try_store(url: str, say: Callable[[str], None]) -> None:
     """
     try:
         with translated():
-            found = probe(url)
+            findings = probe(url)
     except ClientError as error:
         say(f"the store was not tried: {error.message}")
         return
-    for one in found:
-        hint = f" ({one.hint})" if one.hint else ""
-        say(f"store: {one.capability}: {one.verdict.value}: {one.detail}{hint}")
+    for finding in findings:
+        hint = f" ({finding.hint})" if finding.hint else ""
+        say(f"store: {finding.capability}: {finding.verdict.value}: {finding.detail}{hint}")
     with translated():
-        require_fit(url, found)
+        require_fit(url, findings)
 
 
 def has_report_role(url: str) -> bool:

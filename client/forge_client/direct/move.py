@@ -100,8 +100,8 @@ class Move:
                     code="already_moved",
                 )
             with self._workers(self._from) as (rows, _):
-                told = [row["id"] for row in rows() if row["command"]]
-            self._let_go(told)
+                workers = [row["id"] for row in rows() if row["command"]]
+            self._let_go(workers)
 
     def _has_moved(self) -> bool:
         return hold.note(self._from) == MOVED + self._place()
@@ -125,21 +125,21 @@ class Move:
 
     def _drain(self) -> list[int]:
         """Have these workers take nothing more, and wait until they hold nothing."""
-        told: list[int] = []
+        workers: list[int] = []
         with self._workers(self._from) as (rows, service):
             try:
                 while busy := [row for row in rows() if not row["command"] or row["leases"]]:
                     for row in busy:
                         if not row["command"]:
-                            told.append(row["id"])
+                            workers.append(row["id"])
                             service.drain(row["id"])
                             self._say(f"worker {row['name']} was asked to drain")
                     time.sleep(LOOK_S)
             except BaseException:
-                for worker_id in told:
+                for worker_id in workers:
                     service.drain(worker_id, undo=True)
                 raise
-        return told
+        return workers
 
     def _switch(self, dump: Path) -> None:
         hold.hold(self._from)
@@ -162,14 +162,14 @@ class Move:
         rows, tables = counted(sum(ours.values()), "row"), counted(len(ours), "table")
         self._say(f"{rows} in {tables}, the same in both")
 
-    def _let_go(self, told: list[int]) -> None:
+    def _let_go(self, workers: list[int]) -> None:
         hold.release(self._from)
-        self._withdraw(self._from, told)
+        self._withdraw(self._from, workers)
         self._say("the old queue continues")
 
-    def _withdraw(self, url: str, told: list[int]) -> None:
+    def _withdraw(self, url: str, workers: list[int]) -> None:
         with self._workers(url) as (_, service):
-            for worker_id in told:
+            for worker_id in workers:
                 service.drain(worker_id, undo=True)
 
 

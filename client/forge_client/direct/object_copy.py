@@ -59,7 +59,7 @@ def copy(source: Store, target: Store) -> Copied:
         listed(target, "", Path(folder)) as there,
     ):
         for batch in _batches(_lacking(source, there, done)):
-            sizes = threads.map(lambda one: _copy_one(source, target, one, Path(folder)), batch)
+            sizes = threads.map(lambda item: _copy_one(source, target, item, Path(folder)), batch)
             for size in sizes:
                 done.copied += size is not None
                 done.bytes += size or 0
@@ -77,35 +77,35 @@ def _lacking(source: Store, there: ObjectListing, done: Copied) -> Iterator[Stor
 
 def _batches(objects: Iterator[StoredObject]) -> Iterator[list[StoredObject]]:
     batch: list[StoredObject] = []
-    for one in objects:
-        batch.append(one)
+    for item in objects:
+        batch.append(item)
         if len(batch) == BATCH:
             yield batch
             batch = []
     yield batch
 
 
-def _copy_one(source: Store, target: Store, one: StoredObject, folder: Path) -> int | None:
+def _copy_one(source: Store, target: Store, item: StoredObject, folder: Path) -> int | None:
     """Copy an object and return its size; None if it has been removed meanwhile."""
     path = folder / secrets.token_hex(12)
     try:
-        source.get_file(one.key, path)
-        target.put_file(one.key, path)
+        source.get_file(item.key, path)
+        target.put_file(item.key, path)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
-        _check(target, one.key, digest)
+        _check(target, item.key, digest)
     except ObjectMissing:
         return None
     finally:
         path.unlink(missing_ok=True)
-    return one.size
+    return item.size
 
 
 def _check(target: Store, key: str, digest: bytes) -> None:
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for chunk in target.stream(key):
-        found.update(chunk)
-    if found.digest() != digest:
+        hashed.update(chunk)
+    if hashed.digest() != digest:
         target.delete(key)
         raise ClientError(
             f"{key} reads differently from {target.url} than it was written",

@@ -103,11 +103,13 @@ def load(url: str, file: Path, *, rehearsal: bool = False) -> None:
 class _Running:
     """One of the programs while it runs; what it says about a failure is kept."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], said: IO[bytes]) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], messages: IO[bytes]
+    ) -> None:
         self._name = Path(command[0]).name
-        self._said = said
+        self._said = messages
         self._process = subprocess.Popen(  # noqa: S603 - as above
-            command, env=environment, stdin=PIPE, stdout=PIPE, stderr=said
+            command, env=environment, stdin=PIPE, stdout=PIPE, stderr=messages
         )
         assert self._process.stdin is not None  # noqa: S101 - it was started with pipes
         assert self._process.stdout is not None  # noqa: S101 - as above
@@ -150,8 +152,8 @@ class _Running:
 
 @contextmanager
 def _started(command: list[str], environment: dict[str, str]) -> Iterator[_Running]:
-    with TemporaryFile() as said:
-        running = _Running(command, environment, said)
+    with TemporaryFile() as messages:
+        running = _Running(command, environment, messages)
         try:
             yield running
         finally:
@@ -204,9 +206,9 @@ def _reading(server: int) -> Programs:
 @cache
 def _installed() -> tuple[Programs, ...]:
     """Return the programs on this machine, embedded Postgres' among them, oldest first."""
-    found = {major: folder for folder in _folders() if (major := _major(folder))}
-    if found:
-        return tuple(Programs(major, folder) for major, folder in sorted(found.items()))
+    by_major = {major: folder for folder in _folders() if (major := _major(folder))}
+    if by_major:
+        return tuple(Programs(major, folder) for major, folder in sorted(by_major.items()))
     raise ClientError(
         f"this needs Postgres' own programs {', '.join(NEEDED)}, which are not installed",
         hint="install Postgres' client programs, of the server's version or a newer one",
@@ -237,8 +239,8 @@ def _major(folder: Path) -> int:
     return 0
 
 
-def _failed(program: str, said: bytes) -> ClientError:
-    fault = _fault(said.decode(errors="replace"))
+def _failed(program: str, messages: bytes) -> ClientError:
+    fault = _fault(messages.decode(errors="replace"))
     newer = "install newer client programs of Postgres: these are older than those that dumped it"
     return ClientError(
         f"{program} failed: {fault}",
@@ -247,6 +249,8 @@ def _failed(program: str, said: bytes) -> ClientError:
     )
 
 
-def _fault(said: str) -> str:
-    lines = [line for line in said.splitlines() if "error:" in line.lower()] or said.splitlines()
+def _fault(messages: str) -> str:
+    lines = [
+        line for line in messages.splitlines() if "error:" in line.lower()
+    ] or messages.splitlines()
     return (re.split("error: +", lines[0], flags=re.IGNORECASE)[-1]) if lines else "it said nothing"

@@ -130,8 +130,8 @@ class HttpBackend(Backend):
     def _segments_offer(self, bundle: Bundle) -> BundleOffer:
         from forge_schema.model.bundles import BundleOffer, SegmentList
 
-        said = SegmentList(segments=list(bundle.segments)).model_dump()
-        answer = self._transport.send("POST", f"{BUNDLES}/segments", said, again=True)
+        body = SegmentList(segments=list(bundle.segments)).model_dump()
+        answer = self._transport.send("POST", f"{BUNDLES}/segments", body, again=True)
         return self._transport.record(BundleOffer, answer)
 
     def has_image(self, image: ImageTar) -> bool:
@@ -163,11 +163,11 @@ class HttpBackend(Backend):
         return super().job_id(handle, owner=owner) if known is None else known
 
     def statuses(self, job_ids: Sequence[int]) -> dict[int, JobStatus]:
-        found: dict[int, JobStatus] = {}
+        statuses_by_id: dict[int, JobStatus] = {}
         wanted = list(job_ids)
         for at in range(0, len(wanted), PAGE):
-            found |= super().statuses(wanted[at : at + PAGE])
-        return found
+            statuses_by_id |= super().statuses(wanted[at : at + PAGE])
+        return statuses_by_id
 
     def enter(self, job_id: int, command: Sequence[str], *, rank: int = 0) -> int:
         """Run a command inside a running job, and return its exit code."""
@@ -218,13 +218,13 @@ class HttpBackend(Backend):
     def artifacts(
         self, job_id: int, *, after: str | None = None, count: int | None = None
     ) -> list[Artifact]:
-        found: list[Artifact] = []
+        files: list[Artifact] = []
         while page := super().artifacts(job_id, after=after, count=count):
-            found += page
+            files += page
             after = page[-1].path
             if len(page) < FILES:
                 break
-        return found
+        return files
 
     def fetch_code(self, job_id: int, digest: str, path: Path) -> None:
         from forge_client.downloads import verified_code

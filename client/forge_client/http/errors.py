@@ -78,8 +78,8 @@ def _why(error: BaseException) -> str:
         return "it takes too long"
     if (proxy := below(error, ProxyFailed)) and proxy is not error and proxy.__cause__ is not None:
         error = proxy.__cause__  # It names the proxy too.
-    said = str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]
-    return said or type(error).__name__
+    reason = str(getattr(error, "strerror", None) or error).partition(" (_ssl.c")[0]
+    return reason or type(error).__name__
 
 
 # By status, so that unknown codes of a newer server get the right exit code too.
@@ -196,11 +196,11 @@ def _problem(answer: httpx.Response) -> Problem | None:
         return Problem.model_validate_json(answer.content)
     except ValidationError:
         pass
-    said = PROXY_MESSAGES.get(_status(answer))
+    text = PROXY_MESSAGES.get(_status(answer))
     proxy = answer.extensions.get("proxy")
     through = f", through the proxy {proxy}" if proxy else ""
-    message = f"{said}: HTTP {answer.status_code}{through}"
-    return Problem(code="refused", message=message) if said else None
+    message = f"{text}: HTTP {answer.status_code}{through}"
+    return Problem(code="refused", message=message) if text else None
 
 
 def _hint(problem: Problem, status: HTTPStatus) -> str:

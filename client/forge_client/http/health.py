@@ -48,12 +48,12 @@ def checks(
     transport: Transport, me: Callable[[], Myself], workers: Callable[[], list[WorkerInfo]]
 ) -> list[Check]:
     """Check each part separately, so that a failed one does not hide the others."""
-    found = list(_server(transport))
-    if found[0].standing is not CheckStanding.FAIL:
-        found += checked("API key", lambda: _key(transport, me()))
-    if found[-1].name == "API key" and found[-1].standing is not CheckStanding.FAIL:
-        found += checked("workers", lambda: workers_check(workers(), TO_START))
-    return found
+    findings = list(_server(transport))
+    if findings[0].standing is not CheckStanding.FAIL:
+        findings += checked("API key", lambda: _key(transport, me()))
+    if findings[-1].name == "API key" and findings[-1].standing is not CheckStanding.FAIL:
+        findings += checked("workers", lambda: workers_check(workers(), TO_START))
+    return findings
 
 
 def _server(transport: Transport) -> Iterator[Check]:

@@ -51,8 +51,8 @@ class ObjectTransfers:
             ClientError: the object is refused.
         """
         headers = {**offer.headers, "Content-Length": str(path.stat().st_size)}
-        with path.open("rb") as file, _counted(progress) as told:
-            sent = told(iter(lambda: file.read(PIECE), b""))
+        with path.open("rb") as file, _counted(progress) as counted:
+            sent = counted(iter(lambda: file.read(PIECE), b""))
             with self._answer(offer.method, offer.url, content=sent, headers=headers) as answer:
                 if answer.status_code != HTTPStatus.PRECONDITION_FAILED:
                     _check(answer)
@@ -67,10 +67,10 @@ class ObjectTransfers:
             ClientError: there is no such object.
         """
         plain = {"Accept-Encoding": "identity"}
-        with _counted(progress) as told, self._answer("GET", url, headers=plain) as answer:
+        with _counted(progress) as counted, self._answer("GET", url, headers=plain) as answer:
             _check(answer)
             came = 0
-            for piece in told(answer.iter_raw(PIECE)):
+            for piece in counted(answer.iter_raw(PIECE)):
                 write(piece)
                 came += len(piece)
                 if came > most:

@@ -107,4 +107,4 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     is_list = isinstance(value, Collection) and not isinstance(value, str | bytes)
-    return [_plain(one) for one in cast("Collection[object]", value)] if is_list else value
+    return [_plain(item) for item in cast("Collection[object]", value)] if is_list else value

@@ -1,14 +1,32 @@
 """Records of a server's answers: their fields as attributes, without pydantic's checks."""
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, ClassVar
+from os.path import dirname, join
+from typing import Any, ClassVar, TypeAlias
 
 from forge_schema.model import reading
 from forge_schema.model.states import StateWord
 
-from forge_client.plain.table import Declared, table
+Declared: TypeAlias = Mapping[str, Any]
+"""A verb, a parameter or a field; only what is so is there.
+
+A verb has a `method`, a `path` and `parameters`. Its answer `takes` a field of what the server
+says, and makes it, or each in it, into a `kind`, which may be `of_a_job`; or it is `nothing`. A
+parameter has a `name`, and `where` it stands in a request, as a `field` of another name, `inside`
+another one; `own` is the client's owner by default. A record has `fields`, each of a `kind`, maybe
+`hidden` from people, and the `reading` of what they say.
+"""
+
+
+@cache
+def table() -> Mapping[str, Mapping[str, Declared]]:
+    """Return the `verbs` and the `records`, by their names."""
+    with open(join(dirname(__file__), "verbs.json"), encoding="utf-8") as file:
+        rows: dict[str, dict[str, Declared]] = json.load(file)
+    return rows
 
 
 class PlainRow:

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 from forge_schema.model.reading import FILES, LogPlaces, id_of
 
 from forge_client.plain.place import refuse_proxied
-from forge_client.plain.rows import PlainRow, made
-from forge_client.plain.table import Declared, table
+from forge_client.plain.rows import Declared, PlainRow, made, table
 from forge_client.plain.wire import NotPlain, Wire, quoted
 
 Packed: TypeAlias = Any
@@ -116,7 +115,7 @@ def _bound(
     parameters: Sequence[Declared], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a call by name, with defaults."""
-    names = [one["name"] for one in parameters]
+    names = [parameter["name"] for parameter in parameters]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     known = {one["name"]: one["default"] for one in parameters if "default" in one} | given
     if len(args) > len(names) or known.keys() != {*names}:

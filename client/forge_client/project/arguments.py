@@ -40,9 +40,9 @@ def _scalars(
     for name, value in bound.arguments.items():
         gathered = signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD
         for key, each in value.items() if gathered else [(name, value)]:
-            found = _scalar(each)
-            if found is not None and fullmatch(r"[A-Za-z_]\w{0,63}", key, ASCII):
-                yield key, found
+            scalar = _scalar(each)
+            if scalar is not None and fullmatch(r"[A-Za-z_]\w{0,63}", key, ASCII):
+                yield key, scalar
 
 
 def _scalar(value: object) -> Scalar | None:

@@ -45,7 +45,7 @@ def remember(listing: Listing, bundle: Bundle) -> None:
     fingerprint = listing.fingerprint
     if fingerprint is None:
         return
-    segments = [(one.sha256, one.bytes) for one in bundle.segments]
+    segments = [(segment.sha256, segment.bytes) for segment in bundle.segments]
     about = (bundle.digest, bundle.size, bundle.unpacked_size, bundle.files, segments)
     with suppress(OSError), _partial(_kept() / fingerprint) as file:
         file.write(json.dumps(about).encode())
@@ -156,8 +156,8 @@ class _Source:
         return data
 
     def expect_unchanged(self) -> None:
-        found = os.fstat(self._file.fileno())
-        if (found.st_size, found.st_mtime_ns) != (self._entry.size, self._entry.mtime_ns):
+        status = os.fstat(self._file.fileno())
+        if (status.st_size, status.st_mtime_ns) != (self._entry.size, self._entry.mtime_ns):
             raise self._changed()
 
     def _changed(self) -> BundleError:

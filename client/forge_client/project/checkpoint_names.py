@@ -17,13 +17,13 @@ def parsed(name: object) -> dict[str, int]:
     Raises:
         ValueError: it is not the name of a checkpoint.
     """
-    found = NAME.fullmatch(str(name).strip())
-    if found is None:
+    match = NAME.fullmatch(str(name).strip())
+    if match is None:
         raise ValueError(
             "write a job's id for its newest checkpoint, or JOB:ATTEMPT.NUMBER as"
             " `forge checkpoints JOB` shows them"
         )
-    asked = {part: int(said) for part, said in found.groupdict().items() if said is not None}
+    asked = {part: int(digits) for part, digits in match.groupdict().items() if digits is not None}
     if any(number > MOST[part] for part, number in asked.items()):
         raise ValueError(f"there is no checkpoint {name}; `forge checkpoints JOB` lists a job's")
     return asked
@@ -36,17 +36,17 @@ def own_checkpoint(job_id: int, name: str) -> tuple[int, int]:
         ClientError: it is not the name of a checkpoint, or that of another job's.
     """
     try:
-        found = parsed(of_job(job_id, name))
+        parts = parsed(of_job(job_id, name))
     except ValueError:
-        found = {}
-    if found.get("job_id") != job_id or "attempt" not in found:
+        parts = {}
+    if parts.get("job_id") != job_id or "attempt" not in parts:
         raise ClientError(
             f"{name!r} is not a checkpoint of job {job_id}",
             hint=f"write ATTEMPT.NUMBER as `forge checkpoints {job_id}` shows them; only a new job"
             " can start from another job's: forge rerun",
             code="option_invalid",
         )
-    return found["attempt"], found["number"]
+    return parts["attempt"], parts["number"]
 
 
 def of_job(job_id: int, name: str) -> str:

@@ -126,12 +126,12 @@ def _said(table: Any, place: Sequence[str]) -> bool:  # noqa: ANN401 - TOML has 
     return True
 
 
-def _same(one: object, other: object, place: Sequence[str]) -> bool:
+def _same(mine: object, other: object, place: Sequence[str]) -> bool:
     # Below the fields, such as in `env`, all of a field is compared.
     for key in place:
-        if isinstance(one, BaseModel):
-            one, other = getattr(one, key, None), getattr(other, key, None)
-    return one == other
+        if isinstance(mine, BaseModel):
+            mine, other = getattr(mine, key, None), getattr(other, key, None)
+    return mine == other
 
 
 def _field_wrong(path: Path, text: str, error: ValidationError) -> ClientError:
@@ -182,7 +182,7 @@ _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 def key_position(text: str, path: tuple[str, ...]) -> tuple[int, int]:
     """Return the line and column of the key at `path`, or of the nearest enclosing table."""
-    found = (1, 1)
+    position = (1, 1)
     depth = 0
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -195,8 +195,8 @@ def key_position(text: str, path: tuple[str, ...]) -> tuple[int, int]:
         else:
             continue
         if len(at) > depth and path[: len(at)] == at:
-            found, depth = (number, column), len(at)
-    return found
+            position, depth = (number, column), len(at)
+    return position
 
 
 def syntax_error(text: str, error: tomllib.TOMLDecodeError) -> str:

@@ -76,7 +76,7 @@ class Guard:
     """
 
     def __init__(self, include: Sequence[str] = ()) -> None:
-        self._patterns = [one for one in include if one.strip() and not one.startswith("#")]
+        self._patterns = [text for text in include if text.strip() and not text.startswith("#")]
         self._unmatched = dict.fromkeys(self._patterns)
         try:
             self._include = GitIgnoreSpec.from_lines(self._patterns)
@@ -91,10 +91,10 @@ class Guard:
         """Return whether a pattern includes an entry, overriding all other rules."""
         if not self._patterns:
             return False
-        found = self._include.check_file(f"{name}/" if folder else name)
-        if found.index is not None:
-            self._unmatched.pop(self._patterns[found.index], None)
-        return bool(found.include)
+        verdict = self._include.check_file(f"{name}/" if folder else name)
+        if verdict.index is not None:
+            self._unmatched.pop(self._patterns[verdict.index], None)
+        return bool(verdict.include)
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -124,10 +124,12 @@ def sentence(left_out: Sequence[LeftOut]) -> str:
     """Return a line about what is left out, and how to include it; "" for nothing."""
     if not left_out:
         return ""
-    by_reason = sorted(left_out, key=lambda one: (one.why != "credentials", one.why, one.name))
+    by_reason = sorted(
+        left_out, key=lambda entry: (entry.why != "credentials", entry.why, entry.name)
+    )
     groups = [
-        f"{_names([one.name for one in group])} ({why})"
-        for why, group in groupby(by_reason, key=lambda one: one.why)
+        f"{_names([entry.name for entry in group])} ({why})"
+        for why, group in groupby(by_reason, key=lambda entry: entry.why)
     ]
     secret = "use --secret, or " if by_reason[0].why == "credentials" else ""
     return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].name)}"

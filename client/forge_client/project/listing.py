@@ -70,17 +70,24 @@ class Listing:
         if newest > self.at_ns - SETTLED_NS or _in_memory(self.root):
             return None
         digest = hashlib.sha256()
-        for one in self.entries:
-            kind = (one.folder, one.executable, one.size, one.mtime_ns, one.ctime_ns, one.inode)
+        for each in self.entries:
+            kind = (
+                each.folder,
+                each.executable,
+                each.size,
+                each.mtime_ns,
+                each.ctime_ns,
+                each.inode,
+            )
             digest.update(
-                f"{one.name}\0{one.link}\0{one.path}\0{kind}\0".encode(errors="surrogateescape")
+                f"{each.name}\0{each.link}\0{each.path}\0{kind}\0".encode(errors="surrogateescape")
             )
         return digest.hexdigest()
 
     @property
     def links_last(self) -> list[BundleEntry]:
         """The entries as a bundle has them: whoever unpacks it writes nothing through a link."""
-        return sorted(self.entries, key=lambda one: one.link is not None)
+        return sorted(self.entries, key=lambda entry: entry.link is not None)
 
     @property
     def files(self) -> tuple[BundleEntry, ...]:

@@ -47,17 +47,17 @@ def from_options(texts: Sequence[str]) -> dict[str, list[Value]]:
     Raises:
         ClientError: an option is malformed, or repeats a parameter.
     """
-    found: dict[str, list[Value]] = {}
+    parameters: dict[str, list[Value]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
         if not sign or not values:
             raise _wrong(
                 f"--matrix {text!r} is not a parameter", "write it as --matrix batch=16,32"
             )
-        if name in found:
+        if name in parameters:
             raise _wrong(f"--matrix names {name} twice", "write all its values in one: a=1,2,3")
-        found[name] = [Value(scalar(word), word) for word in values.split(",")]
-    return _checked(found)
+        parameters[name] = [Value(scalar(word), word) for word in values.split(",")]
+    return _checked(parameters)
 
 
 def from_toml(table: Mapping[str, Iterable[Any]]) -> dict[str, list[Value]]:
@@ -68,7 +68,7 @@ def from_toml(table: Mapping[str, Iterable[Any]]) -> dict[str, list[Value]]:
     """
     if not isinstance(table, Mapping):
         raise _wrong(f"{table!r} is not a matrix", 'write it as {"lr": [0.1, 0.01]}')
-    return _checked({name: [_plain(name, one) for one in _listed(name, values)]
+    return _checked({name: [_plain(name, value) for value in _listed(name, values)]
                      for name, values in table.items()})  # fmt: skip
 
 
@@ -195,10 +195,10 @@ def scalar(word: str) -> Scalar:
     if not (number := NUMBER.fullmatch(word)) or NAMES.fullmatch(word):
         return word
     try:
-        found = float(word) if number[2] or number[3] else int(word)
+        parsed = float(word) if number[2] or number[3] else int(word)
     except ValueError:  # Python converts at most 4,300 digits.
         return word
-    return found if isfinite(found) else word
+    return parsed if isfinite(parsed) else word
 
 
 def text_of(value: Scalar) -> str:

@@ -46,27 +46,27 @@ def notices(listing: Listing, words: Iterable[str] = ()) -> list[str]:
         words: those of the jobs' commands.
     """
     missed = missing(listing)
-    told = (
+    sentences = (
         *(f"{why}; without it, what it tracks and ignores is left out" for why in listing.faults),
         sentence(listing.left_out),
         unmatched_sentence(listing.unmatched),
         _named_sentence(listing, words) or _missed_sentence(missed),
     )
-    return [one for one in told if one]
+    return [notice for notice in sentences if notice]
 
 
 def missing(listing: Listing) -> list[Missed]:
     """Return what ignore files leave out that looks like data or code, the largest first."""
     left = [MOST_LOOKS]
-    found = [one for name in listing.ignored if (one := _measured(listing.root, name, left))]
-    return sorted(found, key=lambda one: (-one.bytes, one.name))
+    missed = [folder for name in listing.ignored if (folder := _measured(listing.root, name, left))]
+    return sorted(missed, key=lambda folder: (-folder.bytes, folder.name))
 
 
 def _missed_sentence(missed: Sequence[Missed]) -> str:
     if not missed:
         return ""
-    files, total = sum(one.files for one in missed), sum(one.bytes for one in missed)
-    names = names_text([one.name for one in missed], SHOWN)
+    files, total = sum(folder.files for folder in missed), sum(folder.bytes for folder in missed)
+    names = names_text([folder.name for folder in missed], SHOWN)
     first = shlex.quote(missed[0].name)
     return (
         f"ignore files leave out {counted(files, 'file')}, {size_text(total)}: {names};"
@@ -76,8 +76,8 @@ def _missed_sentence(missed: Sequence[Missed]) -> str:
 
 def _named_sentence(listing: Listing, words: Iterable[str]) -> str:
     """Return a sentence about a path in a command that is there, and is left out."""
-    said = (part for word in words for part in (word, word.partition("=")[2]) if part)
-    for path in map(os.path.normpath, said):
+    mentioned = (part for word in words for part in (word, word.partition("=")[2]) if part)
+    for path in map(os.path.normpath, mentioned):
         if path.startswith(("..", "/")) or not (listing.root / path).exists():
             continue
         out = next((name for name in listing.ignored if _is_in(path, name.rstrip("/"))), None)
@@ -121,5 +121,5 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
         return
     for at, folders, names in os.walk(path):
-        folders[:] = sorted(one for one in folders if not _is_made(one))
+        folders[:] = sorted(folder for folder in folders if not _is_made(folder))
         yield from (Path(at, name) for name in names)

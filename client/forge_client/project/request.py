@@ -33,36 +33,39 @@ CheckpointName = Annotated[
 ]
 
 
-def _folder(said: object) -> object:
+def _folder(value: object) -> object:
     """Return a folder's path as the queue writes it: a shell completes `runs` to `runs/`."""
-    if not isinstance(said, str):
-        return said
-    if not PurePosixPath(said).parts:
+    if not isinstance(value, str):
+        return value
+    if not PurePosixPath(value).parts:
         raise ValueError(
             "the project's folder itself cannot be the checkpoint folder; name the files that the"
             " job writes there by patterns, such as --checkpoint '*.pt'"
         )
-    return said.removeprefix("./").rstrip("/") or said
+    return value.removeprefix("./").rstrip("/") or value
 
 
-def _patterns(said: object) -> object:
+def _patterns(value: object) -> object:
     """Return patterns as the queue writes them; a single one may be given alone."""
-    if isinstance(said, str):
-        said = [said]
-    if not isinstance(said, Iterable):
-        return said
-    return [one.removeprefix("./").rstrip("/") if isinstance(one, str) else one for one in said]
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Iterable):
+        return value
+    return [
+        pattern.removeprefix("./").rstrip("/") if isinstance(pattern, str) else pattern
+        for pattern in value
+    ]
 
 
-def _jobs(said: object) -> object:
+def _jobs(value: object) -> object:
     """Return ids given as a number, as `7,8`, as a `Job`, or in a list, where each may be any."""
-    if isinstance(said, Iterable) and not isinstance(said, str):
-        return [job_id for one in said for job_id in _some(one)]
-    return _some(said)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [job_id for job in value for job_id in _some(job)]
+    return _some(value)
 
 
-def _some(said: object) -> list[object]:
-    return list(said.split(",")) if isinstance(said, str) else [getattr(said, "id", said)]
+def _some(value: object) -> list[object]:
+    return list(value.split(",")) if isinstance(value, str) else [getattr(value, "id", value)]
 
 
 _Ids = Annotated[str, Field(pattern=r"^\s*[0-9]+\s*(,\s*[0-9]+\s*)*$")]
@@ -72,12 +75,12 @@ Jobs = Annotated[
 ]
 
 
-def _names(said: object) -> object:
+def _names(value: object) -> object:
     """Return names of extras or groups; a single one may be given alone, or several as `a,b`."""
-    words = [said] if isinstance(said, str) else said
+    words = [value] if isinstance(value, str) else value
     if not isinstance(words, Iterable):
-        return said
-    return [one.strip() for each in words for one in str(each).split(",") if one.strip()]
+        return value
+    return [name.strip() for each in words for name in str(each).split(",") if name.strip()]
 
 
 Names = Annotated[list[str] | None, BeforeValidator(_names, json_schema_input_type=str | list[str])]
@@ -86,14 +89,14 @@ Names = Annotated[list[str] | None, BeforeValidator(_names, json_schema_input_ty
 RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
 
 
-def _range(said: object) -> object:
+def _range(value: object) -> object:
     """Return a number of machines, or a range such as `2..8`, as the least and the most of them."""
-    if said is None or isinstance(said, tuple):
-        return said
-    found = None if isinstance(said, bool) else RANGE.fullmatch(str(said))
-    if found is None:
+    if value is None or isinstance(value, tuple):
+        return value
+    match = None if isinstance(value, bool) else RANGE.fullmatch(str(value))
+    if match is None:
         raise ValueError("write a number of machines, or a range of them such as 2..8")
-    return tuple(number and int(number) for number in found.groups())
+    return tuple(number and int(number) for number in match.groups())
 
 
 # A range begins with 2; which of its numbers is the greater, a pattern cannot tell.
@@ -129,9 +132,9 @@ def several(given: Iterable[str] | str) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
 
 
-def _file_or_not(said: object) -> object:
-    if said is None or said is False or (isinstance(said, str) and said):
-        return said
+def _file_or_not(value: object) -> object:
+    if value is None or value is False or (isinstance(value, str) and value):
+        return value
     raise ValueError("it must be a path in the project, or false to install nothing")
 
 
@@ -314,12 +317,12 @@ class Request(_Plain):
 
     def fields(self) -> dict[str, Any]:
         """Return the given fields in the queue's form."""
-        found = _in_queues_form(self)
-        nodes = zip(("nodes", "max_nodes"), found.pop("nodes", ()), strict=False)
+        given = _in_queues_form(self)
+        nodes = zip(("nodes", "max_nodes"), given.pop("nodes", ()), strict=False)
         optional = ("inputs", "requirements", "tuning", "stall")
-        unneeded = {name for name in optional if not found.get(name)}
+        unneeded = {name for name in optional if not given.get(name)}
         return {
-            **{name: value for name, value in found.items() if name not in unneeded},
+            **{name: value for name, value in given.items() if name not in unneeded},
             **{name: value for name, value in nodes if value is not None},
         }
 
@@ -345,9 +348,9 @@ def refused(first: Mapping[str, Any]) -> ClientError:
     field = ".".join(str(part) for part in first["loc"]).removeprefix("resources.")
     if first["type"] == "extra_forbidden":
         return _unknown(field)
-    said = ": ".join(filter(None, [field, plainly(first["msg"])]))
+    fault = ": ".join(filter(None, [field, plainly(first["msg"])]))
     return ClientError(
-        in_own_words(said),
+        in_own_words(fault),
         hint="`forge submit --help` lists the options",
         code="spec_invalid",
     )
@@ -362,7 +365,7 @@ def _unknown(field: str) -> ClientError:
     )
 
 
-def in_own_words(said: str) -> str:
+def in_own_words(text: str) -> str:
     """Return a message from the queue with keys as people write them, in shorter words."""
-    said = shorter(said).replace("max_nodes:", "nodes:")
-    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KNOWN else name[0], said)
+    text = shorter(text).replace("max_nodes:", "nodes:")
+    return WITH_UNIT.sub(lambda name: name[1] if name[1] in KNOWN else name[0], text)

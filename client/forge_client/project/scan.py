@@ -64,28 +64,28 @@ def scan(folder: Path, *, include: Sequence[str] = ()) -> Listing:
         )
     root, at_ns = folder.resolve(), time.time_ns()
     _require_project(root)
-    found = _Scan(root, Guard(include), Tree(root))
-    entries = tuple(found.run())
+    a_scan = _Scan(root, Guard(include), Tree(root))
+    entries = tuple(a_scan.run())
     return Listing(
         root,
         entries,
-        tuple(found.left_out),
-        found.guard.unmatched,
-        tuple(found.ignored),
-        tuple(found.tree.faults),
+        tuple(a_scan.left_out),
+        a_scan.guard.unmatched,
+        tuple(a_scan.ignored),
+        tuple(a_scan.tree.faults),
         at_ns,
     )
 
 
 def _outputs() -> frozenset[tuple[int, int]]:
     """Return the files that this process writes its output to, which change while one is packed."""
-    found = set()
+    outputs = set()
     for stream in (1, 2):
         with suppress(OSError):
             status = os.fstat(stream)
             if stat.S_ISREG(status.st_mode):
-                found.add((status.st_dev, status.st_ino))
-    return frozenset(found)
+                outputs.add((status.st_dev, status.st_ino))
+    return frozenset(outputs)
 
 
 @dataclass
@@ -107,14 +107,14 @@ class _Scan:
         entries = self._with_links(self._folder(self.root, "", rules)[0])
         if self.faults:
             raise _together(self.faults)
-        return sorted(entries, key=lambda one: one.name.split("/"))
+        return sorted(entries, key=lambda entry: entry.name.split("/"))
 
     def _folder(self, path: Path, name: str, rules: Rules) -> tuple[list[BundleEntry], bool]:
         """List a folder's content, and return whether the folder is really empty."""
         with readable(name or "."), self._entered(path, name):
             rules = self.tree.inside(path, name, rules).within(path, name)
-            with os.scandir(path) as found:
-                children = sorted(found, key=lambda one: one.name)
+            with os.scandir(path) as listed:
+                children = sorted(listed, key=lambda each: each.name)
             inside = [e for child in children for e in self._child(path, name, child, rules)]
             return inside, not children
 
@@ -150,8 +150,8 @@ class _Scan:
         if not self.outputs:
             return False
         with suppress(OSError):
-            found = path.stat()
-            return (found.st_dev, found.st_ino) in self.outputs
+            status = path.stat()
+            return (status.st_dev, status.st_ino) in self.outputs
         return False
 
     def _is_guarded(self, path: Path, name: str, as_what: str, *, folder: bool) -> bool:
@@ -167,12 +167,12 @@ class _Scan:
 
     def _content(self, path: Path, name: str, rules: Rules) -> list[BundleEntry]:
         with readable(name):
-            found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+            status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             inside, empty = self._folder(path, name, rules)
             return [BundleEntry(name, path, folder=True), *inside] if inside or empty else []
-        if stat.S_ISREG(found.st_mode):
-            return [_file(name, path, found)]
+        if stat.S_ISREG(status.st_mode):
+            return [_file(name, path, status)]
         raise BundleError(f"{name} is neither a file nor a folder", hint=IGNORE_HINT)
 
     def _admit(self, name: str) -> None:
@@ -207,27 +207,27 @@ class _Scan:
 
     def _with_links(self, entries: list[BundleEntry]) -> list[BundleEntry]:
         """Return entries in which each link leads to another; else it is what it leads to."""
-        texts = {one.name: one.link for one in entries if one.link is not None}
-        real = {one.name for one in entries if one.link is None}
+        texts = {entry.name: entry.link for entry in entries if entry.link is not None}
+        real = {each.name for each in entries if each.link is None}
         self.copying, made = True, list[BundleEntry]()
-        for one in entries:
-            made += self._kept(one, texts, real) if one.link is not None else [one]
+        for each in entries:
+            made += self._kept(each, texts, real) if each.link is not None else [each]
         return made
 
     def _kept(
-        self, one: BundleEntry, texts: Mapping[str, str], real: set[str]
+        self, entry: BundleEntry, texts: Mapping[str, str], real: set[str]
     ) -> list[BundleEntry]:
-        target = Path(os.path.realpath(one.path))
+        target = Path(os.path.realpath(entry.path))
         if target.relative_to(self.root).as_posix() not in real:
-            return self._copied(one, target)
-        if _arrives(one.name, texts, real):
-            return [one]
+            return self._copied(entry, target)
+        if _arrives(entry.name, texts, real):
+            return [entry]
         # It leads there through a link that is left out.
-        return [replace(one, link=_direct(one.path, target))]
+        return [replace(entry, link=_direct(entry.path, target))]
 
-    def _copied(self, one: BundleEntry, target: Path) -> list[BundleEntry]:
+    def _copied(self, entry: BundleEntry, target: Path) -> list[BundleEntry]:
         try:
-            return self._content(target, one.name, Rules())
+            return self._content(target, entry.name, Rules())
         except BundleError as error:
             if error.code in FATAL:
                 raise
@@ -254,8 +254,8 @@ class _Scan:
 
     @contextmanager
     def _entered(self, path: Path, name: str) -> Iterator[None]:
-        found = path.stat()
-        identity = (found.st_dev, found.st_ino)
+        status = path.stat()
+        identity = (status.st_dev, status.st_ino)
         if identity in self.open_folders:
             raise _circular(name)
         self.open_folders.append(identity)
@@ -305,18 +305,18 @@ def _direct(path: Path, target: Path) -> str:
     return Path(os.path.relpath(target, os.path.realpath(path.parent))).as_posix()
 
 
-def _file(name: str, path: Path, found: os.stat_result) -> BundleEntry:
+def _file(name: str, path: Path, status: os.stat_result) -> BundleEntry:
     # Only the owner's bit, so that the umask of a checkout does not change the bundle.
-    executable = bool(found.st_mode & stat.S_IXUSR)
+    executable = bool(status.st_mode & stat.S_IXUSR)
     return BundleEntry(
         name,
         path,
         folder=False,
         executable=executable,
-        size=found.st_size,
-        mtime_ns=found.st_mtime_ns,
-        inode=found.st_ino,
-        ctime_ns=found.st_ctime_ns,
+        size=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        inode=status.st_ino,
+        ctime_ns=status.st_ctime_ns,
     )
 
 
@@ -324,8 +324,8 @@ def _together(faults: Sequence[BundleError]) -> BundleError:
     """Return one error for all entries that cannot be packed."""
     if len(faults) == 1:
         return faults[0]
-    codes, hints = {one.code for one in faults}, {one.hint for one in faults}
-    lines = [f"\n  {one.message}" for one in faults[:MOST_FAULTS]]
+    codes, hints = {each.code for each in faults}, {each.hint for each in faults}
+    lines = [f"\n  {fault.message}" for fault in faults[:MOST_FAULTS]]
     if more := len(faults) - MOST_FAULTS:
         lines += [f"\n  and {more} more"] if more > 0 else []
     return BundleError(

@@ -62,8 +62,8 @@ def schema() -> Schema:
     made["properties"]["nodes"]["anyOf"][0]["maximum"] = MOST_NODES
     _describe(made["$defs"]["ProjectConnection"]["properties"], ProjectConnection)
     _describe(made["properties"], Project)
-    told = {"title": "forge.toml", "description": "A project's defaults for `forge submit`."}
-    return {"$schema": DIALECT, **_untitled(made), **told}
+    head = {"title": "forge.toml", "description": "A project's defaults for `forge submit`."}
+    return {"$schema": DIALECT, **_untitled(made), **head}
 
 
 def text() -> str:
@@ -73,53 +73,55 @@ def text() -> str:
 
 def _bound(ours: Schema, queues: Schema, theirs: Mapping[str, Schema]) -> None:
     """Add the queue's bounds and words to the keys that have the same form there."""
-    for key, said in ours["properties"].items():
-        found = _resolved(queues["properties"].get(key, {}), theirs)
+    for key, ours_of_key in ours["properties"].items():
+        theirs_of_key = _resolved(queues["properties"].get(key, {}), theirs)
         if key in OWN_FORM:
             continue
-        if said.get("type") and said["type"] == found.get("type"):
-            said.update({name: it for name, it in found.items() if name not in LEFT_OUT})
+        if ours_of_key.get("type") and ours_of_key["type"] == theirs_of_key.get("type"):
+            ours_of_key.update(
+                {name: it for name, it in theirs_of_key.items() if name not in LEFT_OUT}
+            )
         for unit in ("s", "mb"):
-            _bound_with_unit(said, queues["properties"].get(f"{key}_{unit}", {}))
+            _bound_with_unit(ours_of_key, queues["properties"].get(f"{key}_{unit}", {}))
 
 
-def _bound_with_unit(said: Schema, found: Schema) -> None:
+def _bound_with_unit(ours: Schema, theirs: Schema) -> None:
     """Add the bounds of a time, which may be a number, and that it is not 0 to its text."""
-    for form in said.get("anyOf", [said]):
+    for form in ours.get("anyOf", [ours]):
         if form.get("type") == "number":
-            form.update({name: it for name, it in found.items() if name in BOUNDS})
-        elif found.get("exclusiveMinimum") == 0:
+            form.update({name: it for name, it in theirs.items() if name in BOUNDS})
+        elif theirs.get("exclusiveMinimum") == 0:
             form["pattern"] = form["pattern"].replace("^", NOT_ZERO, 1)
 
 
 def _default(ours: Schema, model: type[BaseModel]) -> None:
     """Add the queue's defaults, where it has any."""
-    for key, said in ours.items():
+    for key, form in ours.items():
         field = model.model_fields.get(key) or model.model_fields.get(f"{key}_s")
         default = field.get_default() if field else None
         if isinstance(default, str | int | float):
-            said["default"] = getattr(default, "value", default)
+            form["default"] = getattr(default, "value", default)
 
 
 def _describe(ours: Schema, model: type[BaseModel]) -> None:
     """Add what each key is for to a model's properties."""
     for key, field in model.model_fields.items():
         option = option_of(field) or KEYS[key].option
-        said = ours[key]
+        form = ours[key]
         # Beside a reference, a draft-07 reader takes no notice of anything else.
-        own = {"allOf": [said]} if "$ref" in said else said
+        own = {"allOf": [form]} if "$ref" in form else form
         ours[key] = {"description": option.help, **own}
 
 
-def _resolved(said: Schema, defs: Mapping[str, Schema]) -> Schema:
-    name = said.get("$ref", "").removeprefix("#/$defs/")
-    return defs[name] if name else said
+def _resolved(form: Schema, defs: Mapping[str, Schema]) -> Schema:
+    name = form.get("$ref", "").removeprefix("#/$defs/")
+    return defs[name] if name else form
 
 
-def _untitled(said: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type
-    if isinstance(said, list):
-        return [_untitled(one) for one in said]
-    if not isinstance(said, dict):
-        return said
-    titled = isinstance(said.get("title"), str)
-    return {key: _untitled(one) for key, one in said.items() if not (key == "title" and titled)}
+def _untitled(form: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type
+    if isinstance(form, list):
+        return [_untitled(item) for item in form]
+    if not isinstance(form, dict):
+        return form
+    titled = isinstance(form.get("title"), str)
+    return {key: _untitled(item) for key, item in form.items() if not (key == "title" and titled)}

@@ -63,7 +63,7 @@ def _bundle(listing: Listing, folder: Path, segments: list[Segment]) -> Bundle:
             hint="list files the job does not need in .forgeignore",
         )
     digest = list_digest(SegmentList(segments=segments).dumped())
-    size = sum(one.bytes for one in segments)
+    size = sum(segment.bytes for segment in segments)
     files = len(listing.files)
     return Bundle(digest, folder, size, listing.total_bytes, files, tuple(segments))
 

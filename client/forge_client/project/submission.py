@@ -250,13 +250,13 @@ def with_packages(
 
 
 def _check_folder(path: str | None, listing: Listing) -> None:
-    for one in listing.entries:
-        if one.folder and one.link is None:
+    for entry in listing.entries:
+        if entry.folder and entry.link is None:
             continue
-        if path and f"{path}/".startswith(f"{one.name}/"):
-            kind = "file" if one.link is None else "link"
+        if path and f"{path}/".startswith(f"{entry.name}/"):
+            kind = "file" if entry.link is None else "link"
             raise ClientError(
-                f"{one.name!r} is a {kind} of the project,"
+                f"{entry.name!r} is a {kind} of the project,"
                 f" so {path!r} cannot be the checkpoint folder",
                 hint="name a folder with --checkpoint-dir, which need not exist yet",
                 code="option_invalid",

@@ -177,7 +177,9 @@ def _with_packages(
     if config is None:
         made = specs(whole.requests, owner=owner, folder=folder)
     else:
-        made = [configured(one, config, owner=owner, folder=folder) for one in whole.requests]
+        made = [
+            configured(request, config, owner=owner, folder=folder) for request in whole.requests
+        ]
     return replace(ready, specs=made, whole=whole, parcel=replace(parcel, listing=whole.listing))
 
 

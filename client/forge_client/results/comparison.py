@@ -63,7 +63,7 @@ def compare(
     """
     sweeps = {sweep: list(points) for sweep, points in sweeps.items()}
     _check([point for points in sweeps.values() for point in points], metric, by or ())
-    found: dict[tuple[str, str], list[float]] = {}
+    values_at: dict[tuple[str, str], list[float]] = {}
     shown: dict[tuple[str, str], Mapping[str, Any]] = {}
     without = 0
     for sweep, points in sweeps.items():
@@ -74,9 +74,9 @@ def compare(
                 continue
             chosen = _chosen(point.parameters, by)
             place = sweep, json.dumps(chosen)
-            found.setdefault(place, []).append(value)
+            values_at.setdefault(place, []).append(value)
             shown.setdefault(place, chosen)
-    means = {place: fmean(values) for place, values in found.items()}
+    means = {place: fmean(values) for place, values in values_at.items()}
     first = next(iter(sweeps), "")
     groups = [
         PointGroup(
@@ -88,11 +88,11 @@ def compare(
             spread=stdev(values) if len(values) > 1 else None,
             ratio=_ratio(means[place], _baseline(means, place, first, alone=len(sweeps) == 1)),
         )
-        for place, values in found.items()
+        for place, values in values_at.items()
     ]
-    told = _numbers([point for points in sweeps.values() for point in points])
+    written = _numbers([point for points in sweeps.values() for point in points])
     # Only the first few are shown, so the jobs' own come before the last of the others.
-    numbers = (*SPENT[:3], *told, *SPENT[3:])
+    numbers = (*SPENT[:3], *written, *SPENT[3:])
     own = {metric, f"{RESULT}{metric}", f"{METRICS}{metric}"}
     others = [name for name in numbers if name not in own]
     return SweepComparison(groups, without, others)
@@ -104,9 +104,9 @@ def _check(points: Sequence[SweepPoint], metric: str, by: Sequence[str]) -> None
         if points and name not in parameters:
             raise _unknown(f"no job has a parameter {name}", parameters)
     numbers = _numbers(points)
-    values = [one.value(metric) for one in points]
-    told = any(value in NOT_FINITE or number_of(value) is not None for value in values)
-    if numbers and metric not in SPENT and not told:
+    values = [each.value(metric) for each in points]
+    is_number = any(value in NOT_FINITE or number_of(value) is not None for value in values)
+    if numbers and metric not in SPENT and not is_number:
         raise _unknown(f"no job reports a number named {metric}", (*numbers, *SPENT))
 
 

@@ -30,8 +30,8 @@ def waiting_for(status: JobStatus) -> str:
     """Say what a held job waits for; empty if it is not held."""
     asked = f" ({status.approval.amount})" if status.approval else ""
     words = {"jobs": "other jobs", "approval": f"approval{asked}", "turn": "its turn"}
-    said = [words.get(word, word) for word in status.waits_for or ()]
-    return f"waits for {' and '.join(said)}" if said else ""
+    reasons = [words.get(word, word) for word in status.waits_for or ()]
+    return f"waits for {' and '.join(reasons)}" if reasons else ""
 
 
 def first_line(detail: str | None) -> str:
@@ -54,15 +54,17 @@ def own_package(detail: str | None) -> str:
 def ending(status: JobStatus) -> str:
     """Describe a job's state in one sentence."""
     state = "was cancelled" if status.state == "cancelled" else status.state
-    said = [f"job {status.job_id} {status.name!r} {state}"]
+    parts = [f"job {status.job_id} {status.name!r} {state}"]
     if status.terminal and status.state not in ("succeeded", "cancelled"):
-        said[0] += f" after {counted(status.attempt, 'attempt')}"
-        said += [_why(status), first_line(status.detail)]
+        parts[0] += f" after {counted(status.attempt, 'attempt')}"
+        parts += [_why(status), first_line(status.detail)]
     elif status.reason == "dependency_failed" or not status.attempt:
-        said.append(first_line(status.detail))
-    told = ": ".join(filter(None, said))
-    told = "; ".join(filter(None, (told, own_package(status.detail) if status.terminal else "")))
-    return f"{told}; a retry would fail again" if _hopeless(status) else told
+        parts.append(first_line(status.detail))
+    sentence = ": ".join(filter(None, parts))
+    sentence = "; ".join(
+        filter(None, (sentence, own_package(status.detail) if status.terminal else ""))
+    )
+    return f"{sentence}; a retry would fail again" if _hopeless(status) else sentence
 
 
 def _why(status: JobStatus) -> str:
@@ -79,16 +81,16 @@ def _hopeless(status: JobStatus) -> bool:
 
 def decisive(attempts: Iterable[Attempt]) -> dict[int, Attempt]:
     """Return the end of each attempt: on several machines, of the member that failed first."""
-    found: dict[int, Attempt] = {}
-    for one in sorted(attempts, key=_decides):
-        found.setdefault(one.attempt, one)
-    return found
+    deciding: dict[int, Attempt] = {}
+    for attempt in sorted(attempts, key=_decides):
+        deciding.setdefault(attempt.attempt, attempt)
+    return deciding
 
 
-def _decides(one: Attempt) -> tuple[bool, float, int]:
-    if one.reason in ("succeeded", "run_ended"):
-        return True, 0.0, one.rank
-    return False, one.finished_at.timestamp(), one.rank
+def _decides(attempt: Attempt) -> tuple[bool, float, int]:
+    if attempt.reason in ("succeeded", "run_ended"):
+        return True, 0.0, attempt.rank
+    return False, attempt.finished_at.timestamp(), attempt.rank
 
 
 def attempt_ending(ended: Attempt) -> str:

@@ -111,12 +111,12 @@ class LogReading:
     def __init__(self, backend: Backend, job: JobDetail, part: LogPart) -> None:
         parts = [part._replace(rank=rank) for rank in _ranks(job, part)]
         self._mixed = len(parts) > 1
-        self._readers = [_reader(backend, job.job_id, one) for one in parts]
+        self._readers = [_reader(backend, job.job_id, each) for each in parts]
 
     @property
     def damaged(self) -> ClientError | None:
         """Why the first of the chunks that could not be read could not; None without such."""
-        return next((one.damaged for one in self._readers if one.damaged), None)
+        return next((reader.damaged for reader in self._readers if reader.damaged), None)
 
     def new(self, *, final: bool) -> Iterator[LogPiece]:
         """Read the output stored so far, as `LogReader.new` does, one rank after another."""

@@ -27,8 +27,8 @@ def whole_name(backend: Backend, name: str, owner: str | None) -> str:
     if "*" in name or ":" in name or " " in name:
         return name
     whose = owner or backend.me().owner
-    found = backend.findings.run_groups(f"sweep:{name}*", by="sweep", owner=whose)
-    return the_one(name, (one.name for one in found.items), "forge sweep list")
+    groups = backend.findings.run_groups(f"sweep:{name}*", by="sweep", owner=whose)
+    return the_one(name, (item.name for item in groups.items), "forge sweep list")
 
 
 def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:
@@ -37,16 +37,16 @@ def the_one(start: str, sweeps: Iterable[str | None], listed_by: str) -> str:
     Raises:
         ClientError: it could mean several sweeps.
     """
-    found = list(dict.fromkeys(name for name in sweeps if name and name.startswith(start)))
-    if start in found or not found:
+    matching = list(dict.fromkeys(name for name in sweeps if name and name.startswith(start)))
+    if start in matching or not matching:
         return start
-    if len(found) > 1:
+    if len(matching) > 1:
         raise ClientError(
-            f"{start!r} could be the sweep {names_text(found, SHOWN, last='or')}",
+            f"{start!r} could be the sweep {names_text(matching, SHOWN, last='or')}",
             hint=f"write more of its name; `{listed_by}` lists them",
             code="job_ambiguous",
         )
-    return found[0]
+    return matching[0]
 
 
 def find_worker(backend: Backend, worker: str) -> WorkerInfo:

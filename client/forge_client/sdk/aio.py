@@ -42,15 +42,15 @@ def _threaded(method: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, A
     return call
 
 
-def _wrapped(found: Any) -> Any:  # noqa: ANN401 - whatever the method returns
-    if isinstance(found, Job):
-        return AsyncJob(found)
-    if isinstance(found, Sweep):
-        return AsyncSweep(found)
+def _wrapped(value: Any) -> Any:  # noqa: ANN401 - whatever the method returns
+    if isinstance(value, Job):
+        return AsyncJob(value)
+    if isinstance(value, Sweep):
+        return AsyncSweep(value)
     # Rows are lists too, and have none of these.
-    if type(found) is list and found and isinstance(found[0], Job):
-        return [AsyncJob(job) for job in found]
-    return found
+    if type(value) is list and value and isinstance(value[0], Job):
+        return [AsyncJob(job) for job in value]
+    return value
 
 
 @_made_from(Job)

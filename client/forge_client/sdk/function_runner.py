@@ -86,13 +86,13 @@ def _check_version(about: "dict[str, Any]") -> None:
     here = list(sys.version_info[:2])
     if here != about["python"]:
         theirs, ours = (".".join(map(str, version)) for version in (about["python"], here))
-        said = (
+        message = (
             f"{about['name']}() was pickled by Python {theirs}, but this job's Python is {ours}:"
             f" give the job an image with Python {theirs}, such as image='python:{theirs}-slim',"
             f" or submit it from Python {ours}"
         )
-        print(said, file=sys.stderr)  # noqa: T201 - the job's log
-        _write({RAISED: {"type": "RuntimeError", "message": said, "traceback": said}})
+        print(message, file=sys.stderr)  # noqa: T201 - the job's log
+        _write({RAISED: {"type": "RuntimeError", "message": message, "traceback": message}})
         sys.exit(1)
 
 
@@ -151,7 +151,7 @@ def raised(error: Exception, file: str) -> "dict[str, Any]":
     """Return an exception from a file as the job's result; pickled if it can be."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     text = text.replace(NAMELESS, file)
-    said = {
+    description = {
         "type": type(error).__name__,
         "message": _storable(str(error)[:1000]),
         "traceback": _storable(text[-MOST_IN_A_ROW // 4 :]),
@@ -159,14 +159,16 @@ def raised(error: Exception, file: str) -> "dict[str, Any]":
     args = list(error.args)
     plain = type(error).__module__ == "builtins" and same_as_json(args)
     if plain and len(json.dumps(args)) <= MOST_IN_A_ROW // 4:
-        return {RAISED: dict(said, builtin=True, args=args)}
+        return {RAISED: dict(description, builtin=True, args=args)}
     try:
         import cloudpickle  # noqa: PLC0415 - as above
 
         pickled = base64.b64encode(cloudpickle.dumps(error)).decode()
     except Exception:  # noqa: BLE001 - it may hold anything
-        return {RAISED: said}
-    return {RAISED: dict(said, pickled=pickled) if len(pickled) <= MOST_IN_A_ROW else said}
+        return {RAISED: description}
+    return {
+        RAISED: dict(description, pickled=pickled) if len(pickled) <= MOST_IN_A_ROW else description
+    }
 
 
 def _storable(text: str) -> str:

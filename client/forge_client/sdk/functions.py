@@ -71,50 +71,50 @@ class FunctionJob(Job, Generic[T]):
         return super().__await__()
 
     def _outcome(self, status: JobStatus) -> Any:  # noqa: ANN401 - whatever the function returned
-        found = self.found()
+        document = self.found()
         if status.state == "succeeded":
-            return self._returned(found)
-        said = found and found.get(runner.RAISED)
+            return self._returned(document)
+        description = document and document.get(runner.RAISED)
         # What a cancelled job raised was of an attempt before.
-        if status.state == "cancelled" or not isinstance(said, Mapping):
+        if status.state == "cancelled" or not isinstance(description, Mapping):
             raise self._failure(status)
-        failed = JobFailed(status, str(said.get("traceback", "")).rstrip())
-        error = self._raised(said)
+        failed = JobFailed(status, str(description.get("traceback", "")).rstrip())
+        error = self._raised(description)
         if error is None:
             raise failed
         raise error from failed
 
-    def _raised(self, said: Mapping[str, Any]) -> Exception | None:
+    def _raised(self, description: Mapping[str, Any]) -> Exception | None:
         """Return the exception that the function raised; None if it cannot be made here."""
-        if said.get("builtin"):
-            return _builtin(said.get("type"), said.get("args"))
+        if description.get("builtin"):
+            return _builtin(description.get("type"), description.get("args"))
         if not self._loads_pickles:
             return None
         try:
-            error = pickle.loads(base64.b64decode(said["pickled"]))  # noqa: S301 - see above
+            error = pickle.loads(base64.b64decode(description["pickled"]))  # noqa: S301 - see above
         except Exception:  # noqa: BLE001 - its class may be missing here, or it was not pickled
             return None
         return error if isinstance(error, Exception) else None
 
-    def _returned(self, found: dict[str, Any] | None) -> Any:  # noqa: ANN401 - as above
-        match found:
+    def _returned(self, document: dict[str, Any] | None) -> Any:  # noqa: ANN401 - as above
+        match document:
             case None:
                 raise ClientError(
                     f"what job {self.id} returned was not stored",
                     hint=f"`forge logs {self.id}` says why",
                     code="no_result",
                 )
-            case {runner.RETURNED: value} if len(found) == 1:
+            case {runner.RETURNED: value} if len(document) == 1:
                 return value
-            case {runner.PICKLED: text} if len(found) == 1:
+            case {runner.PICKLED: text} if len(document) == 1:
                 return self._unpickled(lambda: base64.b64decode(text))
-            case {runner.STORED: {"sha256": digest}} if len(found) == 1:
+            case {runner.STORED: {"sha256": digest}} if len(document) == 1:
                 return self._unpickled(lambda: self._stored(digest))
             case _:
-                return found
+                return document
 
     def _stored(self, digest: str) -> bytes:
-        artifact = next((one for one in self.artifacts() if one.path == self._artifact), None)
+        artifact = next((file for file in self.artifacts() if file.path == self._artifact), None)
         if artifact is None:
             raise ClientError(
                 f"what job {self.id} returned is not stored any more", code="no_result"

@@ -18,31 +18,31 @@ def installed(*names: str) -> list[str]:
     Raises:
         ClientError: a package is not installed here.
     """
-    found = {canonical(package.name): package for package in _wanted(names)}
-    local = [name for name, package in found.items() if package.read_text("direct_url.json")]
+    packages = {canonical(package.name): package for package in _wanted(names)}
+    local = [name for name, package in packages.items() if package.read_text("direct_url.json")]
     if local:
         warnings.warn(f"{', '.join(sorted(local))}: not from an index, so left out", stacklevel=2)
     return sorted(
-        f"{name}=={package.version}" for name, package in found.items() if name not in local
+        f"{name}=={package.version}" for name, package in packages.items() if name not in local
     )
 
 
 def _wanted(names: tuple[str, ...]) -> list[Distribution]:
     if not names:
         return list(distributions())
-    found: dict[str, Distribution] = {canonical(name): _named(name) for name in names}
-    rest = list(found)
+    packages: dict[str, Distribution] = {canonical(name): _named(name) for name in names}
+    rest = list(packages)
     while rest:
-        for needed in found[rest.pop()].requires or []:
+        for needed in packages[rest.pop()].requires or []:
             name = "" if AN_EXTRA.search(needed) else name_of(needed)
-            if name and name not in found:
+            if name and name not in packages:
                 try:
-                    found[name] = distribution(name)
+                    packages[name] = distribution(name)
                 except PackageNotFoundError:
                     # It is for another platform or another Python.
                     continue
                 rest.append(name)
-    return list(found.values())
+    return list(packages.values())
 
 
 def _named(name: str) -> Distribution:

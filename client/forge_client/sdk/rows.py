@@ -100,9 +100,9 @@ def follow(backend: Backend, job_ids: Sequence[int], timeout: float | None) -> N
     deadline = None if timeout is None else time.monotonic() + timeout
     pause, known, outage = QUICKEST_S, None, Outage()
     while True:
-        found = outage.ask(lambda: backend.statuses(job_ids))
-        if found is not None:
-            statuses = [found[job_id] for job_id in job_ids if job_id in found]
+        by_id = outage.ask(lambda: backend.statuses(job_ids))
+        if by_id is not None:
+            statuses = [by_id[job_id] for job_id in job_ids if job_id in by_id]
             if statuses != known:
                 show(statuses)
                 pause, known = QUICKEST_S, statuses
@@ -115,13 +115,13 @@ def follow(backend: Backend, job_ids: Sequence[int], timeout: float | None) -> N
 
 
 def _in_a_terminal() -> Show:
-    told: dict[int, str] = {}
+    printed: dict[int, str] = {}
 
     def show(statuses: Sequence[JobStatus]) -> None:
         for status in statuses:
-            if told.get(status.job_id) != (said := line(status)):
-                told[status.job_id] = said
-                print(said)  # noqa: T201 - it was asked to
+            if printed.get(status.job_id) != (text := line(status)):
+                printed[status.job_id] = text
+                print(text)  # noqa: T201 - it was asked to
 
     return show
 

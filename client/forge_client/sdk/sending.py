@@ -37,13 +37,13 @@ class Sender:
         return submit.uploaded(self.backend, ready)
 
 
-def _warn(said: str) -> None:
+def _warn(warning: str) -> None:
     """Warn at the line outside this package that has the call, in the words of the SDK."""
     frame, level = inspect.currentframe(), 0
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == OURS:
         frame, level = frame.f_back, level + 1
-    said = INCLUDE.sub(lambda option: f"include={[option[1]]}", said)
-    warnings.warn(said.replace("use --secret", "use secrets=[…]"), stacklevel=level + 1)
+    warning = INCLUDE.sub(lambda option: f"include={[option[1]]}", warning)
+    warnings.warn(warning.replace("use --secret", "use secrets=[…]"), stacklevel=level + 1)
 
 
 # Silent, but for what is missing.

@@ -62,18 +62,18 @@ class _Watch:
         self, waited: dict[Future[Any], tuple[int, Fetch]]
     ) -> list[tuple[Future[Any], Fetch, JobStatus | Exception]]:
         ids = list({job_id for job_id, _ in waited.values()})
-        found: dict[int, JobStatus | Exception]
+        outcomes: dict[int, JobStatus | Exception]
         try:
             answer = self._outage.ask(lambda: self._backend.statuses(ids))
             if answer is None:
                 return []
-            found = {**answer}
+            outcomes = {**answer}
         except Exception as error:  # noqa: BLE001 - also a client that was closed
-            found = dict.fromkeys(ids, error)
+            outcomes = dict.fromkeys(ids, error)
         ended = [
-            (future, fetch, found.get(job_id) or _unknown(job_id))
+            (future, fetch, outcomes.get(job_id) or _unknown(job_id))
             for future, (job_id, fetch) in waited.items()
-            if not (isinstance(state := found.get(job_id), JobStatus) and not state.terminal)
+            if not (isinstance(state := outcomes.get(job_id), JobStatus) and not state.terminal)
         ]
         with _changed:
             for future, _, _ in ended:

@@ -107,8 +107,8 @@ class Driver:
         self._is_capped = True
 
     def _job(self, stored: FrozenTrial) -> int:
-        found: int | None = stored.user_attrs.get(JOB)
-        return self._submit(self._search.trial(stored)) if found is None else found
+        job_id: int | None = stored.user_attrs.get(JOB)
+        return self._submit(self._search.trial(stored)) if job_id is None else job_id
 
     def _submit(self, trial: Trial) -> int:
         point = self._search.point(trial)
@@ -179,9 +179,11 @@ class Driver:
         else:
             self._tell(trial, TrialState.FAIL, f"job {status.job_id} {status.state}")
 
-    def _tell(self, trial: Trial, state: TrialState, said: str, value: float | None = None) -> None:
+    def _tell(
+        self, trial: Trial, state: TrialState, sentence: str, value: float | None = None
+    ) -> None:
         self._search.tell(trial, state, value)
-        self._say(f"trial {trial.number}: {said}")
+        self._say(f"trial {trial.number}: {sentence}")
 
     def _value(self, job_id: int) -> tuple[float | None, str]:
         """Return the metric of a job that succeeded, by the names that `sweep compare` has for it.
@@ -212,14 +214,14 @@ class Driver:
         Raises:
             ClientError: its name must be wrong.
         """
-        told = any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
-        if told or len(self._lacking) < ENOUGH:
+        has_told = any(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
+        if has_told or len(self._lacking) < ENOUGH:
             return
-        found = [
+        columns_of_jobs = [
             flat({"result": point.result or {}, "metrics": point.metrics})
             for point in self._lacking
         ]
-        names = [*dict.fromkeys(name for columns in found for name in columns)]
+        names = [*dict.fromkeys(name for columns in columns_of_jobs for name in columns)]
         raise ClientError(
             f"{counted(len(self._lacking), 'trial')} succeeded, and none reported"
             f" {self._plan.metric}: there is {names_text(names, NAMED) or 'nothing'}",
@@ -247,14 +249,14 @@ class Driver:
         spent = sum((spent_so_far(self._backend, job_id, gpus) for job_id in jobs), ended)
         hours, most = spent.gpu_s / HOUR_S, self._plan.gpu_hours
         if most is not None and hours >= most:
-            said = f"the budget of {most:g} GPU-hours is used up"
+            reason = f"the budget of {most:g} GPU-hours is used up"
         elif self._plan.cost is not None and spent.estimate >= self._plan.cost:
-            said = f"the budget of {self._plan.cost:g} is used up"
+            reason = f"the budget of {self._plan.cost:g} is used up"
         else:
             return
         self._spent_out = True
         for trial, job_id in zip(running, jobs, strict=True):
-            self._stop(self._search.trial(trial), job_id, said)
+            self._stop(self._search.trial(trial), job_id, reason)
 
     def _require_price(self, ended: Spent) -> None:
         """Refuse a budget that nothing can use up.

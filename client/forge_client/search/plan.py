@@ -68,12 +68,12 @@ class Range(BaseModel):
             raise ValueError(f"a range has no {odd[0]!r}, only log and step")
         if number_of(low) is None or number_of(high) is None or not low < high:  # type: ignore[operator]
             raise ValueError("LOW must be a number below HIGH")
-        found = cls(low=low, high=high, **options)  # type: ignore[arg-type]
-        if found.log and (found.low <= 0 or found.step is not None):
+        span = cls(low=low, high=high, **options)  # type: ignore[arg-type]
+        if span.log and (span.low <= 0 or span.step is not None):
             raise ValueError("with log, LOW must be above 0, and there is no step")
-        if found.step is not None and found.step <= 0:
+        if span.step is not None and span.step <= 0:
             raise ValueError("the step must be above 0")
-        return found
+        return span
 
     @property
     def whole(self) -> bool:
@@ -167,9 +167,9 @@ class Plan(BaseModel):
     def differing(self, other: "Plan") -> list[str]:
         """Return the options in which another plan of the same name differs."""
         mine, theirs = (plan.model_dump(mode="json") for plan in (self, other))
-        for one in (mine, theirs):
-            one["spec"] = {name: one["spec"][name] for name in one["spec"].keys() - SHOWN}
-        return [said for name, said in OPTIONS.items() if mine[name] != theirs[name]]
+        for each in (mine, theirs):
+            each["spec"] = {name: each["spec"][name] for name in each["spec"].keys() - SHOWN}
+        return [option for name, option in OPTIONS.items() if mine[name] != theirs[name]]
 
     def job(self, number: int, point: Mapping[str, Scalar]) -> dict[str, Any]:
         """Return the job of a trial; the same trial always has the same one."""
@@ -213,20 +213,20 @@ def ranges(texts: Sequence[str]) -> dict[str, Range]:
     Raises:
         ClientError: an option is malformed, or repeats a parameter.
     """
-    found: dict[str, Range] = {}
+    spans: dict[str, Range] = {}
     for text in texts:
         name, _, span = text.partition("=")
         if not name.isidentifier() or name == TRIAL:
             raise _wrong(f"--range {text!r}: {name!r} cannot be a parameter", FORM)
-        if name in found:
+        if name in spans:
             raise _wrong(f"--range names {name} twice", "keep one of them")
         try:
-            found[name] = Range.read(span)
+            spans[name] = Range.read(span)
         except ValueError as error:
             # Of pydantic's errors, the first line says little: its form says more.
-            said = str(error).splitlines()[0]
-            raise _wrong(f"--range {text!r}: {said}", FORM) from error
-    return found
+            fault = str(error).splitlines()[0]
+            raise _wrong(f"--range {text!r}: {fault}", FORM) from error
+    return spans
 
 
 def choices(matrix: Matrix) -> dict[str, list[Scalar]]:

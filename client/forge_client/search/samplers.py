@@ -37,15 +37,15 @@ def sampler(plan: Plan, seed: int | None = None) -> BaseSampler:
     if "constant_liar" in known:
         # Several trials run at once: without it, they would be much alike.
         options.setdefault("constant_liar", True)
-    found: BaseSampler = _made(made, options, "--sampler", BaseSampler)
-    return found
+    instance: BaseSampler = _made(made, options, "--sampler", BaseSampler)
+    return instance
 
 
 def pruner(plan: Plan) -> BasePruner:
     """Return the pruner, one that stops nothing by default."""
     made, options = _read(plan.pruner or "none", optuna.pruners, "Pruner", "--pruner")
-    found: BasePruner = _made(made, options, "--pruner", BasePruner)
-    return found
+    instance: BasePruner = _made(made, options, "--pruner", BasePruner)
+    return instance
 
 
 def check_names(plan: Plan) -> None:
@@ -73,16 +73,16 @@ def _read(text: str, module: ModuleType, kind: str, option: str) -> tuple[Any, d
 
 
 def _theirs(name: str, module: ModuleType, kind: str, option: str) -> Any:  # noqa: ANN401 - any class
-    found = {
+    kinds = {
         each.removesuffix(kind).lower(): each
         for each in vars(module)
         if each.endswith(kind) and not each.startswith(("Base", "_"))
     }
-    said = name.lower().replace("_", "").replace("-", "")
-    if (known := found.get(SHORT.get(said, said))) is None:
+    short_name = name.lower().replace("_", "").replace("-", "")
+    if (known := kinds.get(SHORT.get(short_name, short_name))) is None:
         raise _wrong(
             f"{option} {name}: Optuna has no such {kind.lower()}",
-            f"choose one of {', '.join(sorted(found))}; or name your own, module:Class",
+            f"choose one of {', '.join(sorted(kinds))}; or name your own, module:Class",
         )
     return getattr(module, known)
 

@@ -1,21 +1,23 @@
-"""`forge up` in the background: its options, its folder's lock, and how to stop it."""
+"""`forge up` in the background: its options and lock, how it stops, and what a killed one left."""
 
 import fcntl
 import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from forge_client.errors import ClientError
 from forge_client.exit_codes import ExitCode
-from forge_client.up import leftovers, running
+from forge_client.up import child_process, running
 from forge_client.up.child_process import speak_to
 from forge_client.up.folder_access import close
-from forge_client.up.postgres import require_usable
+from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import Running
 
 FILE = "lock"
@@ -24,6 +26,8 @@ FLOCK = struct.Struct("hhqqi0q")
 LOOK_S = 0.05
 START_S = 180.0
 STOP_S = 180.0
+CHILD_STOP_S = 120.0
+KILL_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,8 @@ def await_up(plan: UpOptions, child: int) -> Running:
         if ended:
             raise _not_up(_log(plan), os.waitstatus_to_exitcode(status))
         with suppress(ClientError):
-            if (found := running.find(plan.dir)).pid == child:
-                return found
+            if (begun := running.find(plan.dir)).pid == child:
+                return begun
         time.sleep(LOOK_S)
     os.kill(child, signal.SIGTERM)
     raise _not_up(_log(plan), ExitCode.FAILED)
@@ -131,9 +135,9 @@ def _log(plan: UpOptions) -> Path:
 
 
 def _not_up(log: Path, status: int) -> ClientError:
-    said = log.read_text("utf-8", errors="replace").strip()
+    output = log.read_text("utf-8", errors="replace").strip()
     return ClientError(
-        f"it did not come up:\n{said}",
+        f"it did not come up:\n{output}",
         hint=f"its output is in {log}",
         code="up_failed",
         exit_code=status,
@@ -167,7 +171,7 @@ def stop(folder: Path, *, drain: bool) -> None:
 def _stop_leftovers(folder: Path, *, drain: bool) -> None:
     if (folder / FILE).exists():
         with locked(folder):
-            if leftovers.stop(folder, drain=drain):
+            if stop_children(folder, drain=drain):
                 with suppress(ClientError):
                     running.find(folder).withdraw()
                 return
@@ -182,3 +186,55 @@ def _unstoppable(folder: Path, which: str, hint: str) -> ClientError:
     return ClientError(
         f"the `forge up` of {folder}, {which}, does not stop", hint=hint, code="does_not_stop"
     )
+
+
+def kill_children(folder: Path) -> None:
+    """Kill its remaining children; the next worker finds their jobs."""
+    _kill([*_workers(folder), *_servers(folder)])
+
+
+def stop_children(folder: Path, *, drain: bool) -> bool:
+    """Stop the remaining processes in order, as `forge up` would; return whether there were any.
+
+    Args:
+        folder: the folder of the `forge up`; the caller holds its lock.
+        drain: whether running jobs may finish first.
+
+    Raises:
+        ClientError: Postgres does not stop.
+    """
+    workers, servers = _workers(folder), _servers(folder)
+    data = folder / "postgres"
+    if not (workers or servers or (data / "postmaster.pid").exists()):
+        return False
+    _stop(workers, signal.SIGINT if drain else signal.SIGTERM, None if drain else CHILD_STOP_S)
+    _stop(servers, signal.SIGTERM, CHILD_STOP_S)
+    Postgres(data).stop()
+    return True
+
+
+def _workers(folder: Path) -> list[psutil.Process]:
+    return _noted(folder.glob(f"workers/*/{child_process.PID_FILE}"))
+
+
+def _servers(folder: Path) -> list[psutil.Process]:
+    return _noted([folder / "server" / child_process.PID_FILE])
+
+
+def _noted(files: Iterable[Path]) -> list[psutil.Process]:
+    return [process for file in files if (process := child_process.read_process(file))]
+
+
+def _stop(processes: Sequence[psutil.Process], signum: int, timeout_s: float | None) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(signum)
+    _, left = psutil.wait_procs(processes, timeout_s)
+    _kill(left)
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, KILL_S)

@@ -174,9 +174,9 @@ def require_usable(folder: Path) -> None:
     Raises:
         ClientError: its name contains a character that a shell interprets.
     """
-    if found := UNUSABLE & set(str(folder)):
+    if unusable := UNUSABLE & set(str(folder)):
         raise ClientError(
-            f"Postgres cannot run in {folder}: the name contains {' '.join(sorted(found))}",
+            f"Postgres cannot run in {folder}: the name contains {' '.join(sorted(unusable))}",
             hint='name another folder with --dir, without $, ", ` and \\',
             code="option_invalid",
         )

@@ -40,8 +40,8 @@ class Running(BaseModel):
         """Write the file, readable only by this user, and make this the latest `forge up`."""
         _write(self.dir / FILE, self.model_dump_json(indent=2))
         default_paths.ups().mkdir(parents=True, exist_ok=True)
-        told = {"dir": str(self.dir), "at": time.time_ns()}
-        _write(_listed(self.dir), json.dumps(told))
+        document = {"dir": str(self.dir), "at": time.time_ns()}
+        _write(_listed(self.dir), json.dumps(document))
         _write(default_paths.pointer(), json.dumps({"dir": str(self.dir)}))
 
     def withdraw(self) -> None:
@@ -51,8 +51,8 @@ class Running(BaseModel):
         if _dir_in(default_paths.pointer()) != self.dir:
             return
         if others := all_running():
-            told = {"dir": str(others[0].dir), "before": str(self.dir)}
-            _write(default_paths.pointer(), json.dumps(told))
+            document = {"dir": str(others[0].dir), "before": str(self.dir)}
+            _write(default_paths.pointer(), json.dumps(document))
         else:
             default_paths.pointer().unlink(missing_ok=True)
 
@@ -85,13 +85,13 @@ def all_running() -> list[Running]:
     with suppress(OSError):
         files = sorted(default_paths.ups().iterdir(), key=_begun, reverse=True)
         folders = [folder for file in files if (folder := _dir_in(file))]
-        return [one for folder in folders if (one := _alive(folder))]
+        return [up for folder in folders if (up := _alive(folder))]
     return []
 
 
 def _begun(file: Path) -> int:
-    found = _told_in(file).get("at")
-    return found if isinstance(found, int) else 0
+    at = _told_in(file).get("at")
+    return at if isinstance(at, int) else 0
 
 
 def note() -> str:
@@ -129,14 +129,14 @@ def _changed(file: Path) -> float:
 
 
 def _dir_in(file: Path, name: str = "dir") -> Path | None:
-    found = _told_in(file).get(name)
-    return Path(found) if isinstance(found, str) else None
+    path = _told_in(file).get(name)
+    return Path(path) if isinstance(path, str) else None
 
 
 def _told_in(file: Path) -> dict[str, object]:
     with suppress(OSError, ValueError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+        document = json.loads(file.read_text(encoding="utf-8"))
+        return document if isinstance(document, dict) else {}
     return {}
 
 

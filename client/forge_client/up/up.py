@@ -16,9 +16,8 @@ import psutil
 
 from forge_client.errors import ClientError
 from forge_client.settings import QueueConnection
-from forge_client.up import leftovers
 from forge_client.up.child_process import ChildProcess, StopSignals
-from forge_client.up.detached import UpOptions, locked
+from forge_client.up.detached import UpOptions, kill_children, locked
 from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
 from forge_client.up.running import FILE, Running
@@ -50,7 +49,7 @@ def up(plan: UpOptions, say: Say, ready: Callable[[Running], None]) -> None:
     with locked(plan.dir), StopSignals() as asked:
         # A file left by a killed `forge up` is stale.
         (plan.dir / FILE).unlink(missing_ok=True)
-        leftovers.kill(plan.dir)
+        kill_children(plan.dir)
         _serve(plan, asked, say, ready)
 
 

@@ -54,10 +54,10 @@ class Call:
                 self._process.kill()
                 status = self._process.wait()
             self._said.seek(0)
-            said = self._said.read()
+            output = self._said.read()
         if status != 0:
             raise ClientError(
-                f"embedded Postgres: {self._name} failed: {_last_line(said, log)}",
+                f"embedded Postgres: {self._name} failed: {_last_line(output, log)}",
                 hint=f"{log} says more",
                 code="embedded_postgres_failed",
             )
@@ -87,8 +87,8 @@ def installed(data: Path) -> tuple[Path, pwd.struct_passwd | None]:
     return server.bin_path, pwd.getpwnam(name) if name else None
 
 
-def _last_line(said: str, log: Path) -> str:
-    lines = said.strip().splitlines()
+def _last_line(output: str, log: Path) -> str:
+    lines = output.strip().splitlines()
     if log.is_file():
         lines += log.read_text("utf-8", errors="replace").strip().splitlines()[-1:]
     return lines[-1] if lines else "it said nothing"

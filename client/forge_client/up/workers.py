@@ -76,13 +76,13 @@ class Workers:
             asked: the urgency.
             meanwhile: called repeatedly until they have ended.
         """
-        told = 0
+        told_urgency = 0
         deadline = float("inf")
         while any(process.alive for process in self._processes):
             urgency = KILL if time.monotonic() > deadline else min(asked.urgency or STOP, KILL)
-            if urgency > told:
-                told = self._tell(urgency)
-                if told > DRAIN:
+            if urgency > told_urgency:
+                told_urgency = self._tell(urgency)
+                if told_urgency > DRAIN:
                     deadline = min(deadline, time.monotonic() + STOP_S)
             asked.wait(LOOK_S)
             meanwhile()

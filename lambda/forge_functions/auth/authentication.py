@@ -1,26 +1,27 @@
 """Authenticate callers with bearer tokens, and check their roles."""
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Request, Security
+from fastapi import Depends, Path, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from forge_schema.access import tokens
-from forge_schema.access.api_keys import Keys
-from forge_schema.access.sessions import Sessions
+from forge_schema.access.api_keys import Keys, Sessions
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.database.pool import Row
+from forge_schema.model.fields import Word
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
+from forge_schema.service.local import LocalService
 
 from forge_functions.auth import short_token, signature
 from forge_functions.errors import Refused
 from forge_functions.issuers.oidc import NoRole, Person
-from forge_functions.services import Services
+from forge_functions.services import Services, services
 
 # Whom the user of a `forge up` is: whoever can read its token may be anybody there.
 UP_OWNER = "X-Forge-Owner"
@@ -58,12 +59,12 @@ async def identify(request: Request) -> None:
         Refused: as in `caller`.
     """
     # A body is read only from those who have a key or a token.
-    found, key = await holder(request)
+    known, key = await holder(request)
     if key is not None and key["public_key"] is not None:
         shared: Services = request.app.state.services
         body = await request.body()
         await run_in_threadpool(_check_signature, request, shared, key, body)
-    request.state.caller = found
+    request.state.caller = known
 
 
 async def holder(request: Request) -> tuple[Caller, Row | None]:
@@ -77,11 +78,11 @@ async def holder(request: Request) -> tuple[Caller, Row | None]:
     if not hasattr(request.state, "holder"):
         shared: Services = request.app.state.services
         try:
-            found = await run_in_threadpool(_holder, request, shared, await bearer(request))
+            who = await run_in_threadpool(_holder, request, shared, await bearer(request))
         except Refused as error:
             request.state.holder = error
         else:
-            request.state.holder = found
+            request.state.holder = who
     if isinstance(request.state.holder, Refused):
         raise request.state.holder
     known: tuple[Caller, Row | None] = request.state.holder
@@ -89,10 +90,10 @@ async def holder(request: Request) -> tuple[Caller, Row | None]:
 
 
 def _holder(
-    request: Request, shared: Services, said: HTTPAuthorizationCredentials | None
+    request: Request, shared: Services, credentials: HTTPAuthorizationCredentials | None
 ) -> tuple[Caller, Row | None]:
     """Return the caller, and the API key unless it is another issuer's token."""
-    text = said.credentials if said else ""
+    text = credentials.credentials if credentials else ""
     if (own := _by_up_token(request, shared, text)) is not None:
         return own, None
     if text.startswith(TokenKind.KEY):
@@ -178,3 +179,33 @@ def unauthenticated(
     """Return the error for a caller that is not authenticated."""
     headers = {"WWW-Authenticate": "Bearer"}
     return Refused(HTTPStatus.UNAUTHORIZED, "unauthenticated", message, hint=hint, headers=headers)
+
+
+def service_for(role: Role) -> Callable[[Caller, Services], LocalService]:
+    """Return the dependency that gives callers of this role or a higher one the service."""
+
+    def permitted(
+        who: Annotated[Caller, Depends(caller)], shared: Annotated[Services, Depends(services)]
+    ) -> LocalService:
+        # Here too, so that a role that is too low is refused before a body that is wrong.
+        who.require(role)
+        return shared.service(who)
+
+    return permitted
+
+
+def job_in_path(
+    job_id: Annotated[
+        Word, Path(description="the job's id, `@last`, its name or the beginning of its name")
+    ],
+    who: Annotated[Caller, Depends(caller)],
+    shared: Annotated[Services, Depends(services)],
+) -> int:
+    """Return the id of the job that a path names, as `/api/v1/queue/job-id` finds it."""
+    return shared.service(who).job_id(job_id)
+
+
+JobInPath = Annotated[int, Depends(job_in_path)]
+AsViewer = Annotated[LocalService, Depends(service_for(Role.VIEWER))]
+AsSubmitter = Annotated[LocalService, Depends(service_for(Role.SUBMITTER))]
+AsAdmin = Annotated[LocalService, Depends(service_for(Role.ADMIN))]

@@ -70,13 +70,13 @@ def _read(request: Request, body: bytes, key: Ed25519PublicKey) -> SignatureClai
     message = SignedMessage(request.method, target_of(request), dict(_fields(request)))
     verifier = _Verifier(signature_algorithm=ED25519, key_resolver=_OneKey(key))
     try:
-        (found,) = verifier.verify(
+        (verified,) = verifier.verify(
             message, max_age=None, expect_tag=TAG, require_components=COVERED, body=body
         )
     except (HTTPMessageSignaturesException, ValueError) as error:
         # ValueError: there are several.
         raise _refused(f"the signature does not match the request: {error}") from error
-    created, nonce = found.parameters.get("created"), found.nonce or ""
+    created, nonce = verified.parameters.get("created"), verified.nonce or ""
     if not _TIMESTAMP.fullmatch(str(created)) or not _NONCE.fullmatch(nonce):
         raise _refused("the signature needs `created`, and a `nonce` of 16 to 64 characters")
     return SignatureClaims(int(created or 0), nonce)

@@ -86,12 +86,12 @@ async def identify(request: Request) -> None:
 
 def _holder(request: Request, shared: Services, token: str | None) -> WorkerCaller:
     try:
-        said = tokens.parse(token or "", TokenKind.WORKER)
+        secret = tokens.parse(token or "", TokenKind.WORKER)
     except TokenMalformed as error:
         raise _unauthenticated() from error
-    holder = _found(shared, said)
+    holder = _found(shared, secret)
     if holder is None:
-        who = f"worker:{said.id}@{request.client.host if request.client else ''}"
+        who = f"worker:{secret.id}@{request.client.host if request.client else ''}"
         shared.failures.check(who)
         shared.failures.count(who)
         raise _unauthenticated()
@@ -99,9 +99,9 @@ def _holder(request: Request, shared: Services, token: str | None) -> WorkerCall
 
 
 def _check_signature(
-    request: Request, shared: Services, found: WorkerCaller, key: bytes, body: bytes
+    request: Request, shared: Services, known: WorkerCaller, key: bytes, body: bytes
 ) -> None:
-    signer = f"worker:{found.id}"
+    signer = f"worker:{known.id}"
     try:
         signature.check(shared.database, request, body, signer=signer, public_key=key)
     except signature.SignatureInvalid as error:

@@ -121,18 +121,18 @@ def _remedy(remedy: Remedy, explanation: Explanation) -> str:
     }.get(remedy.code, t("allow more at once, or wait for one of its jobs to end"))
 
 
-def _chance(one: WorkerChance, explanation: Explanation) -> str:
+def _chance(worker: WorkerChance, explanation: Explanation) -> str:
     free = explanation.nodes > 1 or explanation.limits
-    ahead = n("takes {count} other job first", "takes {count} other jobs first", one.ahead or 0)
+    ahead = n("takes {count} other job first", "takes {count} other jobs first", worker.ahead or 0)
     return {
         Chance.STARTS: t("is free for it") if free else t("takes it with its next claim"),
         Chance.BEHIND: ahead,
         Chance.RESERVED: t("reserves its free resources for a job ahead of this one"),
-        Chance.BUSY: n("is busy with {count} job", "is busy with {count} jobs", one.leases),
+        Chance.BUSY: n("is busy with {count} job", "is busy with {count} jobs", worker.leases),
         Chance.CONSTRAINED: t("is past its limits"),
         Chance.DRAINING: t("takes no more jobs"),
         Chance.STOPPING: t("takes no more jobs"),
-        Chance.OFFLINE: t("was last heard from {span} ago", span=duration(one.silent_s)),
+        Chance.OFFLINE: t("was last heard from {span} ago", span=duration(worker.silent_s)),
         Chance.NEVER_CAME: t("never connected"),
         Chance.UNFIT: t("does not meet the requirements, even when idle"),
-    }[one.chance]
+    }[worker.chance]

@@ -138,8 +138,10 @@ def _cell(value: object) -> str:
 
 
 def _parquet(data: Iterable[bytes]) -> Preview:
-    told = parquet_head(data, ROWS, COLUMNS) if find_spec("pyarrow") else None
-    if told is None:
+    head_of_file = parquet_head(data, ROWS, COLUMNS) if find_spec("pyarrow") else None
+    if head_of_file is None:
         return Preview()
-    shown = _table([told["names"], *told["rows"]], cut=False)
-    return Preview("table", "", shown.names, shown.rows, cut=told["all"] > len(told["rows"]))
+    shown = _table([head_of_file["names"], *head_of_file["rows"]], cut=False)
+    return Preview(
+        "table", "", shown.names, shown.rows, cut=head_of_file["all"] > len(head_of_file["rows"])
+    )

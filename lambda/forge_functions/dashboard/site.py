@@ -1,12 +1,20 @@
 """The dashboard as part of an app: its routes, headers and error pages."""
 
-from fastapi import Depends, FastAPI
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import Problem
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forge_functions.dashboard import assets, words
-from forge_functions.dashboard.refusals import readable
+from forge_functions.dashboard.page import whole
 from forge_functions.dashboard.routes import (
     cancel_retry,
     events,
@@ -26,9 +34,36 @@ from forge_functions.dashboard.routes import (
 from forge_functions.dashboard.routes.access import login, sign_on, terminal
 from forge_functions.dashboard.routes.runs import compare, files, table
 from forge_functions.dashboard.visit import session
-from forge_functions.dashboard.visit.page_headers import PageHeaders
+from forge_functions.dashboard.visit.visitor import LOGIN_WANTED
+from forge_functions.errors import Refused
 from forge_functions.lazy_routes import include
 
+# Hints for people, in place of those for programs.
+HINTS = {"invalid": "Check your input.", "not_found": "The address may be wrong or outdated."}
+# How the message begins if a part of the path, such as a job's number, cannot be read.
+IN_PATH = "path."
+TITLES = {
+    HTTPStatus.FORBIDDEN: "Your role does not allow this",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Forge is not available now",
+}
+# Everything else is a page, or would be if it existed.
+NO_PAGES = frozenset({"api", "health", "metrics", "openapi.json"})
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none';"
+    " base-uri 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not `no-referrer`, which would also remove the origin of forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
 # One router per file; more specific paths come first.
 ROUTERS = (
     assets.router,
@@ -53,6 +88,77 @@ ROUTERS = (
     reports.router,
     events.router,
 )
+
+
+def readable(handle: Callable[..., Any]) -> Callable[[Request, Exception], Any]:
+    """Return a handler that answers people with a page, and programs with JSON."""
+
+    async def handler(request: Request, error: Exception) -> Response:
+        answer: Response = handle(request, error)
+        if isinstance(error, Refused) and error.code == LOGIN_WANTED:
+            return Response(status_code=error.status, headers=error.headers)
+        if not is_page(request.url.path) or not _reads(request):
+            return answer
+        return await run_in_threadpool(_shown, request, answer)
+
+    return handler
+
+
+def _reads(request: Request) -> bool:
+    by_script = "hx-request" in request.headers
+    return by_script or "text/html" in request.headers.get("accept", "")
+
+
+def _shown(request: Request, answer: Response) -> Response:
+    """Render an error as a page, or as a piece of one for an action sent by a script."""
+    words.reads(words.language(request), None)
+    problem = Problem.model_validate_json(bytes(answer.body))
+    status = HTTPStatus(answer.status_code)
+    if problem.message.startswith(IN_PATH):
+        status = HTTPStatus.NOT_FOUND
+        text = words.t("There is no page with this address.")
+        problem = problem.model_copy(update={"code": "not_found", "message": text})
+    if problem.hint.startswith("/openapi.json"):
+        problem = problem.model_copy(update={"hint": words.t(HINTS.get(problem.code, ""))})
+    name = "refusal.html" if "hx-request" in request.headers else "error.html"
+    shown = whole(
+        request,
+        getattr(request.state, "visitor", None),
+        name,
+        status,
+        problem=problem,
+        title=TITLES.get(status, "This failed"),
+    )
+    kept = ("retry-after", "allow", "x-request-id")
+    shown.headers.update({k: v for k, v in answer.headers.items() if k in kept})
+    for header, value in HEADERS.items():
+        # Unexpected errors are answered outside of all other middleware.
+        shown.headers.setdefault(header, value)
+    shown.headers.setdefault("Cache-Control", "no-store")
+    return shown
+
+
+class PageHeaders:
+    """Adds security headers to every answer except the API's."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        pages = scope["type"] == "http" and is_page(scope["path"])
+        await self._app(scope, receive, sending if pages else send)
+
+
+def is_page(path: str) -> bool:
+    """Tell whether a path belongs to the dashboard, even if there is no such page."""
+    return path.lstrip("/").partition("/")[0] not in NO_PAGES
 
 
 def install(app: FastAPI) -> FastAPI:

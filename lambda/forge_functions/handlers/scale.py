@@ -131,9 +131,9 @@ def described(client: Client, name: str) -> ScalingGroup:
     groups = client.describe_auto_scaling_groups(AutoScalingGroupNames=[name])
     if not groups["AutoScalingGroups"]:
         raise NoSuchGroup(f"there is no Auto Scaling group {name}")
-    (found,) = groups["AutoScalingGroups"]
-    here = {i["InstanceId"] for i in found["Instances"] if not leaving(i["LifecycleState"])}
-    return ScalingGroup(name, frozenset(here), found["DesiredCapacity"], found["MaxSize"])
+    (group,) = groups["AutoScalingGroups"]
+    here = {i["InstanceId"] for i in group["Instances"] if not leaving(i["LifecycleState"])}
+    return ScalingGroup(name, frozenset(here), group["DesiredCapacity"], group["MaxSize"])
 
 
 def leaving(state: str) -> bool:

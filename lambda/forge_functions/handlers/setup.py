@@ -132,11 +132,11 @@ def answer(event: dict[str, Any], reason: str) -> None:
         httpx.HTTPError: it was not told; Lambda invokes the function again.
     """
     same = {name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")}
-    said = {
+    document = {
         **same,
         "Status": "FAILED" if reason else "SUCCESS",
         "Reason": reason[:LONGEST_REASON],
         "PhysicalResourceId": NAME,
     }
-    body = json.dumps(said).encode()
+    body = json.dumps(document).encode()
     httpx.put(event["ResponseURL"], content=body, timeout=ANSWER_S).raise_for_status()

@@ -99,14 +99,14 @@ class TakingTurns:
 def network_of(address: str) -> str:
     """Return an address, or the network that is a user's own."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    if not isinstance(found, IPv6Address):
+    if not isinstance(parsed, IPv6Address):
         return address
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(int(found) >> (128 - NETWORK_BITS))
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(int(parsed) >> (128 - NETWORK_BITS))
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, wait_s: float) -> None:

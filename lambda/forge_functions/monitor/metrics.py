@@ -111,7 +111,7 @@ def route_of(scope: Scope) -> str:
 async def scope(
     request: Request,
     shared: Annotated[Services, Depends(services)],
-    said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> str | None:
     """Return the owner whose jobs the caller may see; None for all owners'.
 
@@ -119,12 +119,12 @@ async def scope(
         Refused: as on other paths.
     """
     key = shared.settings.metrics_key
-    text = said.credentials.encode() if said else b""
+    text = credentials.credentials.encode() if credentials else b""
     if shared.settings.metrics_open or (
         key is not None and compare_digest(text, key.get_secret_value().encode())
     ):
         return None
-    return (await caller(request, said)).scope
+    return (await caller(request, credentials)).scope
 
 
 @router.get("/metrics")

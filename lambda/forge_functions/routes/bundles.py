@@ -11,7 +11,7 @@ from forge_schema.service.local import LocalService
 from forge_schema.storage import keys
 from pydantic import BaseModel, Field
 
-from forge_functions.auth.roles import AsSubmitter, AsViewer, JobInPath
+from forge_functions.auth.authentication import AsSubmitter, AsViewer, JobInPath
 from forge_functions.bodies import RequestBody
 from forge_functions.errors import problems
 from forge_functions.routes.guarded_route import Router
@@ -97,12 +97,12 @@ def code(
 
 
 def _offer(
-    key: str, service: LocalService, shared: Services, request: Request, said: Announced
+    key: str, service: LocalService, shared: Services, request: Request, announced: Announced
 ) -> AlreadyStored | UploadOffer:
-    if service.uploads.is_stored(key, said.digest, size=said.bytes):
+    if service.uploads.is_stored(key, announced.digest, size=announced.bytes):
         return AlreadyStored()
     signer = shared.signer(str(request.base_url))
     # An owner who has not uploaded it must prove to have the content by uploading it again. An
     # answer that depended on whether it exists would reveal that another owner has it.
-    put = signer.put(key, size=said.bytes, sha256=said.digest, owner=service.caller.owner)
+    put = signer.put(key, size=announced.bytes, sha256=announced.digest, owner=service.caller.owner)
     return UploadOffer(**put.model_dump())

@@ -13,7 +13,7 @@ from forge_schema.queue.own_leases import OwnLeases
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellTicket, ShellWanted
 
 from forge_functions.auth import shell_ticket
-from forge_functions.auth.roles import AsSubmitter, JobInPath
+from forge_functions.auth.authentication import AsSubmitter, JobInPath
 from forge_functions.errors import problems
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Services, Shared

@@ -7,8 +7,7 @@ from forge_schema.access.api_keys import Keys
 from pydantic import BaseModel
 
 from forge_functions.auth import short_token
-from forge_functions.auth.authentication import unauthenticated
-from forge_functions.auth.roles import AsViewer
+from forge_functions.auth.authentication import AsViewer, unauthenticated
 from forge_functions.errors import Refused, problems
 from forge_functions.routes.guarded_route import Router
 from forge_functions.services import Shared

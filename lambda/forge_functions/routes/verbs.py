@@ -21,7 +21,7 @@ from forge_schema.service.verb import Parameter, Verb, declared_in, item_of
 from pydantic import create_model
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from forge_functions.auth.roles import AsAdmin, AsSubmitter, AsViewer, JobInPath
+from forge_functions.auth.authentication import AsAdmin, AsSubmitter, AsViewer, JobInPath
 from forge_functions.bodies import Done, Items, RequestBody, next_page
 from forge_functions.errors import problems
 from forge_functions.joining import package

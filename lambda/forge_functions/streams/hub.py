@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 
 import psycopg
 import structlog
-from forge_schema.database.settings import KEEPALIVE
+from forge_schema.database.connections import KEEPALIVE
 from forge_schema.wake import ASKED, SHELL, Hint, Sleepers
 
 READY = "ready"

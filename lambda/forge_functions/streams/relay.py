@@ -184,8 +184,8 @@ async def _pass_on(caller: WebSocket, worker: WebSocket) -> None:
                     await caller.send_text(OVER.text)
                 return
     finally:
-        for one in pumps:
-            one.cancel()
+        for each in pumps:
+            each.cancel()
         # An error of a connection means that its side has left.
         await asyncio.gather(*pumps, return_exceptions=True)
 

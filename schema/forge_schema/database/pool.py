@@ -13,9 +13,8 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from forge_schema.database import arrays, settings
-from forge_schema.database.deadlines import AwaitedAnswers
-from forge_schema.database.settings import STATEMENT_S
+from forge_schema.database import arrays, connections
+from forge_schema.database.connections import STATEMENT_S, AwaitedAnswers
 from forge_schema.database.statements import Prepared, load_json, statement
 from forge_schema.model.errors import ForgeError
 
@@ -194,7 +193,7 @@ class Database:
             NotMigrated: it does not have Forge's tables.
         """
         try:
-            own = self._prepare and settings.owns_sessions(self.url)
+            own = self._prepare and connections.owns_sessions(self.url)
             if not own:
                 # Few are behind a pooler, and it logs through a large library.
                 from forge_schema.database.pooler import keep_on_role  # noqa: PLC0415
@@ -210,9 +209,9 @@ class Database:
         return self
 
     def _parameters(self, *, own: bool) -> dict[str, Any]:
-        options = settings.options_of(self.url, self._statement_s) if own else None
+        options = connections.options_of(self.url, self._statement_s) if own else None
         return {
-            **settings.KEEPALIVE,
+            **connections.KEEPALIVE,
             "autocommit": True,
             "row_factory": dict_row,
             "prepare_threshold": 0 if own else None,
@@ -330,7 +329,7 @@ class Database:
         """
         try:
             with self.transaction() as connection:
-                connection.execute(settings.REPORT, prepare=False)
+                connection.execute(connections.REPORT, prepare=False)
                 yield connection
         except DatabaseUnreachable as error:
             if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
@@ -398,7 +397,7 @@ def _limited(lending: AbstractContextManager[Connection], limit_s: float) -> Ite
 @contextmanager
 def _within(connection: Connection, limit_s: float) -> Iterator[None]:
     with connection.transaction():
-        connection.execute(settings.limit(limit_s), prepare=False)
+        connection.execute(connections.limit(limit_s), prepare=False)
         yield
 
 

@@ -10,7 +10,7 @@ import psycopg
 import structlog
 from psycopg import sql
 
-from forge_schema.database.settings import SETTINGS, connected, in_force
+from forge_schema.database.connections import SETTINGS, connected, in_force
 
 STORED = """
     SELECT coalesce(bool_or(setconfig @> %s::text[]), false)

@@ -69,7 +69,7 @@ class Prepared:
         self._name = f"forge_{name}"
         self._order = list(dict.fromkeys(PARAMETER.findall(query)))
         numbers = {parameter: f"${n}" for n, parameter in enumerate(self._order, 1)}
-        self._query = PARAMETER.sub(lambda found: numbers[found[1]], query).encode()
+        self._query = PARAMETER.sub(lambda match: numbers[match[1]], query).encode()
         self._formats = [PyFormat.AUTO] * len(self._order)
         # An integer's type depends on its size, so one statement may be prepared several times.
         self._names: dict[tuple[int, ...], bytes] = {}

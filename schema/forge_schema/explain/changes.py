@@ -18,38 +18,40 @@ from forge_schema.queue.lane import Lane, read
 Changes = dict[str, JsonValue]
 
 
-def for_idle(one: Candidate) -> Changes | None:
+def for_idle(candidate: Candidate) -> Changes | None:
     """Return changes with which the idle worker could run the job; None if there are none."""
-    lacking = {asked.name for asked in one.asked if not asked.met}
+    lacking = {asked.name for asked in candidate.asked if not asked.met}
     if lacking & {LABEL + RUNS, LABEL + HANDLERS, LABEL + GANG_NETWORK, "address"}:
         return None
     if any(name.startswith((LABEL + SECRET, LABEL + INPUT)) for name in lacking):
         return None
-    whole = Capacity(one.row["cpus"], one.row["memory_mb"], one.row["disk_mb"])
-    kinds = [replace(kind, free=kind.in_all) for kind in one.room.kinds]
-    changes = _sizes(one.wants, whole, kinds)
+    whole = Capacity(candidate.row["cpus"], candidate.row["memory_mb"], candidate.row["disk_mb"])
+    kinds = [replace(kind, free=kind.in_all) for kind in candidate.room.kinds]
+    changes = _sizes(candidate.wants, whole, kinds)
     if changes is None:
         return None
     if "accelerator" in lacking:
-        changes["accelerator"] = one.row["accelerator"]
+        changes["accelerator"] = candidate.row["accelerator"]
     if "target" in lacking:
         changes["target"] = "auto"
     labels = [name.removeprefix(LABEL) for name in lacking if name.startswith(LABEL)]
     if labels:
-        changes["labels"] = {name: one.row["labels"].get(name) for name in sorted(labels)}
+        changes["labels"] = {name: candidate.row["labels"].get(name) for name in sorted(labels)}
     return changes
 
 
-def for_free(one: Candidate) -> Changes | None:
+def for_free(candidate: Candidate) -> Changes | None:
     """Return changes with which the job would fit into a busy worker's free resources."""
-    return _sizes(one.wants, one.room.rest, [kind for kind in one.room.kinds if kind.free])
+    return _sizes(
+        candidate.wants, candidate.room.rest, [kind for kind in candidate.room.kinds if kind.free]
+    )
 
 
-def free_now(changes: Changes, one: Candidate) -> bool:
+def free_now(changes: Changes, candidate: Candidate) -> bool:
     """Tell whether the changed job fits into the worker's free resources."""
     sizes = {name: changes[name] for name in Capacity.__slots__ if name in changes}
-    lane = read(one.wants)
-    return one.takes and one.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values have the fields' types
+    lane = read(candidate.wants)
+    return candidate.takes and candidate.has_room(_needing(lane, replace(lane.needs, **sizes)))  # type: ignore[arg-type]  # the values have the fields' types
 
 
 def _needing(lane: Lane, needs: Capacity) -> Lane:

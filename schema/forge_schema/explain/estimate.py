@@ -91,7 +91,7 @@ def _by_ends(database: Database, fleet: FleetChances, past: Past) -> Estimate | 
     known = {worker_id: wait for worker_id, wait in waits.items() if wait is not None}
     if not known:
         return None
-    soonest = min(known, key=lambda one: known[one])
+    soonest = min(known, key=lambda each_id: known[each_id])
     name = fleet.candidates[soonest].row["name"]
     basis = f"median run time of earlier jobs with the owners and names of those on {name}"
     return Estimate(wait_s=known[soonest], basis=basis)
@@ -103,27 +103,30 @@ def _left(
     """Return a worker's running jobs with their remaining seconds, ordered by their end."""
     own = [row for row in running if row["worker_id"] == worker_id]
     left = [(lasted.get((row["owner"], row["name"])), row) for row in own]
-    found = [(None if took is None else max(0.0, took - row["held_s"]), row) for took, row in left]
-    return sorted(found, key=lambda pair: (pair[0] is None, pair[0] or 0.0))
+    remaining = [
+        (None if took is None else max(0.0, took - row["held_s"]), row) for took, row in left
+    ]
+    return sorted(remaining, key=lambda pair: (pair[0] is None, pair[0] or 0.0))
 
 
-def _until_room(one: Candidate, left: list[tuple[float | None, Row]]) -> float | None:
-    lane = read(one.wants)
+def _until_room(candidate: Candidate, left: list[tuple[float | None, Row]]) -> float | None:
+    lane = read(candidate.wants)
     for n, (wait, _) in enumerate(left, start=1):
         if wait is None:
             return None
         if any(
-            lane.fits(free) > 0 for free in _without(one, [row for _, row in left[n:]]).choices()
+            lane.fits(free) > 0
+            for free in _without(candidate, [row for _, row in left[n:]]).choices()
         ):
             return wait
     return None
 
 
-def _without(one: Candidate, rows: list[Row]) -> Room:
+def _without(candidate: Candidate, rows: list[Row]) -> Room:
     """Return the free resources of a worker that runs only these jobs."""
     leased: Row = {
         "leases": len(rows),
         **{name: sum(row[name] for row in rows) for name in ("cpus", "memory_mb", "disk_mb")},
         "gpus": [row for row in rows if row["gpus"]],
     }
-    return room(one.row, leased, devices([leased]))
+    return room(candidate.row, leased, devices([leased]))

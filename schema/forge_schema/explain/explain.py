@@ -80,14 +80,14 @@ def _ended(database: Database, job: Row, status: Row) -> Explanation:
 
 
 def _running(database: Database, job: Row, status: Row) -> Explanation:
-    found = explain_past.current(database, job, status)
-    text = explain_past.running_text(found) if found else "it has just left its worker"
+    attempt = explain_past.current(database, job, status)
+    text = explain_past.running_text(attempt) if attempt else "it has just left its worker"
     waits = members_text(database, job["job_id"]) if job["nodes"] > 1 else ""
     return Explanation(
         **_head(status),
         outlook=Outlook.RUNNING,
         text="; ".join(filter(None, [text, waits, *displacement(database, status)])),
-        run=found,
+        run=attempt,
         budgets=explain_past.budgets(database, job, status),
         attempts=explain_past.attempts(database, status["job_id"]),
         begins=explain_past.begins(database, status),
@@ -100,23 +100,23 @@ def _waiting(
     attempts = explain_past.attempts(database, status["job_id"])
     last = next((attempt for attempt in attempts if attempt.attempt == status["attempt"]), None)
     held = limits(job, last)
-    found = fleet(database, job, patience_s=patience_s)
-    gang = machines(job, found) if job["nodes"] > 1 else None
-    outlook = gang.outlook() if gang and not held else _outlook(held, found.chances)
-    ahead = min((found.front.ahead(worker_id) for worker_id in found.able), default=None)
+    chances = fleet(database, job, patience_s=patience_s)
+    gang = machines(job, chances) if job["nodes"] > 1 else None
+    outlook = gang.outlook() if gang and not held else _outlook(held, chances.chances)
+    ahead = min((chances.front.ahead(worker_id) for worker_id in chances.able), default=None)
     guess = (
-        estimate(database, job, found, ahead or 0)
+        estimate(database, job, chances, ahead or 0)
         if outlook in {Outlook.BEHIND, Outlook.BUSY} and gang is None
         else None
     )
-    shown = [_held(chance) if held else chance for chance in found.chances]
+    shown = [_held(chance) if held else chance for chance in chances.chances]
     shown = shown[: max(0, min(workers, MOST_EXPLAINED))]
     return Explanation(
         **_head(status),
         outlook=outlook,
         text="".join(f"{text}; " for text in displacement(database, status))
         + _after(last, held)
-        + (gang.text() if gang and not held else _text(outlook, held, found, ahead)),
+        + (gang.text() if gang and not held else _text(outlook, held, chances, ahead)),
         nodes=job["nodes"],
         max_nodes=job["max_nodes"],
         free=gang.free if gang else None,
@@ -124,10 +124,10 @@ def _waiting(
         ahead=ahead,
         ahead_is_bound=(ahead or 0) >= MOST_AHEAD,
         workers=shown,
-        workers_in_all=found.in_all,
-        left_out=found.in_all - len(shown),
-        counts=_counts(found.chances),
-        remedies=_not_only_waiting(_remedies(job, held, found, gang), attempts),
+        workers_in_all=chances.in_all,
+        left_out=chances.in_all - len(shown),
+        counts=_counts(chances.chances),
+        remedies=_not_only_waiting(_remedies(job, held, chances, gang), attempts),
         estimate=guess,
         budgets=explain_past.budgets(database, job, status),
         attempts=attempts,
@@ -144,28 +144,28 @@ def _after(last: AttemptEnd | None, held: list[Limit]) -> str:
     return f"attempt {last.attempt} failed{how_it_failed(last)}; "
 
 
-def _not_only_waiting(found: list[Remedy], attempts: list[AttemptEnd]) -> list[Remedy]:
+def _not_only_waiting(found_remedies: list[Remedy], attempts: list[AttemptEnd]) -> list[Remedy]:
     """Return remedies for a job that failed to start twice in a row: to wait has not helped."""
     last = attempts[:REPEATS]
     if len(last) < REPEATS or any(attempt.reason != Reason.START_FAILED for attempt in last):
-        return found
+        return found_remedies
     workers = names_text(sorted({attempt.worker for attempt in last if attempt.worker}))
     text = "mend what keeps it from starting" + (f" on {workers}" if workers else "")
     mended = Remedy(code="mend_start", text=text, needed=True)
-    return [mended if remedy.code == "wait" else remedy for remedy in found]
+    return [mended if remedy.code == "wait" else remedy for remedy in found_remedies]
 
 
 def _remedies(
-    job: Row, held: list[Limit], found: FleetChances, gang: Machines | None
+    job: Row, held: list[Limit], chances: FleetChances, gang: Machines | None
 ) -> list[Remedy]:
     if gang is None:
-        return remedies(job, held, found)
-    return of_limits(job, held) or gang_remedies(job, gang, found)
+        return remedies(job, held, chances)
+    return of_limits(job, held) or gang_remedies(job, gang, chances)
 
 
-def _held(one: WorkerChance) -> WorkerChance:
-    free = one.chance is Chance.STARTS
-    return one.model_copy(update={"text": "is free for it"}) if free else one
+def _held(chance: WorkerChance) -> WorkerChance:
+    free = chance.chance is Chance.STARTS
+    return chance.model_copy(update={"text": "is free for it"}) if free else chance
 
 
 def _head(status: Row) -> Row:
@@ -175,7 +175,7 @@ def _head(status: Row) -> Row:
 
 
 def _counts(chances: list[WorkerChance]) -> dict[Chance, int]:
-    kinds = [one.chance for one in chances]
+    kinds = [each.chance for each in chances]
     return {chance: kinds.count(chance) for chance in Chance if chance in kinds}
 
 
@@ -194,23 +194,23 @@ def _outlook(held: list[Limit], chances: list[WorkerChance]) -> Outlook:
     return Outlook.UNAVAILABLE if kinds & AWAY else Outlook.UNFIT
 
 
-def _nobody(found: FleetChances) -> str:
+def _nobody(chances: FleetChances) -> str:
     """Say which secret, handler or label no worker has, or else that none can run the job."""
-    lacking = [chance.lacking for chance in found.chances if chance.chance is Chance.UNFIT]
-    asked_of_first = found.candidates[found.chances[0].worker_id].asked if lacking else []
+    lacking = [chance.lacking for chance in chances.chances if chance.chance is Chance.UNFIT]
+    asked_of_first = chances.candidates[chances.chances[0].worker_id].asked if lacking else []
     for asked in asked_of_first:
         if asked.name.startswith(LABEL) and all(asked.name in names for names in lacking):
             return f"no online worker has {wish(asked)}"
     return "no worker can run it"
 
 
-def _text(outlook: Outlook, held: list[Limit], found: FleetChances, ahead: int | None) -> str:
+def _text(outlook: Outlook, held: list[Limit], chances: FleetChances, ahead: int | None) -> str:
     before = f"{counted(ahead or 0, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
-    first = found.chances[0].worker if found.chances else ""
+    first = chances.chances[0].worker if chances.chances else ""
     holding = "it waits: " + "; ".join(limit.text for limit in held)
     kept = "it waits: room is reserved for another job"
     room = f"it waits for room{f': {before}' if ahead else ', and is next'}"
-    if any(chance.chance is Chance.AVOIDED for chance in found.chances):
+    if any(chance.chance is Chance.AVOIDED for chance in chances.chances):
         room += "; workers where it failed may take it again in some seconds"
     return {
         Outlook.SCHEDULED: holding,
@@ -219,6 +219,6 @@ def _text(outlook: Outlook, held: list[Limit], found: FleetChances, ahead: int |
         Outlook.BEHIND: f"it waits its turn: {before}" if ahead else kept,
         Outlook.BUSY: room,
         Outlook.UNAVAILABLE: "no worker that could run it is taking jobs now",
-        Outlook.UNFIT: f"{_nobody(found)} ({found.in_all} checked)",
+        Outlook.UNFIT: f"{_nobody(chances)} ({chances.in_all} checked)",
         Outlook.NO_WORKER: "no worker is registered",
     }[outlook]

@@ -93,16 +93,16 @@ class FleetChances:
 
 def fleet(database: Database, job: Row, *, patience_s: float) -> FleetChances:
     """Return how each worker's next claim treats a job that no limit holds back."""
-    found = candidates(database, job)
-    able = [candidate.row["id"] for candidate in found if candidate.fits and candidate.takes]
+    checked = candidates(database, job)
+    able = [candidate.row["id"] for candidate in checked if candidate.fits and candidate.takes]
     front = Front(database, job, able, patience_s=patience_s)
     chances = [
         _chance(candidate, front if candidate.takes and candidate.has_room() else None)
-        for candidate in found
+        for candidate in checked
     ]
     chances.sort(key=_distance)
-    by_id = {candidate.row["id"]: candidate for candidate in found}
-    return FleetChances(chances, by_id, front, able, found[0].row["in_all"] if found else 0)
+    by_id = {candidate.row["id"]: candidate for candidate in checked}
+    return FleetChances(chances, by_id, front, able, checked[0].row["in_all"] if checked else 0)
 
 
 def candidates(database: Database, job: Row, *, worker_id: int | None = None) -> list[Candidate]:
@@ -148,51 +148,58 @@ def _unreached(row: Row) -> bool:
     return (row["gangs_after_s"] or 0.0) > 0
 
 
-def _chance(one: Candidate, front: Front | None) -> WorkerChance:
+def _chance(candidate: Candidate, front: Front | None) -> WorkerChance:
     before = (
-        front.of(one.row["id"], read(one.wants), one.room.choices(), one.row["draft"])
-        if front and one.fits
+        front.of(
+            candidate.row["id"],
+            read(candidate.wants),
+            candidate.room.choices(),
+            candidate.row["draft"],
+        )
+        if front and candidate.fits
         else Before(Chance.BUSY)
     )
     # A worker that never registered has unknown resources.
-    unfit = bool(one.lacks) if one.away is Chance.NEVER_CAME else not one.fits
-    chance = Chance.UNFIT if unfit else (one.away or before.chance)
-    if chance is Chance.STARTS and _avoided_s(one) > 0:
+    unfit = bool(candidate.lacks) if candidate.away is Chance.NEVER_CAME else not candidate.fits
+    chance = Chance.UNFIT if unfit else (candidate.away or before.chance)
+    if chance is Chance.STARTS and _avoided_s(candidate) > 0:
         chance = Chance.AVOIDED
-    lacking = [asked.name for asked in one.lacks] if unfit else []
+    lacking = [asked.name for asked in candidate.lacks] if unfit else []
     return WorkerChance(
-        worker_id=one.row["id"],
-        worker=one.row["name"],
+        worker_id=candidate.row["id"],
+        worker=candidate.row["name"],
         chance=chance,
-        text=_text(one, chance, before.ahead),
-        available=one.away is None,
-        requirements=[] if one.away is Chance.NEVER_CAME else one.asked,
+        text=_text(candidate, chance, before.ahead),
+        available=candidate.away is None,
+        requirements=[] if candidate.away is Chance.NEVER_CAME else candidate.asked,
         lacking=lacking,
         ahead=before.ahead if chance in {Chance.STARTS, Chance.BEHIND} else None,
-        leases=one.room.leases,
-        silent_s=one.row["silent_s"],
-        preference=one.row["preference"],
-        speed=one.row["speed"],
+        leases=candidate.room.leases,
+        silent_s=candidate.row["silent_s"],
+        preference=candidate.row["preference"],
+        speed=candidate.row["speed"],
     )
 
 
-def _text(one: Candidate, chance: Chance, ahead: int) -> str:
-    silent = duration_text(one.row["silent_s"])
+def _text(candidate: Candidate, chance: Chance, ahead: int) -> str:
+    silent = duration_text(candidate.row["silent_s"])
     return {
         Chance.STARTS: "is free for it"
-        if one.wants["nodes"] > 1
-        else f"takes it with its next claim{_preferred(one)}",
+        if candidate.wants["nodes"] > 1
+        else f"takes it with its next claim{_preferred(candidate)}",
         Chance.BEHIND: f"takes {counted(ahead, 'other job')} first",
-        Chance.RESERVED: f"reserves its free resources for a job ahead of this one{_lets(one)}",
-        Chance.AVOIDED: f"leaves it to other workers for another {duration_text(_avoided_s(one))}"
+        Chance.RESERVED: "reserves its free resources for a job ahead of this one"
+        + _lets(candidate),
+        Chance.AVOIDED: f"leaves it to other workers for "
+        f"another {duration_text(_avoided_s(candidate))}"
         ", since it failed here or had too little memory",
-        Chance.BUSY: _too_little(one),
-        Chance.CONSTRAINED: _constrained(one.row),
-        Chance.DRAINING: _draining(one),
+        Chance.BUSY: _too_little(candidate),
+        Chance.CONSTRAINED: _constrained(candidate.row),
+        Chance.DRAINING: _draining(candidate),
         Chance.STOPPING: "is stopping: it takes no more jobs",
-        Chance.OFFLINE: f"is {_gone(one.row)}: last heard from {silent} ago",
+        Chance.OFFLINE: f"is {_gone(candidate.row)}: last heard from {silent} ago",
         Chance.NEVER_CAME: "never connected",
-        Chance.UNFIT: _unfit(one.lacks),
+        Chance.UNFIT: _unfit(candidate.lacks),
     }[chance]
 
 
@@ -204,26 +211,26 @@ def _avoided_s(one: Candidate) -> float:
 def _unfit(unmet: list[Requirement]) -> str:
     lacking = "; ".join(lack(asked) for asked in unmet if asked.name != ADDRESS)
     alone = f"is not set up for multi-node jobs (start it with {GANGS_ALLOWED})"
-    said = [alone] if any(asked.name == ADDRESS for asked in unmet) else []
-    return "; ".join([*said, *([f"lacks {lacking}"] if lacking else [])])
+    reasons = [alone] if any(asked.name == ADDRESS for asked in unmet) else []
+    return "; ".join([*reasons, *([f"lacks {lacking}"] if lacking else [])])
 
 
-def _lets(one: Candidate) -> str:
+def _lets(candidate: Candidate) -> str:
     """Tell which jobs may use the room that the worker keeps for a gang."""
-    short_s = (one.row["draft"] or {}).get("short_s") or 0
+    short_s = (candidate.row["draft"] or {}).get("short_s") or 0
     within = duration_text(short_s)
     may = f"the next jobs in line may pass if their --timeout ends them within {within}"
     return f"; {may}" if short_s > 0 else ""
 
 
-def _preferred(one: Candidate) -> str:
+def _preferred(candidate: Candidate) -> str:
     """Tell what sets the worker apart from others that could take the job now."""
-    if one.row["last_resort"]:
+    if candidate.row["last_resort"]:
         return ", unless a remote worker does first"
-    named = zip(PARTS, one.wants["parts"] or [], strict=False)
-    warm = one.row["warm"]
+    named = zip(PARTS, candidate.wants["parts"] or [], strict=False)
+    warm = candidate.row["warm"]
     has = [name for name, part in named if part is not None and part in warm]
-    fetched = (one.wants["parts"] or [])[len(PARTS) :]
+    fetched = (candidate.wants["parts"] or [])[len(PARTS) :]
     has += ["inputs"] * (bool(fetched) and set(fetched) <= set(warm))
     return f"; it has the job's {' and '.join(has)}" if has else ""
 
@@ -243,23 +250,23 @@ def _constrained(row: Row) -> str:
     return f"takes no jobs now: {row['constrained'] or 'past its limits'}"
 
 
-def _draining(one: Candidate) -> str:
-    if one.leaves:
+def _draining(candidate: Candidate) -> str:
+    if candidate.leaves:
         return "is draining, as asked on its machine: it takes no more jobs"
     return "is draining: it takes no more jobs"
 
 
-def _too_little(one: Candidate) -> str:
-    if not one.takes:
+def _too_little(candidate: Candidate) -> str:
+    if not candidate.takes:
         return "runs a single job, which it already has"
     short = [
         f"{wish(asked)}, free {_free(asked)}"
-        for asked in one.asked
+        for asked in candidate.asked
         if isinstance(asked.free, int | float)
         and isinstance(asked.wanted, int | float)
         and asked.free < asked.wanted
     ]
-    runs = counted(one.room.leases, "job")
+    runs = counted(candidate.room.leases, "job")
     # With several kinds of GPU, no single number may explain why the job does not fit.
     return f"is busy with {runs}: wanted " + "; ".join(short) if short else f"is busy with {runs}"
 

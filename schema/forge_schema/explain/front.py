@@ -93,9 +93,9 @@ class Front:
         if draft and draft["job_id"] == self._job_id:
             # Nothing else goes before it.
             return Before(Chance.STARTS if any(map(own.fits, choices)) else Chance.BUSY)
-        found = [self._before(worker_id, own, rivals, free, draft) for free in choices]
+        fronts = [self._before(worker_id, own, rivals, free, draft) for free in choices]
         order = list(Chance)
-        return min(found, key=lambda before: (order.index(before.chance), before.ahead))
+        return min(fronts, key=lambda before: (order.index(before.chance), before.ahead))
 
     def ahead(self, worker_id: int) -> int:
         """Return how many jobs a worker takes first, regardless of what is free now."""

@@ -154,31 +154,31 @@ def _most(fleet: FleetChances, chances: Iterable[WorkerChance]) -> int:
     return max(kinds.values(), default=0)
 
 
-def remedies(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
+def remedies(job: Row, gang: Machines, fleet: FleetChances) -> list[Remedy]:
     """Return what would start a gang that no limit holds back; none if it only has to wait."""
-    if found.outlook() in {Outlook.STARTS, Outlook.BUSY}:
+    if gang.outlook() in {Outlook.STARTS, Outlook.BUSY}:
         return []
     again = [
         back(fleet.candidates[chance.worker_id], chance)
         for chance in fleet.chances
         if chance.chance is not Chance.UNFIT and chance.chance not in SERVES
     ]
-    return [*again[:NAMED], *_smaller(job, found, fleet), _more(job, found, fleet), *_fewer(found)]
+    return [*again[:NAMED], *_smaller(job, gang, fleet), _more(job, gang, fleet), *_fewer(gang)]
 
 
-def _more(job: Row, found: Machines, fleet: FleetChances) -> Remedy:
-    if found.same and not found.labelled and found.checked:
-        text = f"start workers with the label (--labels {found.same}=…)"
+def _more(job: Row, gang: Machines, fleet: FleetChances) -> Remedy:
+    if gang.same and not gang.labelled and gang.checked:
+        text = f"start workers with the label (--labels {gang.same}=…)"
         return Remedy(code="add_worker", text=text)
-    missing = found.needed - found.able
+    missing = gang.needed - gang.able
     # Everything but that they may take part in gangs.
     ready = sum(chance.lacking == [ADDRESS] and chance.available for chance in fleet.chances)
     restarted = min(ready, missing)
     again = f"restart {restarted} of them with {GANGS_ALLOWED} (forge up {GANGS_ALLOWED})"
-    if restarted == missing and not found.same:
+    if restarted == missing and not gang.same:
         return Remedy(code="allow_gangs", text=again)
-    same = found.same and f"the same value of the label {found.same}"
-    named = [asked for asked in to_name(job, fleet) if asked.name != f"{LABEL}{found.same}"]
+    same = gang.same and f"the same value of the label {gang.same}"
+    named = [asked for asked in to_name(job, fleet) if asked.name != f"{LABEL}{gang.same}"]
     wanted = ", ".join([*map(wish, named), *filter(None, [same])])
     text = f"start {counted(missing - restarted, 'more worker')} with {wanted}"
     if restarted:
@@ -186,17 +186,17 @@ def _more(job: Row, found: Machines, fleet: FleetChances) -> Remedy:
     return Remedy(code="add_worker", text=text)
 
 
-def _fewer(found: Machines) -> list[Remedy]:
-    if found.able <= 1:
+def _fewer(gang: Machines) -> list[Remedy]:
+    if gang.able <= 1:
         return []
-    least = "" if found.most == found.needed else "at least "
-    text = f"submit it with {least}{counted(found.able, 'node')} instead of {found.needed}"
-    return [Remedy(code="ask_less", text=text, changes={"nodes": found.able})]
+    least = "" if gang.most == gang.needed else "at least "
+    text = f"submit it with {least}{counted(gang.able, 'node')} instead of {gang.needed}"
+    return [Remedy(code="ask_less", text=text, changes={"nodes": gang.able})]
 
 
-def _smaller(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
+def _smaller(job: Row, gang: Machines, fleet: FleetChances) -> list[Remedy]:
     """Suggest what enough of the workers have, if they need not be alike in anything."""
-    if found.same or job["one_model"]:
+    if gang.same or job["one_model"]:
         return []
     unfit = [
         fleet.candidates[chance.worker_id]
@@ -208,9 +208,9 @@ def _smaller(job: Row, found: Machines, fleet: FleetChances) -> list[Remedy]:
         (in_words(candidate.wants, changes), changes) for candidate, changes in asked if changes
     ]
     ((words, count),) = Counter(words for words, _ in ways).most_common(1) or [("", 0)]
-    if not count or found.able + count < found.needed:
+    if not count or gang.able + count < gang.needed:
         return []
-    text = f"{words}: {counted(found.able + count, 'worker')} have it"
+    text = f"{words}: {counted(gang.able + count, 'worker')} have it"
     return [
         Remedy(code="ask_less", text=text, changes=dict(ways)[words], worker=unfit[0].row["name"])
     ]

@@ -44,12 +44,12 @@ FAULTS_OF_ITS_OWN = {Reason.EXIT_CODE, Reason.OOM, Reason.TIMEOUT, Reason.STALLE
 
 def current(database: Database, job: Row, status: Row) -> CurrentAttempt | None:
     """Return where a job runs; None if it has left its worker."""
-    found = candidates(database, job, worker_id=status["worker_id"])
+    candidates_there = candidates(database, job, worker_id=status["worker_id"])
     row = database.one("explain_lease", again=True, job_id=status["job_id"])
-    if row is None or not found:
+    if row is None or not candidates_there:
         return None
     # The job itself occupies part of the worker, so what is free says nothing.
-    asked = [one.model_copy(update={"free": None}) for one in found[0].asked]
+    asked = [each.model_copy(update={"free": None}) for each in candidates_there[0].asked]
     workers = status["workers"]
     return CurrentAttempt(worker=status["worker"], workers=workers, requirements=asked, **row)
 
@@ -150,17 +150,17 @@ def _retry(status: Row, resumes: str | None) -> str:
 
 def remedies(status: Row) -> list[Remedy]:
     """Return what to do about a job that ended."""
-    found = []
+    advised = []
     if retryable(status):
         command = f"forge retry {status['job_id']}"
-        found.append(Remedy(code="retry", text="retry it", command=command))
+        advised.append(Remedy(code="retry", text="retry it", command=command))
         damaged = DAMAGED in (status["detail"] or "")
         if advice := UPLOADED_ANEW if damaged else ADVICE.get(Reason(status["reason"])):
-            found.insert(0, Remedy(code=status["reason"], text=advice))
+            advised.insert(0, Remedy(code=status["reason"], text=advice))
         if status["reason"] in FAULTS_OF_ITS_OWN:
             last = f"forge logs {status['job_id']} --tail 20"
-            found.insert(0, Remedy(code="logs", text="look at its last output", command=last))
-    return found
+            advised.insert(0, Remedy(code="logs", text="look at its last output", command=last))
+    return advised
 
 
 def ended_text(status: Row, spent: list[Spending]) -> str:
@@ -185,12 +185,12 @@ def _not_again(status: Row, spent: list[Spending]) -> str:
     over = next((budget for budget in spent if budget.used > budget.granted), None)
     if over is None or status["state"] != State.DEAD:
         return ""
-    one, many, ended = SPENT[over.budget]
+    singular, many, ended = SPENT[over.budget]
     used = counted(over.used, ended)
     if not over.granted:
         return f"no {many} were allowed ({used})"
     if over.granted == 1:
-        return f"the one {one} is used up ({used})"
+        return f"the one {singular} is used up ({used})"
     return f"all {over.granted} {many} are used up ({used})"
 
 
@@ -198,12 +198,14 @@ def _was(state: str) -> str:
     return {"cancelled": "was cancelled", "dead": "failed"}.get(state, state)
 
 
-def running_text(found: CurrentAttempt) -> str:
+def running_text(attempt: CurrentAttempt) -> str:
     """Say in one sentence where a job runs."""
-    why = found.asked and ASKED.get(found.asked, found.asked)
+    why = attempt.asked and ASKED.get(attempt.asked, attempt.asked)
     asked = f"; it is asked to end: {why}" if why else ""
-    phase = "" if found.phase == Phase.RUNNING else f" ({found.phase})"
-    fewer = f"{found.nodes} of up to {counted(found.max_nodes, 'machine')}: "
-    where = f"{fewer if found.nodes < found.max_nodes else ''}{names_text(found.workers)}"
-    saved = "" if found.saved_s is None else f"; last checkpoint {duration_text(found.saved_s)} ago"
-    return f"running on {where} for {duration_text(found.held_s)}{phase}{saved}{asked}"
+    phase = "" if attempt.phase == Phase.RUNNING else f" ({attempt.phase})"
+    fewer = f"{attempt.nodes} of up to {counted(attempt.max_nodes, 'machine')}: "
+    where = f"{fewer if attempt.nodes < attempt.max_nodes else ''}{names_text(attempt.workers)}"
+    saved = (
+        "" if attempt.saved_s is None else f"; last checkpoint {duration_text(attempt.saved_s)} ago"
+    )
+    return f"running on {where} for {duration_text(attempt.held_s)}{phase}{saved}{asked}"

@@ -27,11 +27,11 @@ def remedies(job: Row, limits: list[Limit], fleet: FleetChances) -> list[Remedy]
     needed = of_limits(job, limits)
     if any(chance.chance is Chance.STARTS for chance in fleet.chances):
         return needed
-    found = {
+    alternatives = {
         (alternative.code, str(alternative.changes or alternative.worker)): alternative
         for alternative in _alternatives(job, fleet)
     }
-    ways = [*islice(found.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
+    ways = [*islice(alternatives.values(), ALTERNATIVES), *_image(fleet), *_added(job, fleet)]
     return [*needed, *ways]
 
 
@@ -96,19 +96,19 @@ def _needed(code: str, text: str, command: str | None = None) -> Remedy:
 
 def _alternatives(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
     for chance in fleet.chances[:LOOKED_AT]:
-        one = fleet.candidates[chance.worker_id]
+        candidate = fleet.candidates[chance.worker_id]
         match chance.chance:
             case Chance.BEHIND | Chance.RESERVED:
                 yield from _priority(job, fleet, chance)
             case Chance.BUSY:
-                yield from _room(one)
-            case Chance.UNFIT if one.takes:
-                yield from _secrets(one)
-                yield from _less(for_idle(one), one)
+                yield from _room(candidate)
+            case Chance.UNFIT if candidate.takes:
+                yield from _secrets(candidate)
+                yield from _less(for_idle(candidate), candidate)
             case Chance.UNFIT | Chance.AVOIDED:
                 pass
             case _:
-                yield back(one, chance)
+                yield back(candidate, chance)
 
 
 def _priority(job: Row, fleet: FleetChances, chance: WorkerChance) -> Iterator[Remedy]:
@@ -122,21 +122,21 @@ def _priority(job: Row, fleet: FleetChances, chance: WorkerChance) -> Iterator[R
     yield Remedy(code="wait", text=f"wait: {chance.worker} {chance.text}", worker=chance.worker)
 
 
-def _room(one: Candidate) -> Iterator[Remedy]:
-    if not one.takes:
+def _room(candidate: Candidate) -> Iterator[Remedy]:
+    if not candidate.takes:
         return
-    name = one.row["name"]
+    name = candidate.row["name"]
     text = f"wait until enough jobs on {name} have ended"
     yield Remedy(code="wait_for_room", text=text, worker=name)
-    yield from _less(for_free(one), one)
+    yield from _less(for_free(candidate), candidate)
 
 
-def _secrets(one: Candidate) -> Iterator[Remedy]:
+def _secrets(candidate: Candidate) -> Iterator[Remedy]:
     """Suggest secrets, if the worker lacks nothing else."""
-    lacking = [asked.name for asked in one.asked if not asked.met]
+    lacking = [asked.name for asked in candidate.asked if not asked.met]
     names = [name.removeprefix(LABEL + SECRET) for name in lacking]
     if lacking and all(name.startswith(LABEL + SECRET) for name in lacking):
-        worker = one.row["name"]
+        worker = candidate.row["name"]
         files = "a file of this name" if len(names) == 1 else "files of these names"
         text = (
             f"write the secret{'s' * (len(names) > 1)} {names_text(names)} to {files} in the"
@@ -145,20 +145,20 @@ def _secrets(one: Candidate) -> Iterator[Remedy]:
         yield Remedy(code="add_secret", text=text, worker=worker)
 
 
-def _less(changes: Changes | None, one: Candidate) -> Iterator[Remedy]:
+def _less(changes: Changes | None, candidate: Candidate) -> Iterator[Remedy]:
     if not changes:
         return
-    name = one.row["name"]
-    when = "" if free_now(changes, one) else ", once enough of it is free"
-    text = f"{in_words(one.wants, changes)}: then {name} can run it{when}"
+    name = candidate.row["name"]
+    when = "" if free_now(changes, candidate) else ", once enough of it is free"
+    text = f"{in_words(candidate.wants, changes)}: then {name} can run it{when}"
     yield Remedy(code="ask_less", text=text, changes=changes, worker=name)
 
 
-def back(one: Candidate, chance: WorkerChance) -> Remedy:
+def back(candidate: Candidate, chance: WorkerChance) -> Remedy:
     """Return what makes a worker take jobs again."""
     name = chance.worker
     match chance.chance:
-        case Chance.DRAINING if not one.leaves:
+        case Chance.DRAINING if not candidate.leaves:
             command = f"forge worker drain {quote(name)} --undo"
             return _worker("undrain", f"let {name} take jobs again", name, command)
         case Chance.CONSTRAINED:
@@ -198,7 +198,7 @@ def _added(job: Row, fleet: FleetChances) -> Iterator[Remedy]:
 def to_name(job: Row, fleet: FleetChances) -> list[Requirement]:
     """Return the requirements to name to somebody who starts a worker for the job."""
     ones = list(fleet.candidates.values())
-    lacked = {asked.name for one in ones for asked in one.asked if not asked.met}
+    lacked = {asked.name for candidate in ones for asked in candidate.asked if not asked.met}
     return [
         asked
         for asked in (ones[0].asked if ones else wishes(job))

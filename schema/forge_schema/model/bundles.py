@@ -171,13 +171,15 @@ def list_text(data: bytes) -> str:
         if data.startswith(mark):
             return _with_line_feeds(data[len(mark) :].decode(encoding))
     *head, rest = data.split(b"\n", 2)
-    found = next((match[1].decode() for one in head if (match := CODING.match(one))), "utf-8")
+    named_encoding = next(
+        (match[1].decode() for line in head if (match := CODING.match(line))), "utf-8"
+    )
     # Whoever writes the text again writes it as UTF-8.
-    plain = [CODING.sub(b"#", one) for one in head]
+    plain = [CODING.sub(b"#", line) for line in head]
     try:
-        return _with_line_feeds(b"\n".join((*plain, rest)).decode(found))
+        return _with_line_feeds(b"\n".join((*plain, rest)).decode(named_encoding))
     except LookupError as error:
-        raise UnicodeError(f"there is no encoding {found}") from error
+        raise UnicodeError(f"there is no encoding {named_encoding}") from error
 
 
 def _with_line_feeds(text: str) -> str:
@@ -186,10 +188,10 @@ def _with_line_feeds(text: str) -> str:
 
 def uv_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which uv looks for packages where pip would."""
-    found = {
+    indexes = {
         uv: variables[pip].replace(" ", ",") if uv == "UV_FIND_LINKS" else variables[pip]
         for pip, uv in UV_FOR_PIP.items()
         if variables.get(pip) and uv not in variables
     }
     # pip takes the best of all indexes, and resolved the lists of its users so.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found}
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **indexes}

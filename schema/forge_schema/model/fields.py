@@ -66,7 +66,7 @@ def _storable(text: str) -> str:
 
 def storable(text: bytes) -> bytes:
     """Return JSON with a replacement character for each one that Postgres refuses in text."""
-    return ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], text)
+    return ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], text)
 
 
 def _numeric(value: object) -> object:
@@ -105,10 +105,14 @@ def _below(path: str) -> str:
 
 def _stored_document(values: dict[str, Any]) -> dict[str, Any]:
     try:
-        said = json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        document = json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise ValueError("it has values that JSON cannot represent") from error
-    if storable(said) != said or len(said) > DOCUMENT_BYTES or _depth(values) > DOCUMENT_DEPTH:
+    if (
+        storable(document) != document
+        or len(document) > DOCUMENT_BYTES
+        or _depth(values) > DOCUMENT_DEPTH
+    ):
         raise ValueError(
             f"it may have at most {size_text(DOCUMENT_BYTES)} and"
             f" {counted(DOCUMENT_DEPTH, 'level')}, and no NUL character"
@@ -212,9 +216,9 @@ class _OrNewer:
         return no_info_wrap_validator_function(member, handler(words))
 
 
-def _newer(words: type[W], said: str) -> W:
-    word = str.__new__(words, said)
-    word._name_ = word._value_ = said
+def _newer(words: type[W], text: str) -> W:
+    word = str.__new__(words, text)
+    word._name_ = word._value_ = text
     return word
 
 

@@ -69,10 +69,10 @@ class ApprovalReading:
         """What one attempt of the job may spend, in a few words."""
         if self.timeout_s is None:
             return "an unlimited time"
-        said = [f"{self.gpu_hours:.4g} GPU-hours"] if self.gpu_hours else []
+        amounts = [f"{self.gpu_hours:.4g} GPU-hours"] if self.gpu_hours else []
         if self.most_cost is not None:
-            said.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
-        return " and ".join(said)
+            amounts.append("an unknown cost" if self.cost is None else f"a cost of {self.cost:.2f}")
+        return " and ".join(amounts)
 
 
 class MemberReading:
@@ -147,19 +147,19 @@ INPUTS_GIVEN = "inputs given"
 
 def happened(action: str, detail: Mapping[str, Any] | None) -> str:
     """Return what happened in words: an event's action, and what a reader needs of its detail."""
-    said = detail or {}
+    fields = detail or {}
     if action == "agent replaced":
-        job = "had ended" if said.get("phase") == Phase.FINISHING else "ran on"
-        return f"the agent of {said['worker']} was replaced; the job {job}"
+        job = "had ended" if fields.get("phase") == Phase.FINISHING else "ran on"
+        return f"the agent of {fields['worker']} was replaced; the job {job}"
     if action == INPUTS_GIVEN:
-        return f"had the inputs {', '.join(given_texts(said['inputs']).values())}"
+        return f"had the inputs {', '.join(given_texts(fields['inputs']).values())}"
     if action == "displaced":
-        return f"displaced by job {said['by']} of priority {said['priority']}"
+        return f"displaced by job {fields['by']} of priority {fields['priority']}"
     if action == "changed":
-        return f"changed {', '.join(_change(name, both) for name, both in said.items())}"
-    words = [str(word) for word in (said.get("program"), *said.get("ports", ())) if word]
-    if action == "retried" and said.get("checkpoint"):
-        return f"retried from checkpoint {said['checkpoint']}"
+        return f"changed {', '.join(_change(name, both) for name, both in fields.items())}"
+    words = [str(word) for word in (fields.get("program"), *fields.get("ports", ())) if word]
+    if action == "retried" and fields.get("checkpoint"):
+        return f"retried from checkpoint {fields['checkpoint']}"
     return " ".join([HAPPENED.get(action, action), *(["with", *words] if words else [])])
 
 
@@ -202,14 +202,14 @@ def link_of(value: object) -> str | None:
 
     It is without a user name and a password, which browsers would send and people would read.
     """
-    found = LINK.fullmatch(value) if isinstance(value, str) else None
-    return found[1] + found[2] if found else None
+    match = LINK.fullmatch(value) if isinstance(value, str) else None
+    return match[1] + match[2] if match else None
 
 
-def files_and_links(found: Sequence[Any]) -> str:
+def files_and_links(stored: Sequence[Any]) -> str:
     """Return how many files and links there are among artifacts, in words."""
-    links = sum(one.target is not None for one in found)
-    files = counted(len(found) - links, "file")
+    links = sum(file.target is not None for file in stored)
+    files = counted(len(stored) - links, "file")
     return f"{files} and {counted(links, 'link')}" if links else files
 
 

@@ -294,8 +294,11 @@ def _value(row: Run | SweepPoint, column: str, fields: Sequence[str], tables: Se
         return getattr(row, column)
     table, _, key = column.partition(".")
     own = [(table, key)] if table in TABLES and key else []
-    found = (_in_table(row, *place) for place in [*own, *((one, column) for one in tables)])
-    return next((value for value in found if value is not None), None)
+    values = (
+        _in_table(row, *place)
+        for place in [*own, *((name_of_table, column) for name_of_table in tables)]
+    )
+    return next((value for value in values if value is not None), None)
 
 
 def _in_table(row: Run | SweepPoint, table: str, key: str) -> Any:  # noqa: ANN401 - as above
@@ -355,9 +358,9 @@ def in_order(runs: Iterable[Run], column: str, *, descending: bool = False) -> l
     """Return runs in the order of a column; those without a value, or with NaN, come last."""
     rows = [(run.value(column), run) for run in runs]
     last = (None, *NOT_FINITE)
-    said = [row for row in rows if row[0] not in last]
-    said.sort(key=lambda row: _rank(row[0]), reverse=descending)
-    return [run for _, run in said] + [run for value, run in rows if value in last]
+    known = [row for row in rows if row[0] not in last]
+    known.sort(key=lambda row: _rank(row[0]), reverse=descending)
+    return [run for _, run in known] + [run for value, run in rows if value in last]
 
 
 def _rank(value: object) -> tuple[int, Any]:
@@ -483,8 +486,8 @@ def differing(runs: list[Run]) -> list[str]:
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with a column for each key of an object in it, and in that: `parameters.lr`."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, value in row.items():
         inner = flat(value) if isinstance(value, Mapping) else None
-        found |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
-    return found
+        columns |= {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
+    return columns

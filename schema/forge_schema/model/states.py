@@ -64,10 +64,10 @@ def in_words(state: str) -> str:
 
 def counts_in_words(counts: Mapping[W, int]) -> dict[str, int]:
     """Add up the counts of states that users read as one word."""
-    found: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for state, count in counts.items():
-        found[in_words(state)] += count
-    return dict(found)
+        counted[in_words(state)] += count
+    return dict(counted)
 
 
 TERMINAL_STATES = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DEAD})

@@ -196,10 +196,10 @@ def destination(path: str, target: str) -> str:
 
 def below_a_link(paths: Iterable[str], links: Iterable[str]) -> str | None:
     """Return a path that lies below one of the links, so that it would be reached through it."""
-    found = {str(PurePosixPath(link)) for link in links}
-    if not found:
+    link_paths = {str(PurePosixPath(link)) for link in links}
+    if not link_paths:
         return None
     for path in paths:
-        if any(str(above) in found for above in PurePosixPath(path).parents):
+        if any(str(above) in link_paths for above in PurePosixPath(path).parents):
             return path
     return None

@@ -112,7 +112,7 @@ def speed_text(speed: Mapping[str, Any] | None) -> str:
     """Return the fastest rate of each device in a stored `Speed`; "" without any."""
     rates = {device: (speed or {}).get(device) for device in DEVICES}
     return ", ".join(
-        f"{device} {flops_text(max(found.values()))}" for device, found in rates.items() if found
+        f"{device} {flops_text(max(flops.values()))}" for device, flops in rates.items() if flops
     )
 
 

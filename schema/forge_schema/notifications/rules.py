@@ -302,9 +302,9 @@ def _is_plain(text: str) -> bool:
 
 def _check_query(query: str) -> None:
     wanted = parse(query)
-    if found := next((key for key in OF_THE_MOMENT if wanted.values(key)), None):
+    if passing_key := next((key for key in OF_THE_MOMENT if wanted.values(key)), None):
         raise NotificationInvalid(
-            f"a notification cannot choose jobs by {found}: it would change until it is sent",
+            f"a notification cannot choose jobs by {passing_key}: it would change until it is sent",
             hint="choose the events instead, and jobs by name, owner, queue, label or reason",
         )
 

@@ -40,10 +40,10 @@ def deadline(seconds: float, sock: Callable[[], socket.socket | None]) -> Iterat
 
     def end() -> None:
         late.append(True)
-        if (found := sock()) is not None:
+        if (opened := sock()) is not None:
             with suppress(OSError):
                 # Not a TLS socket's own, which also changes what the other thread reads from.
-                socket.socket.shutdown(found, socket.SHUT_RDWR)
+                socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     timer = Timer(seconds, end)
     timer.daemon = True

@@ -91,7 +91,9 @@ def _statement(record: AttemptRecord) -> tuple[str, dict[str, object]]:  # noqa:
             return "add_artifacts", {"files": Jsonb(rows)}
         case MetricLines(lines):
             # Not `asdict`, which copies every value: there are many lines.
-            rows = [{"number": one.number, "step": one.step, "values": one.values} for one in lines]
+            rows = [
+                {"number": line.number, "step": line.step, "values": line.values} for line in lines
+            ]
             params = {"kept": _kept(lines), "progress": share(record.progress)}
             return "add_metrics", {"lines": Jsonb(rows), **params}
         case Samples(samples):

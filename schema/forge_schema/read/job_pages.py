@@ -91,8 +91,8 @@ def among(
 ) -> list[Row]:
     """Return those of some jobs that match a filter, as on a page."""
     chosen = {f"by_{way}": way == "ids" for way in WAYS}
-    said = {*map(int, wanted.values("id"))} or {*job_ids}
-    ids = [job_id for job_id in job_ids if job_id in said]
+    named_ids = {*map(int, wanted.values("id"))} or {*job_ids}
+    ids = [job_id for job_id in job_ids if job_id in named_ids]
     params = {**_conditions(wanted), **_ways(wanted, owner), **chosen, "ids": ids}
     many = {"look": len(job_ids), "count": len(job_ids), "sortable": SORTABLE, "by_reasons": []}
     rows = database.rows("page_jobs", again=True, before=NEWEST, owner=owner, **{**params, **many})

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 
 from forge_schema.database.pool import Database, DatabaseUnreachable, Row
-from forge_schema.ending.statement import storable
+from forge_schema.ending import storable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import Firing, IdempotencyConflict, Schedule
 from forge_schema.model.spec import JobSpec

@@ -66,13 +66,13 @@ class Cron:
         Raises:
             CronInvalid: there is none.
         """
-        found = next(self._times(moment), None)
-        if found is None:
+        following = next(self._times(moment), None)
+        if following is None:
             raise CronInvalid(
                 f"the cron expression {self._expression!r} never falls due",
                 hint="choose a day that the month has",
             )
-        return found
+        return following
 
     def following(self, moment: datetime, count: int) -> list[datetime]:
         """Return the first times after a moment, in the time zone; fewer if there are no more."""
@@ -86,10 +86,10 @@ class Cron:
         either = OrTrigger(self._triggers)
         last = moment
         while reading := either.get_next_fire_time(None, reading + INSTANT):
-            found = reading.replace(tzinfo=self._zone).astimezone(UTC)
-            if found > last:
-                last = found
-                yield found.astimezone(self._zone)
+            instant = reading.replace(tzinfo=self._zone).astimezone(UTC)
+            if instant > last:
+                last = instant
+                yield instant.astimezone(self._zone)
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -126,9 +126,9 @@ def _differences(
     before: JobSpec, after: JobSpec, names: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the names of what differs, those of tables without the table's, and both values."""
-    told = [spec.model_dump(mode="json", include={*names}) for spec in (before, after)]
+    documents = [spec.model_dump(mode="json", include={*names}) for spec in (before, after)]
     for name in names:
-        old, new = (values[name] for values in told)
+        old, new = (values[name] for values in documents)
         if isinstance(old, dict) or isinstance(new, dict):
             for part in dict.fromkeys([*(old or {}), *(new or {})]):
                 values = [(each or {}).get(part) for each in (old, new)]

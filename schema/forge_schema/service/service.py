@@ -361,8 +361,15 @@ class Service(LogPlaces, Scheduling):
             raise CheckpointUnsound(f"the list of chunks {row['key']} is of another file")
         extents = listed.extents
         return [
-            ArtifactChunk(key=one.key, offset=one.offset, bytes=one.size, sha256=one.sha256)
-            for one in islice((extent for extent in extents if extent.offset > after), CHUNKS)
+            ArtifactChunk(
+                key=extent_after.key,
+                offset=extent_after.offset,
+                bytes=extent_after.size,
+                sha256=extent_after.sha256,
+            )
+            for extent_after in islice(
+                (extent for extent in extents if extent.offset > after), CHUNKS
+            )
         ]
 
     @verb("GET", f"{JOB}/checkpoints", errors=(404,))

@@ -114,9 +114,9 @@ class StoredUploads:
         """
         store = self._open_store()
 
-        def is_whole(one: Segment) -> bool:
-            key = keys.segment(one.sha256)
-            return store.size(key) == one.bytes and self._is_newer(key, damaged)
+        def is_whole(each: Segment) -> bool:
+            key = keys.segment(each.sha256)
+            return store.size(key) == each.bytes and self._is_newer(key, damaged)
 
         whole = threads.map(is_whole, segments)
         there = {segment.sha256 for segment, sound in zip(segments, whole, strict=True) if sound}

@@ -52,9 +52,9 @@ def read(
             others, the exit code is 1.
     """
     faults: list[str] = []
-    found: S | None = None
+    settings: S | None = None
     try:
-        found = run()
+        settings = run()
     except SettingsError as error:
         faults = [_unreadable(str(error), kind, words or {})]
     except ValidationError as error:
@@ -62,8 +62,8 @@ def read(
     code = EXIT_USAGE if faults else 1
     given = _given(kind)
     faults += [*_of_urls(kind, given), *more(given)]
-    if found is not None and not faults:
-        return found
+    if settings is not None and not faults:
+        return settings
     for fault in faults:
         sys.stderr.write(f"{program}: {fault}\n")
     sys.exit(code)
@@ -139,13 +139,13 @@ def _near(flag: str, kind: type[BaseSettings]) -> str:
 
 def _given(kind: type[BaseSettings]) -> dict[str, str]:
     """Return what was given for each setting, as text; a flag replaces its variable."""
-    found: dict[str, str] = {}
+    values_given: dict[str, str] = {}
     for name in kind.model_fields:
         flag, variable = _names(kind, name)
         values = [*_values(flag, sys.argv[1:])] or [os.environ.get(variable, "")]
         if values[-1]:
-            found[name] = values[-1]
-    return found
+            values_given[name] = values[-1]
+    return values_given
 
 
 def _values(flag: str, words: Sequence[str]) -> Iterator[str]:

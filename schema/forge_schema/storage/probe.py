@@ -61,26 +61,26 @@ def probe(url: str) -> list[ProbeFinding]:
         delete_abandoned(store)
     folder = f"{keys.PROBE}{secrets.token_hex(12)}/"
     try:
-        found = [*_written(store, folder)]
-        if split(url).scheme == "s3" and found[0].verdict is ProbeVerdict.OK:
+        probed = [*_written(store, folder)]
+        if split(url).scheme == "s3" and probed[0].verdict is ProbeVerdict.OK:
             # Only S3 users import boto3.
             from forge_schema.storage.s3.probing import findings  # noqa: PLC0415
 
-            found += findings(url, folder)
-        return found
+            probed += findings(url, folder)
+        return probed
     finally:
         with suppress(StoreError):
             for left in list(store.list(folder)):
                 store.delete(left.key)
 
 
-def require_fit(url: str, found: list[ProbeFinding]) -> None:
+def require_fit(url: str, probed: list[ProbeFinding]) -> None:
     """Check that no finding rules the store out.
 
     Raises:
         StoreUnfit: one does.
     """
-    for finding in found:
+    for finding in probed:
         if finding.verdict is ProbeVerdict.UNFIT:
             raise StoreUnfit(f"{url}: {finding.capability}: {finding.detail}", hint=finding.hint)
 

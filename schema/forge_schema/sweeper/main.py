@@ -15,8 +15,8 @@ from pydantic import Field
 from pydantic_settings import CliApp, SettingsConfigDict
 
 from forge_schema.access.tokens import hide
+from forge_schema.database.connections import STATEMENT_S
 from forge_schema.database.pool import Database
-from forge_schema.database.settings import STATEMENT_S
 from forge_schema.log import configure_log
 from forge_schema.model.errors import ForgeError
 from forge_schema.notifications.sender import DeliverySender

@@ -12,7 +12,7 @@ from forge_schema.database.pool import Database, DatabaseUnreachable, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
-from forge_schema.notifications.noticing import Noticing
+from forge_schema.notifications.messages import Noticing
 from forge_schema.queue.limits import Limits
 from forge_schema.queue.queue import Queue
 from forge_schema.queue.reservation import PATIENCE_S

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from forge_schema.ending.statement import finish_params
+from forge_schema.ending import finish_params
 from forge_schema.model.attempt_records import LogChunkRecord
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, State

@@ -13,9 +13,9 @@ import pytest
 from forge_client.checks import CheckStanding
 from forge_client.direct.checks import database_checks
 from forge_functions.streams.hub import Hub
+from forge_schema.database.connections import SETTINGS
 from forge_schema.database.migrate import upgrade
 from forge_schema.database.pool import Database, DatabaseUnreachable
-from forge_schema.database.settings import SETTINGS
 from forge_schema.model.lease import End
 from forge_schema.model.spec import JobSpec
 from forge_schema.model.states import Reason, WorkerStatus

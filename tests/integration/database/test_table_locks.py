@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from forge_schema.database import current, migrate, table_locks
+from forge_schema.database import current, migrate
 from forge_schema.database.current import HEAD, is_current
 from forge_schema.database.migrate import sqlalchemy_url, upgrade
 from forge_schema.database.pool import Database
@@ -107,8 +107,8 @@ def test_an_upgrade_that_finds_no_moment_says_so_and_holds_nothing(
 ) -> None:
     with psycopg.connect(database_url) as report:
         report.execute("LOCK TABLE worker IN ACCESS SHARE MODE")
-        with pytest.raises(table_locks.TablesInUse, match="used the tables"):
-            table_locks.take(migrating, partial(table_locks.lock_all, migrating), 0)
+        with pytest.raises(migrate.TablesInUse, match="used the tables"):
+            migrate.take(migrating, partial(migrate.lock_all, migrating), 0)
         report.execute("LOCK TABLE job, lease, worker IN ACCESS EXCLUSIVE MODE NOWAIT")
 
 

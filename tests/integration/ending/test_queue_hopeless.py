@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_schema.ending.statement import QUICK
+from forge_schema.ending import QUICK
 from forge_schema.model.attempt_records import CheckpointRecord, MetricRecord
 from forge_schema.model.states import Phase, Reason, State
 from forge_schema.storage import keys

@@ -14,10 +14,9 @@ from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Speed
 from forge_worker.attempt.attempt import Stopped
 from forge_worker.gang import gathering, preflight
-from forge_worker.gang.address import listening
+from forge_worker.gang.address import GangPolicy, listening
 from forge_worker.gang.gathering import GangIncomplete, Gatherer
 from forge_worker.gang.members import Gang, pace_of
-from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.preflight import PreflightFailed
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import SqlGateway
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from forge_schema.model.lease import Gathering
     from forge_worker.attempt.attempt import LiveAttempt
-    from forge_worker.gang.policy import Network
+    from forge_worker.gang.address import Network
     from pydantic import JsonValue
     from support.queue.rig import Rig
 

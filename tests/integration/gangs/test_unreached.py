@@ -13,7 +13,7 @@ from forge_schema.model.explanation import Chance
 from forge_schema.model.states import Reason, State, WorkerStatus
 from forge_schema.model.worker import WorkerInfo
 from forge_worker.agent.registration import Registration
-from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.address import GangPolicy
 from structlog.testing import capture_logs
 from support.gangs.gang_workers import MEMBERS, GangWorker, asleep, gang_machine, gang_worker
 from support.gangs.runs import Run, formed, gang, running

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from forge_schema.database.settings import STATEMENT_S
+from forge_schema.database.connections import STATEMENT_S
 from forge_schema.job_filter import FilterInvalid
 from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason, Role
-from forge_schema.notifications.messages import line
-from forge_schema.notifications.noticing import LATE
+from forge_schema.notifications.messages import LATE, line
 from forge_schema.notifications.rules import NotificationInvalid, NotificationUnknown
 from forge_schema.service.caller import Caller, Forbidden
 from forge_schema.service.notifications import Notifying

@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_schema.access.api_keys import Keys
-from forge_schema.access.sessions import Sessions
+from forge_schema.access.api_keys import Keys, Sessions
 from forge_schema.model.states import Reason, Role
 from forge_schema.notifications.rules import NotificationWithheld
 from forge_schema.notifications.sender import DeliverySender

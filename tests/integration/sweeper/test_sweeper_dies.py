@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from forge_schema.database import pool as databases
-from forge_schema.database.deadlines import AwaitedAnswers
+from forge_schema.database.connections import AwaitedAnswers
 from forge_schema.database.pool import ANSWER_S, Database, DatabaseUnreachable, run
 from forge_schema.model.states import Phase, State
 from forge_schema.queue.queue import Queue

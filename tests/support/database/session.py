@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from forge_schema.database.settings import SETTINGS
+from forge_schema.database.connections import SETTINGS
 
 SESSION = "".join(f"SET {name} = '{value}';" for name, value in SETTINGS.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forge_schema.ending.runs import CAUSE, ECHO, LIKELY_ECHO
+from forge_schema.ending import CAUSE, ECHO, LIKELY_ECHO
 from forge_schema.model.lease import End
 from forge_schema.model.states import Asked, Budget, Phase, Reason, Standing, State
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from forge_functions.auth import short_token
 from forge_functions.middleware.failures import Failures
-from forge_schema.access.sessions import Sessions
+from forge_schema.access.api_keys import Sessions
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Phase, Reason, Role
 from forge_schema.storage.keys import AttemptKeys

@@ -31,9 +31,9 @@ HTTP_CLIENT = ("httpcore", "encodings.idna")
 LATER: dict[tuple[str, ...], tuple[str, ...]] = {
     ("forge_client.main",): (
         *HTTP_CLIENT,
-        "forge_client.cli.admin", "forge_client.cli.jobs", "forge_client.cli.options.completion",
-        "forge_client.cli.options.job_names", "forge_client.cli.options.job_options",
-        "forge_client.cli.options.public_key", "forge_client.cli.options.values",
+        "forge_client.cli.admin", "forge_client.cli.jobs", "forge_client.cli.options.names",
+        "forge_client.cli.options.names", "forge_client.cli.options.job_options",
+        "forge_client.cli.options.values",
         "forge_client.results.endings", "forge_client.cli.show.waiting",
         "forge_client.direct.backend", "forge_client.direct.migration",
         "forge_client.http.backend", "forge_client.project.submission",

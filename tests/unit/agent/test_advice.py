@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge_schema.ending.statement import DETAIL_LENGTH
+from forge_schema.ending import DETAIL_LENGTH
 from forge_schema.model.errors import ForgeError
 from forge_worker.attempt.attempt import with_advice
 

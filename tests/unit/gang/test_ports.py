@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from forge_worker.gang import address
-from forge_worker.gang import policy as policies
-from forge_worker.gang.address import ProgramPort, interface_of, local_address, towards
-from forge_worker.gang.policy import gang_policy
+from forge_worker.gang import address as policies
+from forge_worker.gang.address import ProgramPort, gang_policy, interface_of, local_address, towards
 from forge_worker.runners.runner import StartFailed
 from forge_worker.settings.settings import WorkerSettings
 from pydantic import ValidationError

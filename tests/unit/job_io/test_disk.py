@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_schema.model.states import Reason
 from forge_worker.files.safe_files import BLOCK
-from forge_worker.job_io import disk
-from forge_worker.job_io.disk import LONGEST_S, PERIOD_S, QUIET_S, DiskWatch
+from forge_worker.job_io import watches
 from forge_worker.job_io.logs import CHUNK_BYTES, KEPT_BYTES, LogShipper
+from forge_worker.job_io.watches import DISK_PERIOD_S, DISK_QUIET_S, LONGEST_DISK_S, DiskWatch
 from support.workers.attempts import CountingStore, attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def attempt(tmp_path: Path) -> LiveAttempt:
     return attempt_of(some_grant(), tmp_path / "attempt")
 
 
-@pytest.mark.parametrize(("took_s", "period_s"), [(0.01, PERIOD_S), (0.5, 10.0), (9.0, LONGEST_S)])
+@pytest.mark.parametrize(
+    ("took_s", "period_s"), [(0.01, DISK_PERIOD_S), (0.5, 10.0), (9.0, LONGEST_DISK_S)]
+)
 def test_folder_that_takes_long_to_measure_is_measured_less_often(
     attempt: LiveAttempt, took_s: float, period_s: float
 ) -> None:
@@ -37,7 +39,7 @@ def test_folder_that_takes_long_to_measure_is_measured_less_often(
     assert watch.period_s == pytest.approx(period_s)
     assert attempt.stop is None
     watch.step()
-    assert watch.period_s == PERIOD_S
+    assert watch.period_s == DISK_PERIOD_S
 
 
 def test_job_that_exceeds_its_disk_is_stopped(attempt: LiveAttempt) -> None:
@@ -62,8 +64,8 @@ def test_job_is_measured_again_when_the_disk_loses_much_of_what_it_has_left(
     watch.step()
     assert watch.idle()
     # Others may free as much as it writes.
-    later = monotonic() + QUIET_S
-    monkeypatch.setattr(disk, "monotonic", lambda: later)
+    later = monotonic() + DISK_QUIET_S
+    monkeypatch.setattr(watches, "monotonic", lambda: later)
     assert not watch.idle()
 
 

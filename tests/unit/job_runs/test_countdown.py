@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_schema.model.states import Phase, Reason
-from forge_worker.agent.lease_watchdog import LeaseWatchdog
+from forge_worker.agent.leases import LeaseWatchdog
 from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.loop import Bell

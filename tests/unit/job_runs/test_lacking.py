@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from forge_schema.ending.statement import hopeless
+from forge_schema.ending import hopeless
 from forge_schema.model.lease import End, Fence
 from forge_schema.model.states import Reason
 from forge_worker.job_runs.last_words import lacks

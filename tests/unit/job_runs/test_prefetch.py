@@ -11,8 +11,8 @@ import pytest
 from forge_schema.model.states import Phase
 from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.files.copies import DiskFull
-from forge_worker.job_runs import prefetch
-from forge_worker.job_runs.prefetch import Prefetch
+from forge_worker.job_runs import preparation
+from forge_worker.job_runs.preparation import Prefetch
 from forge_worker.job_runs.services import JobServices
 from forge_worker.runners.choice import Runners
 from forge_worker.transfers.threads import TRANSFERS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_schema.model.lease import Grant
-    from forge_worker.job_runs.prefetch import Ahead
+    from forge_worker.job_runs.preparation import Ahead
 
 
 class Machine:
@@ -45,10 +45,10 @@ class Machine:
             provisions=(),
             host=None,
         )
-        monkeypatch.setattr(prefetch, "unpack", lambda attempt, *_: self.during(attempt))
-        monkeypatch.setattr(prefetch, "run_spec", lambda *_: None)
-        monkeypatch.setattr(prefetch, "note_warm", lambda *_: None)
-        monkeypatch.setattr(prefetch, "CHECK_S", 0.0)
+        monkeypatch.setattr(preparation, "unpack", lambda attempt, *_: self.during(attempt))
+        monkeypatch.setattr(preparation, "run_spec", lambda *_: None)
+        monkeypatch.setattr(preparation, "note_warm", lambda *_: None)
+        monkeypatch.setattr(preparation, "CHECK_S", 0.0)
         self.attempts = [self.running]
         self.loop = Prefetch(
             root / "ahead",

@@ -10,7 +10,7 @@ import pytest
 from forge_schema.model import worker
 from forge_worker.devices import GpuDevice, Inventory, Use
 from forge_worker.devices.inventory import GpuMissing
-from forge_worker.devices.nvml import Nvml
+from forge_worker.devices.nvidia import Nvml
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.machine.quarantine import FILE, Quarantine, release
+from forge_worker.machine.gpu_health import FILE, Quarantine, release
 from forge_worker.machine.xid_events import FATAL, THE_JOBS_OWN, xid_fault
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_client.cli.commands import app
-from forge_client.cli.quick.arguments import parsed
-from forge_client.cli.quick.declined import Declined
+from forge_client.cli.quick.arguments import Declined, commands, parsed
 from forge_client.cli.quick.quick import answered
-from forge_client.cli.quick.table import commands
 from forge_client.http import logins
 from forge_client.plain import place
 from forge_client.plain.place import refuse_proxied
@@ -33,7 +31,7 @@ EXPENSIVE = {
 SHOWN = ("job_details", "stored_log", "log_lines", "acting")
 LOADED = f"""
 import sys, forge_client.main
-from forge_client.cli.quick import answers, arguments, completion, help, table
+from forge_client.cli.quick import answers, arguments, completion, help
 from forge_client.cli.show import {", ".join(SHOWN)}
 import forge_client.findings
 print(*(name for name, module in sys.modules.items() if module))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from forge_worker.files.locks import held
+from forge_worker.files.small_files import held
 from forge_worker.runners.process.output import Output
 from support.workers.attempts import attempt_of, some_grant
 

@@ -10,8 +10,7 @@ from forge_worker import worker_folder
 from forge_worker.agent.claim_loop import ClaimLoop, Claims
 from forge_worker.agent.idle_exit import IdleExit
 from forge_worker.agent.jobs import JobThreads
-from forge_worker.agent.lease_renewal import LeaseRenewal
-from forge_worker.agent.lease_watchdog import LeaseWatchdog
+from forge_worker.agent.leases import LeaseRenewal, LeaseWatchdog
 from forge_worker.agent.leaving import Leaving, Shutdown
 from forge_worker.agent.outbox import Outbox
 from forge_worker.agent.queue_wait import NotWaited, end_leftovers, until_answered
@@ -21,10 +20,10 @@ from forge_worker.agent.running import LiveAttempts
 from forge_worker.agent.spool import FILE, Spool
 from forge_worker.agent.state_file import StateKeeper
 from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.gang.policy import gang_policy
+from forge_worker.gang.address import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
-from forge_worker.job_runs.prefetch import Prefetch
+from forge_worker.job_runs.preparation import Prefetch
 from forge_worker.job_runs.services import job_services
 from forge_worker.loop import Alarm, Bell, Loop
 from forge_worker.machine.gpu_meter import GpuMeter
@@ -181,7 +180,7 @@ class Agent:
         """
         (self._settings.worker_dir / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            found = until_answered(
+            adopted = until_answered(
                 self._meet,
                 limit_s=self._settings.reconnect_limit_s,
                 name_limit_s=NAME_PATIENCE * self._settings.lease_ttl_s,
@@ -191,7 +190,7 @@ class Agent:
         except NotWaited:
             return
         self._refusals.met()
-        self._jobs.adopt(found)
+        self._jobs.adopt(adopted)
         loops = self._loops()
         for loop in loops:
             loop.begin()
@@ -243,7 +242,7 @@ class Agent:
         self.outbox.step()
         folder, queue = self._settings.worker_dir, identity.queue_id
         earlier = worker_folder.queue_served(folder)
-        found = take_up(
+        adopted = take_up(
             folder / "jobs",
             self._runners.all,
             self._gateway,
@@ -253,7 +252,7 @@ class Agent:
         )
         if queue is not None:
             worker_folder.set_queue_served(folder, queue)
-        return found
+        return adopted
 
     def _hand_over(self) -> None:
         """Renew every lease once more, so that it lasts until the next agent; say no goodbye."""

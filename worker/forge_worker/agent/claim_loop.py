@@ -196,7 +196,7 @@ class Claims:
         with self._lock:
             while not mine.answered:
                 group = self._next_group()
-                ends = [one.end for one in group]
+                ends = [report.end for report in group]
                 with self._room_after(group) as (free, count):
                     sent_s = seconds()
                     ended, grants = self._gateway.finish_and_claim(ends, free, count)
@@ -224,9 +224,9 @@ class Claims:
         group: dict[int, EndReport] = {}
         again = []
         while self._reports and len(group) < TOGETHER:
-            one = self._reports.popleft()
-            if group.setdefault(one.end.fence.job_id, one) is not one:
-                again.append(one)
+            report = self._reports.popleft()
+            if group.setdefault(report.end.fence.job_id, report) is not report:
+                again.append(report)
         self._reports.extend(again)
         return list(group.values())
 
@@ -236,7 +236,7 @@ class Claims:
 
         An error in the block is not raised here, but by `exchange` in each caller's thread.
         """
-        tokens = {one.end.fence.token for one in group if one.frees}
+        tokens = {report.end.fence.token for report in group if report.frees}
         try:
             choice = self._slots.choices(without=tokens)[0]
             with self._slots.offer(choice, without=tokens) as (free, room):
@@ -251,12 +251,12 @@ class Claims:
         grants: Sequence[Grant],
         sent_s: float,
     ) -> list[Granted]:
-        for one in group:
-            if one.frees:
-                self._slots.take_back(one.end.fence.token)
+        for report in group:
+            if report.frees:
+                self._slots.take_back(report.end.fence.token)
         granted = self._with_slots(grants, sent_s)
-        for one, its in zip(group, ended, strict=True):
-            one.ended = its
+        for report, its in zip(group, ended, strict=True):
+            report.ended = its
         return granted
 
     def _wanted(self, ended: int = 0) -> int:
@@ -315,8 +315,8 @@ def _fail(group: Sequence[EndReport], error: Exception) -> None:
         group[0].error = error
         return
     log.warning("ends_not_taken", ends=len(group), error=str(error))
-    for one in group:
-        one.error = EndNotTaken(str(error) or type(error).__name__)
+    for report in group:
+        report.error = EndNotTaken(str(error) or type(error).__name__)
 
 
 def needs(grant: Grant) -> Capacity:

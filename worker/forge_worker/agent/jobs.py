@@ -72,25 +72,29 @@ class JobThreads:
 
     def start(self, granted: Sequence[Granted]) -> None:
         """Start granted jobs, or give them back."""
-        for one in granted:
-            fence = one.grant.fence
+        for granted_job in granted:
+            fence = granted_job.grant.fence
             try:
-                name = f"{fence.job_id}-{one.grant.attempt}-{fence.token}"
-                attempt = LiveAttempt(one.grant, Folders(self._folder / name), renewed_s=one.sent_s)
-                self._begin(attempt, partial(self._run_attempt, attempt, one.slot), Reason.DRAINED)
+                name = f"{fence.job_id}-{granted_job.grant.attempt}-{fence.token}"
+                attempt = LiveAttempt(
+                    granted_job.grant, Folders(self._folder / name), renewed_s=granted_job.sent_s
+                )
+                self._begin(
+                    attempt, partial(self._run_attempt, attempt, granted_job.slot), Reason.DRAINED
+                )
             except Exception as error:  # noqa: BLE001 - it is logged, and the job is given back
                 self._claims.give_back(fence, error)
 
-    def adopt(self, found: Iterable[Adopted]) -> None:
+    def adopt(self, adopted: Iterable[Adopted]) -> None:
         """Continue the attempts that an earlier agent left running."""
-        for one in found:
-            self._slots.lend_again(one.attempt.fence.token, one.slot, ended=one.ended)
+        for job in adopted:
+            self._slots.lend_again(job.attempt.fence.token, job.slot, ended=job.ended)
             self._claims.took_one()
-            given = (one.attempt, one.slot, one.runner, self.known(), one.handle)
+            given = (job.attempt, job.slot, job.runner, self.known(), job.handle)
             try:
-                self._begin(one.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
+                self._begin(job.attempt, partial(job_run.run, *given), Reason.PREEMPTED)
             except RuntimeError as error:
-                self._claims.give_back(one.attempt.fence, error)
+                self._claims.give_back(job.attempt.fence, error)
 
     def _begin(self, attempt: LiveAttempt, run: Callable[[], End | None], reason: Reason) -> None:
         """Start a job in a thread; while the worker leaves, the job is given back with the reason.

@@ -11,8 +11,7 @@ from forge_schema.model.states import WorkerKind
 from forge_schema.model.worker import Gpu, Machine
 
 from forge_worker import worker_folder
-from forge_worker.gang.address import to_open
-from forge_worker.gang.policy import GangPolicy
+from forge_worker.gang.address import GangPolicy, to_open
 from forge_worker.machine.watched import WatchedMachine
 from forge_worker.prepare.secrets import SecretStore
 from forge_worker.queue.gateway import Gateway

@@ -15,11 +15,11 @@ from threading import Lock
 from uuid import UUID
 
 import structlog
-from forge_schema.ending.statement import storable
+from forge_schema.ending import storable
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Reason
 
-from forge_worker.files.atomic import sync_folder
+from forge_worker.files.small_files import sync_folder
 
 FILE = "spool"
 SLOT_BYTES = 32 << 10
@@ -104,8 +104,8 @@ class Spool:
 def left_in(folder: Path) -> Spool | None:
     """Return the spool of a worker's folder, if it contains ends."""
     path = folder / FILE
-    found = Spool(path, 0) if path.is_file() else None
-    return found if found and found.ends() else None
+    spool = Spool(path, 0) if path.is_file() else None
+    return spool if spool and spool.ends() else None
 
 
 def _made(path: Path, slots: int) -> int:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.running import LiveAttempts
 from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Loop
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.machine.watched import WatchedMachine

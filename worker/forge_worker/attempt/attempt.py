@@ -10,7 +10,7 @@ from threading import Event, Lock
 from time import time
 
 import structlog
-from forge_schema.ending.statement import DETAIL_LENGTH
+from forge_schema.ending import DETAIL_LENGTH
 from forge_schema.made_once import made_once
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Fence, Grant
@@ -22,9 +22,9 @@ from forge_worker.attempt.folders import Cursors, Folders
 from forge_worker.attempt.redact import Redactor
 from forge_worker.attempt.window import Window, earlier
 from forge_worker.clock import seconds
-from forge_worker.files.locks import held
 from forge_worker.files.safe_files import weight
 from forge_worker.files.saved_files import SavedFiles, saved_files
+from forge_worker.files.small_files import held
 from forge_worker.loop import Alarm
 
 NOT_OURS = "the queue says that it is over or another worker's"

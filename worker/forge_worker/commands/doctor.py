@@ -29,8 +29,8 @@ class Lack:
 
 def lacking(settings: WorkerSettings) -> list[Lack]:
     """Return what is missing here, worst first."""
-    found = [*_of_containers(settings), *_of_processes(settings)]
-    return sorted(found, key=lambda lack: not lack.so.startswith("no jobs"))
+    lacks = [*_of_containers(settings), *_of_processes(settings)]
+    return sorted(lacks, key=lambda lack: not lack.so.startswith("no jobs"))
 
 
 def _of_containers(settings: WorkerSettings) -> Iterator[Lack]:

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forge_worker.agent.queue_wait import until_answered
 from forge_worker.circuit_breaker import Servers
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 from forge_worker.queue.http.session import PATH, PROGRAM, TIMEOUT, TokenRefused, not_answered, read
 from forge_worker.settings.sections import OptionalPath, ServerUrls
 

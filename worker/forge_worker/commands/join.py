@@ -188,8 +188,8 @@ def _asked(url: str, token: str, secret: str) -> dict[str, Any]:
     request = Request(f"{url}/api/v1/workers/join", body, headers, method="POST")  # noqa: S310 - an admin's line names it
     try:
         with urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
-            found: dict[str, Any] = json.load(answer)
-            return found
+            document: dict[str, Any] = json.load(answer)
+            return document
     except HTTPError as error:
         problem = {}
         with suppress(ValueError):
@@ -244,10 +244,10 @@ def _keep_settings(place: WorkerPlace, url: str) -> None:
 
 def _given() -> dict[str, str]:
     names = ("DOCKER_HOST", *(f"FORGE_{kept}" for kept in KEPT))
-    found = {name: os.environ.get(name, "") for name in names}
-    if not found["FORGE_TLS_CA"] and "SSL_CERT_FILE" in os.environ:
-        found["FORGE_TLS_CA"] = str(Path(os.environ["SSL_CERT_FILE"]).absolute())
-    return {name: value for name, value in found.items() if value and "\n" not in value}
+    given = {name: os.environ.get(name, "") for name in names}
+    if not given["FORGE_TLS_CA"] and "SSL_CERT_FILE" in os.environ:
+        given["FORGE_TLS_CA"] = str(Path(os.environ["SSL_CERT_FILE"]).absolute())
+    return {name: value for name, value in given.items() if value and "\n" not in value}
 
 
 def _read(file: Path) -> dict[str, str]:

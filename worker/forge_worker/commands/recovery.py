@@ -21,7 +21,7 @@ from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.files.safe_files import remove_tree, weight
 from forge_worker.job_runs import job_state, leftovers
-from forge_worker.machine import gate, quarantine, speed
+from forge_worker.machine import gate, gpu_health, speed
 from forge_worker.queue.gateway import Gateway
 from forge_worker.runners.docker.runner import DockerRunner, engine_answers
 from forge_worker.runners.process.confinement import confinement_of
@@ -46,7 +46,7 @@ STATE = {
 KEPT = {"lock", worker_folder.ID_FILE, worker_folder.QUEUE_FILE}
 
 FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
-OWN_FILES = (quarantine.FILE, gate.FILE, speed.FILE, crashes.FILE, spool.FILE)
+OWN_FILES = (gpu_health.FILE, gate.FILE, speed.FILE, crashes.FILE, spool.FILE)
 FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *OWN_FILES)
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ def recover(settings: WorkerSettings) -> Iterator[str]:
     yield from _ended(settings, runners)
     yield from _given_back(settings, runners)
     _forget(settings.worker_dir)
-    for uuid in quarantine.release(settings.worker_dir):
+    for uuid in gpu_health.release(settings.worker_dir):
         yield f"GPU {uuid} is given to jobs again"
     if gate.forget(settings.worker_dir):
         yield "the machine is not set aside any more"
@@ -146,8 +146,8 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
         if gateway is not None and spooled:
             yield _told(spooled, gateway)
         waiting = spooled.fences() if spooled else []
-        for one in ended:
-            yield _cleared(one, None if one.fence() in waiting else gateway)
+        for each in ended:
+            yield _cleared(each, None if each.fence() in waiting else gateway)
 
 
 def _told(spooled: spool.Spool, gateway: Gateway) -> str:

@@ -18,7 +18,7 @@ from forge_worker.commands.doctor import lacking
 from forge_worker.connect import connect
 from forge_worker.devices.inventory import Inventory
 from forge_worker.machine.admission import Observer, limits_of
-from forge_worker.machine.quarantine import Quarantine
+from forge_worker.machine.gpu_health import Quarantine
 from forge_worker.queue.http.session import LeaseUnknown
 from forge_worker.runners.docker.engine import engine_answers
 from forge_worker.runners.process.confinement import WANTED, parents
@@ -125,9 +125,11 @@ def _leases(settings: WorkerSettings, report: Json, left: list[Json]) -> Json:
     asking = Thread(target=asked, name="leases", daemon=True)
     asking.start()
     asking.join(QUEUE_PATIENCE_S)
-    said = dict(answer)
+    held_by_job = dict(answer)
     return (
-        said if said["unknown"] else {job: held for job, held in said.items() if job != "unknown"}
+        held_by_job
+        if held_by_job["unknown"]
+        else {job: held for job, held in held_by_job.items() if job != "unknown"}
     )
 
 

@@ -1,16 +1,50 @@
 """The inventory: the GPUs that a worker lends of those that the first source with any finds."""
 
+import json
+import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from time import monotonic
+from typing import ClassVar
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.devices.apple import Apple
-from forge_worker.devices.gpu import GpuDevice, GpuSource, Use
-from forge_worker.devices.nvidia_smi import NvidiaSmi
-from forge_worker.devices.nvml import Nvml
+from forge_worker.devices.gpu import GpuDevice, GpuSource, Use, asked
+from forge_worker.devices.nvidia import NvidiaSmi, Nvml
 from forge_worker.devices.rocm import Rocm
+
+
+class Apple:
+    """Detect the GPU on macOS. Its use cannot be measured."""
+
+    accelerator: ClassVar[str] = "mps"
+    fresh_s: ClassVar[float] = 60.0
+    complete: ClassVar[bool] = False
+
+    def gpus(self) -> list[GpuDevice]:
+        """Return the one GPU, with a UUID derived from the machine's."""
+        if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+            return []
+        hardware = read_hardware(asked("system_profiler", "-json", "SPHardwareDataType") or "")
+        memory = (asked("sysctl", "-n", "hw.memsize") or "").strip()
+        if hardware is None or not memory.isdigit():
+            return []
+        chip, machine = hardware
+        system = platform.mac_ver()[0]
+        return [GpuDevice(f"MPS-{machine}", chip, int(memory) >> 20, vendor="apple", driver=system)]
+
+    def use(self) -> dict[str, Use] | None:
+        return None
+
+
+def read_hardware(text: str) -> tuple[str, str] | None:
+    """Return the chip's name and the machine's UUID, or None if one is missing."""
+    with suppress(ValueError, KeyError, IndexError, TypeError):
+        hardware = json.loads(text)["SPHardwareDataType"][0]
+        return str(hardware["chip_type"]), str(hardware["platform_UUID"])
+    return None
+
 
 SOURCES: tuple[Callable[[], GpuSource], ...] = (Nvml, NvidiaSmi, Rocm, Apple)
 
@@ -62,8 +96,8 @@ class Inventory:
         Raises:
             GpuMissing: `words` names a GPU that does not exist.
         """
-        self._source, found = _first() if list(words) != ["none"] else (None, [])
-        self.gpus = chosen(found, words)
+        self._source, devices = _first() if list(words) != ["none"] else (None, [])
+        self.gpus = chosen(devices, words)
         self._lock = Lock()
         self._used: Mapping[str, Use] = {}
         self._asked_at: float | None = None

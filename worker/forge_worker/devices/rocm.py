@@ -33,8 +33,8 @@ def uuid_of(unique_id: int) -> str:
 def nodes(root: Path = ROOT) -> list[Node]:
     """Return the GPUs of the topology in its order, without the CPU nodes."""
     folders = [place for place in _listed(root / "topology" / "nodes") if place.name.isdigit()]
-    found = (_node(folder) for folder in sorted(folders, key=lambda place: int(place.name)))
-    return [node for node in found if node is not None]
+    candidates = (_node(folder) for folder in sorted(folders, key=lambda place: int(place.name)))
+    return [node for node in candidates if node is not None]
 
 
 def gpus(root: Path = ROOT) -> list[GpuDevice]:
@@ -127,16 +127,16 @@ def read_rocm_smi(text: str) -> list[GpuDevice]:
     cards = [
         (name, card) for name, card in document.items() if name[:4] == "card" and name[4:].isdigit()
     ]
-    found = (_card(int(name[4:]), _inner(document, name), driver) for name, _ in cards)
-    return [gpu for gpu in found if gpu is not None]
+    cards_read = (_card(int(name[4:]), _inner(document, name), driver) for name, _ in cards)
+    return [gpu for gpu in cards_read if gpu is not None]
 
 
 def read_amd_smi(text: str) -> list[GpuDevice]:
     """Return the GPUs of `amd-smi static --json`: a list, below `gpu_data` in newer versions."""
     document = _document(text)
     listed = document.get("gpu_data") if isinstance(document, dict) else document
-    found = (_entry(entry) for entry in listed or [] if isinstance(entry, dict))
-    return [gpu for gpu in found if gpu is not None]
+    entries_read = (_entry(entry) for entry in listed or [] if isinstance(entry, dict))
+    return [gpu for gpu in entries_read if gpu is not None]
 
 
 def _card(number: int, card: dict[str, Any], driver: str) -> GpuDevice | None:

@@ -49,9 +49,9 @@ def relative(
     passed = {posixpath.normpath("/".join(parts[: n + 1])) for n in range(len(parts) - 1)}
     if ".." in parts and not passed.isdisjoint(links):
         return None
-    found = posixpath.relpath(f"/{posixpath.normpath(inside)}", f"/{above}")
+    target_there = posixpath.relpath(f"/{posixpath.normpath(inside)}", f"/{above}")
     leaves = posixpath.normpath(inside).split("/")[0] == ".."
-    return None if leaves or not stays_inside(path, found) else found
+    return None if leaves or not stays_inside(path, target_there) else target_there
 
 
 def _below(root: str, target: str) -> str | None:
@@ -77,23 +77,23 @@ def kept(
         stored: those that are stored.
         old: the links of the checkpoint before.
     """
-    found = {*there, *_above(there)}
+    known = {*there, *_above(there)}
     reached = {*stored, *_above(stored), ""}
     chosen = {}
     for path, target in links.items():
         folder = posixpath.dirname(path)
-        if path in reached or (folder in found and folder not in reached):
+        if path in reached or (folder in known and folder not in reached):
             continue
-        if _reaches(path, target, found, reached):
+        if _reaches(path, target, known, reached):
             chosen[path] = target
         elif path in old and destination(path, old[path]) in reached:
             chosen[path] = old[path]
     return chosen
 
 
-def _reaches(path: str, target: str, found: Collection[str], reached: Collection[str]) -> bool:
+def _reaches(path: str, target: str, known: Collection[str], reached: Collection[str]) -> bool:
     leads_to = destination(path, target)
-    return leads_to in reached or leads_to not in found
+    return leads_to in reached or leads_to not in known
 
 
 def _above(paths: Iterable[str]) -> set[str]:

@@ -128,8 +128,8 @@ def status_in(file: BinaryIO) -> Status:
 
 def weight(root: Path) -> int:
     """Return the bytes on disk of everything below a folder; hard links count once."""
-    found = {(s.st_dev, s.st_ino): s.st_blocks for _, s in walk(root)}
-    return sum(found.values()) * BLOCK
+    blocks = {(s.st_dev, s.st_ino): s.st_blocks for _, s in walk(root)}
+    return sum(blocks.values()) * BLOCK
 
 
 def walk(
@@ -151,12 +151,12 @@ def walk(
 
 def entries(root: Path, parts: Parts) -> list[tuple[str, os.stat_result]]:
     """Return the entries of a folder below the root; none if it does not exist."""
-    found = []
+    statuses = []
     with suppress(OSError), entered(root, parts) as place:
         for name in os.listdir(place):  # noqa: PTH208  a descriptor has no pathlib
             with suppress(OSError):
-                found.append((name, os.stat(name, dir_fd=place, follow_symlinks=False)))
-    return found
+                statuses.append((name, os.stat(name, dir_fd=place, follow_symlinks=False)))
+    return statuses
 
 
 def status_of(root: Path, parts: Parts) -> os.stat_result | None:
@@ -191,9 +191,9 @@ def entered(root: Path, parts: Parts) -> Iterator[int]:
         os.close(place)
 
 
-def status_from(found: os.stat_result) -> Status:
+def status_from(result: os.stat_result) -> Status:
     """Return what tells whether a file has changed."""
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return result.st_size, result.st_mtime_ns, result.st_ino
 
 
 def remove_tree(root: Path) -> bool:

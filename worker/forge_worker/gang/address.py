@@ -1,16 +1,20 @@
-"""Addresses and ports at which other members reach this machine, and their interface."""
+"""Where other members of a gang reach this machine, as far as its operator allows gangs."""
 
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import psutil
 from psycopg.conninfo import conninfo_to_dict
 
 from forge_worker.machine.locks import Locks
+from forge_worker.runners.docker.network import BRIDGE
 from forge_worker.runners.runner import StartFailed
+from forge_worker.settings.settings import WorkerSettings
 
 LOOPBACK = "127.0.0.1"
 # No packet is sent: the kernel only looks up the route.
@@ -19,6 +23,7 @@ ANY_PORT = 9
 # Below the ports that the kernel gives to connections: one of those may be taken at any time.
 FIRST, LAST = 29500, 29999
 BACKLOG = 1024
+Network = Literal["host", "ports", "none"]
 
 
 def towards(queue_url: str) -> str | None:
@@ -49,9 +54,9 @@ def local_address(host: str) -> str | None:
 
 def interface_of(address: str) -> str | None:
     """Return the name of the interface that has an address; None if there is none."""
-    for name, found in psutil.net_if_addrs().items():
+    for name, addresses in psutil.net_if_addrs().items():
         # Link-local IPv6 addresses carry their interface after a percent sign.
-        if any(interface.address.partition("%")[0] == address for interface in found):
+        if any(interface.address.partition("%")[0] == address for interface in addresses):
             return name
     # Every address of 127.0.0.0/8 is the loopback's.
     return interface_of(LOOPBACK) if address.startswith("127.") and address != LOOPBACK else None
@@ -59,16 +64,16 @@ def interface_of(address: str) -> str | None:
 
 def address_of(interface: str) -> str | None:
     """Return the IPv4 address of an interface; None if there is none."""
-    found = psutil.net_if_addrs().get(interface, [])
+    addresses = psutil.net_if_addrs().get(interface, [])
     return next(
-        (interface.address for interface in found if interface.family is socket.AF_INET), None
+        (interface.address for interface in addresses if interface.family is socket.AF_INET), None
     )
 
 
 def is_for_containers(address: str) -> bool:
     """Tell whether containers on the bridge, which has no IPv6, can reach such an address."""
-    found = ip_address(address)
-    return found.version == 4 and not found.is_loopback  # noqa: PLR2004
+    parsed = ip_address(address)
+    return parsed.version == 4 and not parsed.is_loopback  # noqa: PLR2004
 
 
 def to_open(*, publishes: bool) -> str:
@@ -121,3 +126,51 @@ class ProgramPort:
 
 def _name(number: int) -> str:
     return f"port-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class GangPolicy:
+    """How this worker takes part in gangs.
+
+    The members have the machine's own `network`, or only publish single ports, or there are none.
+    `advertised` is the operator's address for the other members; by default it is the one by which
+    this machine reaches the queue at `queue_url`. A member waits `patience_s` for the others. Ports
+    are locked in `lock_dir`.
+    """
+
+    network: Network
+    advertised: str | None = None
+    queue_url: str = ""
+    patience_s: float = 600.0
+    lock_dir: Path | None = None
+
+    def address(self) -> str | None:
+        """Return where other members reach this machine now; None if it takes no part."""
+        if self.network == "none":
+            return None
+        own = self.advertised or towards(self.queue_url)
+        if not self.publishes or own is None or is_for_containers(own):
+            return own
+        # The queue and all its workers are on this machine.
+        return address_of(BRIDGE) if ip_address(own).is_loopback else None
+
+    @property
+    def publishes(self) -> bool:
+        """Whether a member's container is on the bridge, and publishes its port."""
+        return self.network == "ports"
+
+
+def gang_policy(settings: WorkerSettings, *, containers: bool) -> GangPolicy:
+    """Return what the settings allow.
+
+    Plain processes have the machine's network anyway. Where there are `containers`, the operator
+    must allow that those of a gang have it too, or publish ports.
+    """
+    advertised = settings.advertise_address
+    return GangPolicy(
+        network=settings.gang_network or ("none" if containers else "host"),
+        advertised=None if advertised is None else str(advertised),
+        queue_url=settings.url[0] if settings.url else settings.database_url,
+        patience_s=settings.gang_patience_s,
+        lock_dir=settings.lock_dir,
+    )

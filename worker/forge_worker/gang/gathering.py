@@ -12,9 +12,8 @@ from forge_schema.model.quantities import duration_text
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.clock import seconds
-from forge_worker.gang.address import LOOPBACK, ProgramPort, listening
+from forge_worker.gang.address import LOOPBACK, GangPolicy, ProgramPort, listening
 from forge_worker.gang.members import Gang, Peer, RankPace, peer_of
-from forge_worker.gang.policy import GangPolicy
 from forge_worker.gang.preflight import PreflightAnswers, PreflightFailed, check
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.queue.gateway import Gateway
@@ -208,14 +207,14 @@ class Gatherer:
         return bool(late)
 
     def _late(self, met: Gathering, step: int) -> list[str]:
-        found = {member.rank: member for member in met.members}
+        by_rank = {member.rank: member for member in met.members}
         return [
-            f"rank {rank} on {found[rank].worker} {found[rank].late}"
-            if rank in found
+            f"rank {rank} on {by_rank[rank].worker} {by_rank[rank].late}"
+            if rank in by_rank
             else f"rank {rank} is gone"
             for rank in range(self._attempt.grant.nodes)
             if rank != self._attempt.grant.rank
-            if rank not in found or found[rank].step < step
+            if rank not in by_rank or by_rank[rank].step < step
         ]
 
 

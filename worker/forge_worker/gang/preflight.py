@@ -65,7 +65,7 @@ class PreflightAnswers:
     """Answers the preflight of the others on this member's sockets, until it is closed."""
 
     def __init__(self, nonce: str, sockets: Iterable[socket.socket]) -> None:
-        self._servers = [_Server(nonce, one) for one in sockets]
+        self._servers = [_Server(nonce, listening) for listening in sockets]
         for server in self._servers:
             Thread(target=server.serve_forever, args=(0.1,), name="preflight", daemon=True).start()
 
@@ -110,8 +110,8 @@ def check(gang: Gang) -> None:
         PreflightFailed: at least one cannot be reached.
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="preflight") as threads:
-        found = threads.map(lambda target: _tried(gang.own, *target), _targets(gang))
-        unreached = [failure for failure in found if failure is not None]
+        failures = threads.map(lambda target: _tried(gang.own, *target), _targets(gang))
+        unreached = [failure for failure in failures if failure is not None]
     if unreached:
         raise PreflightFailed(gang.own, unreached)
 

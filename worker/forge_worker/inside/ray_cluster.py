@@ -124,18 +124,18 @@ def joined(
     check: list[str], failure: str, ray: subprocess.Popen[bytes] | None, stopping: RaySignals
 ) -> int:
     """Repeat a check until it succeeds, and return 0; otherwise say why it did not."""
-    until, said = time.monotonic() + JOIN_S, b""
+    until, output = time.monotonic() + JOIN_S, b""
     while time.monotonic() < until:
         if stopping.number:
             return BY_SIGNAL + stopping.number
         if ray is not None and ray.poll() is not None:
             return ray.returncode if ray.returncode > 0 else 1
         if answers():
-            code, said = checked(check, stopping)
+            code, output = checked(check, stopping)
             if code == 0:
                 return 0
         time.sleep(RETRY_S)
-    last = said.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+    last = output.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
     sys.stderr.write("\n".join([*last, f"{failure}: {last[-1] if last else 'no connection'}\n"]))
     return 1
 
@@ -175,10 +175,10 @@ def ended(ray: subprocess.Popen[bytes]) -> None:
 
 def below(root: int) -> dict[int, str]:
     """Return the processes below one, each with the time at which it began."""
-    known, found = processes(), {root}
-    while more := {pid for pid, (parent, _) in known.items() if parent in found} - found:
-        found |= more
-    return {pid: known[pid][1] for pid in found - {root}}
+    known, pids = processes(), {root}
+    while more := {pid for pid, (parent, _) in known.items() if parent in pids} - pids:
+        pids |= more
+    return {pid: known[pid][1] for pid in pids - {root}}
 
 
 def processes() -> dict[int, tuple[int, str]]:

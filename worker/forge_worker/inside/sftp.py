@@ -40,29 +40,29 @@ class FieldReader:
     def number(self, form: str = "!I") -> int:
         """Return the next number."""
         size = struct.calcsize(form)
-        (found,) = struct.unpack(form, self._data[:size])
+        (value,) = struct.unpack(form, self._data[:size])
         self._data = self._data[size:]
-        return int(found)
+        return int(value)
 
     def text(self) -> bytes:
         """Return the next string."""
         size = self.number()
-        found, self._data = self._data[:size], self._data[size:]
-        return found
+        text, self._data = self._data[:size], self._data[size:]
+        return text
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that are set."""
         flags = self.number()
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if flags & SIZE:
-            found["size"] = self.number("!Q")
+            fields["size"] = self.number("!Q")
         if flags & OWNER:
-            found["owner"] = (self.number(), self.number())
+            fields["owner"] = (self.number(), self.number())
         if flags & MODE:
-            found["mode"] = stat.S_IMODE(self.number())
+            fields["mode"] = stat.S_IMODE(self.number())
         if flags & TIMES:
-            found["times"] = (self.number(), self.number())
-        return found
+            fields["times"] = (self.number(), self.number())
+        return fields
 
 
 class SftpServer:
@@ -128,18 +128,18 @@ class SftpServer:
             raise NoMore from None
         try:
             verb = self._verbs.get(kind)
-            said, rest = verb(request) if verb else _status(UNKNOWN, "it is not supported")
+            answer, rest = verb(request) if verb else _status(UNKNOWN, "it is not supported")
         except FileNotFoundError as error:
-            said, rest = _status(MISSING, _reason(error))
+            answer, rest = _status(MISSING, _reason(error))
         except PermissionError as error:
-            said, rest = _status(DENIED, _reason(error))
+            answer, rest = _status(DENIED, _reason(error))
         except EOFError:
-            said, rest = _status(END, "end of file")
+            answer, rest = _status(END, "end of file")
         except OSError as error:
-            said, rest = _status(FAILED, _reason(error))
+            answer, rest = _status(FAILED, _reason(error))
         except (KeyError, ValueError, struct.error):
-            said, rest = _status(BAD, "the request is invalid")
-        return struct.pack("!BI", said, number) + rest
+            answer, rest = _status(BAD, "the request is invalid")
+        return struct.pack("!BI", answer, number) + rest
 
     def _handle(self) -> bytes:
         self._last += 1
@@ -193,8 +193,8 @@ class SftpServer:
         left, place = self._folders[handle], self._places[handle]
         if not left:
             raise EOFError
-        found, self._folders[handle] = left[:MOST_NAMES], left[MOST_NAMES:]
-        return _names([(name, _looked(os.path.join(place, name))) for name in found])
+        names, self._folders[handle] = left[:MOST_NAMES], left[MOST_NAMES:]
+        return _names([(name, _looked(os.path.join(place, name))) for name in names])
 
     def _rename(self, request: FieldReader) -> tuple[int, bytes]:
         old, new = request.text(), request.text()
@@ -235,31 +235,33 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _attributes(found: os.stat_result) -> tuple[int, bytes]:
-    return ATTRIBUTES, _packed(found)
+def _attributes(status: os.stat_result) -> tuple[int, bytes]:
+    return ATTRIBUTES, _packed(status)
 
 
-def _packed(found: os.stat_result | None) -> bytes:
-    if found is None:
+def _packed(status: os.stat_result | None) -> bytes:
+    if status is None:
         return struct.pack("!I", 0)
     flags = SIZE | OWNER | MODE | TIMES
-    times = [max(0, min(int(at), 0xFFFFFFFF)) for at in (found.st_atime, found.st_mtime)]
-    numbers = (flags, found.st_size, found.st_uid, found.st_gid, found.st_mode, *times)
+    times = [max(0, min(int(at), 0xFFFFFFFF)) for at in (status.st_atime, status.st_mtime)]
+    numbers = (flags, status.st_size, status.st_uid, status.st_gid, status.st_mode, *times)
     return struct.pack("!IQIIIII", *numbers)
 
 
-def _names(found: list[tuple[bytes, os.stat_result | None]]) -> tuple[int, bytes]:
-    parts = [_text(name) + _text(_line(name, it)) + _packed(it) for name, it in found]
-    return NAME, struct.pack("!I", len(found)) + b"".join(parts)
+def _names(entries: list[tuple[bytes, os.stat_result | None]]) -> tuple[int, bytes]:
+    parts = [_text(name) + _text(_line(name, it)) + _packed(it) for name, it in entries]
+    return NAME, struct.pack("!I", len(entries)) + b"".join(parts)
 
 
-def _line(name: bytes, found: os.stat_result | None) -> bytes:
+def _line(name: bytes, status: os.stat_result | None) -> bytes:
     """Return the line that `ls -l` would show."""
-    if found is None:
+    if status is None:
         return name
-    when = time.strftime("%b %d %Y", time.localtime(found.st_mtime))
-    start = f"{stat.filemode(found.st_mode)} {found.st_nlink:3} {found.st_uid:<8} {found.st_gid:<8}"
-    return f"{start} {found.st_size:8} {when} ".encode() + name
+    when = time.strftime("%b %d %Y", time.localtime(status.st_mtime))
+    start = (
+        f"{stat.filemode(status.st_mode)} {status.st_nlink:3} {status.st_uid:<8} {status.st_gid:<8}"
+    )
+    return f"{start} {status.st_size:8} {when} ".encode() + name
 
 
 def _text(data: bytes) -> bytes:

@@ -33,9 +33,9 @@ def gathered(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
     distributed = _group()
     if distributed is None:
         return [value]
-    found = [value] * distributed.get_world_size()
-    distributed.all_gather_object(found, value)
-    return found
+    values = [value] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
 
 
 def rank() -> int:

@@ -24,7 +24,7 @@ def train(trainer: Any, **given: Any) -> Any:  # noqa: ANN401 - Trainer's own
     Raises:
         ValueError: the checkpoints could not be resumed from, since they have only the model.
     """
-    if not any(isinstance(one, ForgeCallback) for one in trainer.callback_handler.callbacks):
+    if not any(isinstance(each, ForgeCallback) for each in trainer.callback_handler.callbacks):
         callback = ForgeCallback()
         callback.on_init_end(trainer.args)
         trainer.add_callback(callback)
@@ -34,8 +34,8 @@ def train(trainer: Any, **given: Any) -> Any:  # noqa: ANN401 - Trainer's own
 def newest(args: Any) -> str | None:  # noqa: ANN401 - Trainer's own
     """Return the newest checkpoint of a trainer with these arguments."""
     folder = args.output_dir
-    found = get_last_checkpoint(folder) if os.path.isdir(folder) else None  # noqa: PTH112 - as theirs
-    return None if found is None else str(found)
+    checkpoint = get_last_checkpoint(folder) if os.path.isdir(folder) else None  # noqa: PTH112 - as theirs
+    return None if checkpoint is None else str(checkpoint)
 
 
 class ForgeCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]

@@ -30,8 +30,8 @@ def fit(trainer: Any, model: Any, *data: Any, every_n_epochs: int = 1, **given: 
 
 def newest() -> str | None:
     """Return the newest checkpoint in the job's checkpoint folder."""
-    found = max(_saved(job.checkpoint_dir()), key=_step, default=None)
-    return None if found is None else str(found)
+    checkpoint = max(_saved(job.checkpoint_dir()), key=_step, default=None)
+    return None if checkpoint is None else str(checkpoint)
 
 
 class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
@@ -57,8 +57,8 @@ class ForgeCallback(Callback):  # type: ignore[misc,unused-ignore]
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 - as above
         """Report, and save; on other machines report the progress, which is watched for stalls."""
-        told = trainer.callback_metrics if trainer.is_global_zero else {}
-        metrics = {k: v for k, v in told.items() if k not in ("step", "total")}
+        reported = trainer.callback_metrics if trainer.is_global_zero else {}
+        metrics = {k: v for k, v in reported.items() if k not in ("step", "total")}
         if group.first_here():
             total = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None
             job.report(step=trainer.current_epoch + 1, total=total, **metrics)

@@ -76,8 +76,8 @@ def _resumed(mlflow: Any, name: str, given: dict[str, Any]) -> Any:  # noqa: ANN
 
 
 def _experiment(mlflow: Any) -> str:  # noqa: ANN401 - the module
-    if found := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-        return found
+    if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return experiment_id
     named = os.environ.get("MLFLOW_EXPERIMENT_NAME") or tracked.group() or "Default"
     return str(mlflow.set_experiment(named).experiment_id)
 

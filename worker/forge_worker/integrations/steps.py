@@ -61,8 +61,8 @@ def newest(folder: Path) -> int:
 
 
 def _saved(folder: Path) -> list[int]:
-    found = (re.fullmatch(r"step-(\d+)", path.name) for path in folder.iterdir())
-    return sorted(int(name[1]) for name in found if name)
+    matches = (re.fullmatch(r"step-(\d+)", path.name) for path in folder.iterdir())
+    return sorted(int(name[1]) for name in matches if name)
 
 
 def _commit(saver: Saver, folder: Path, step: int) -> None:

@@ -39,15 +39,15 @@ def group() -> str | None:
 
 def parameters() -> dict[str, object]:
     """Return the job's parameters."""
-    found = json.loads(os.environ.get("FORGE_PARAMETERS") or "{}")
-    return found if isinstance(found, dict) else {}
+    values = json.loads(os.environ.get("FORGE_PARAMETERS") or "{}")
+    return values if isinstance(values, dict) else {}
 
 
 def link(tracker: str, url: str | None) -> None:
     """Report the address of the run, without any credentials in it."""
-    found = urlsplit(url or "")
-    if found.scheme in ("http", "https"):
-        address = found._replace(netloc=found.netloc.rpartition("@")[2])
+    parts = urlsplit(url or "")
+    if parts.scheme in ("http", "https"):
+        address = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         job.report(**{tracker: address.geturl()})
 
 

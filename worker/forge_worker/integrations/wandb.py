@@ -109,14 +109,14 @@ def _mirror(wandb: Any, run: Any) -> None:  # noqa: ANN401 - as above
 
 def _numbers(data: Any, prefix: str = "") -> dict[str, object]:  # noqa: ANN401 - W&B's
     """Return the numbers of a dictionary, by W&B's names for those within others."""
-    found: dict[str, object] = {}
+    numbers: dict[str, object] = {}
     for name, value in data.items():
         plain = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
         if isinstance(plain, dict):
-            found.update(_numbers(plain, f"{prefix}{name}."))
+            numbers.update(_numbers(plain, f"{prefix}{name}."))
         elif isinstance(plain, Real):
-            found[f"{prefix}{name}"] = plain
-    return found
+            numbers[f"{prefix}{name}"] = plain
+    return numbers
 
 
 def _finish_in_time(folder: Path, finish: Callable[[], None]) -> None:
@@ -139,13 +139,13 @@ def _finish_in_time(folder: Path, finish: Callable[[], None]) -> None:
 
 def _services() -> list[int]:
     """Return W&B's own processes, which wait for its server after the program has ended."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             name, _, rest = stat.read_text(errors="replace").partition("(")[2].rpartition(")")
             if name.startswith("wandb-core") and int(rest.split()[1]) == os.getpid():
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def _keep(runs: Path, finish: Callable[[], None]) -> None:

@@ -72,7 +72,7 @@ class ArtifactKeeper:
         left = {path: status[0] for path, status in sorted(files.items()) if path not in self._done}
         self._send_links({p: to for p, to in look.links.items() if p not in self._done})
         self._send(left)
-        artifacts = [one for one in self._done.values() if one is not None]
+        artifacts = [artifact for artifact in self._done.values() if artifact is not None]
         if artifacts and not self._gateway.record(self._attempt.fence, StoredArtifacts(artifacts)):
             self._attempt.lose()
         return len(artifacts)

@@ -75,11 +75,11 @@ class ResultFiles:
         with suppress(OSError), opened(control, RESULT_FILE) as file:
             document = file.read(DOCUMENT_BYTES + 1)
             try:
-                found: dict[str, Any] = self._covered(parse_result(document))
+                result: dict[str, Any] = self._covered(parse_result(document))
             except ValueError as error:
                 self._attempt.note(f"the result was not stored: {error}")
             else:
-                return found
+                return result
         return None
 
     def _look_for_tests(self) -> list[Tested]:
@@ -114,9 +114,9 @@ class ResultFiles:
             case str():
                 return self._attempt.redactor.text(value)
             case dict():
-                return {self._covered(name): self._covered(said) for name, said in value.items()}
+                return {self._covered(name): self._covered(item) for name, item in value.items()}
             case list():
-                return [self._covered(said) for said in value]
+                return [self._covered(item) for item in value]
             case _:
                 return value
 

@@ -57,7 +57,7 @@ class EventFiles:
 
     def look(self) -> list[int]:
         """Look for new files, and return the numbers of all."""
-        for root, parts, status in sorted(self._new(), key=lambda one: one[1][-1]):
+        for root, parts, status in sorted(self._new(), key=lambda entry: entry[1][-1]):
             number = self._number(status.st_ino)
             if number is not None:
                 self._found[number] = (root, parts)
@@ -70,9 +70,9 @@ class EventFiles:
         with suppress(OSError, BrokenFile), opened(root, "/".join(parts)) as file:
             size = file.seek(0, 2)
             for record in islice(records(file, place, size), RECORDS):
-                step, found = scalars(record.data or b"")
-                if found and record.intact():
-                    lines.append(self._line(number, step, found))
+                step, values = scalars(record.data or b"")
+                if values and record.intact():
+                    lines.append(self._line(number, step, values))
                 place = record.end
                 if len(lines) >= most:
                     break
@@ -96,8 +96,8 @@ class EventFiles:
                 return number
         return None
 
-    def _line(self, number: int, step: int, found: list[Scalar]) -> bytes:
-        values = {self._key(number, tag): value for tag, value in found}
+    def _line(self, number: int, step: int, scalars_there: list[Scalar]) -> bytes:
+        values = {self._key(number, tag): value for tag, value in scalars_there}
         return json.dumps({**values, "step": step}).encode()
 
     def _key(self, number: int, tag: str) -> str:
@@ -152,8 +152,8 @@ def _number(tensor: list[Field]) -> float | None:
     if kind not in (FLOAT, DOUBLE) or any(_inner(tensor, TENSOR_SHAPE)):
         return None
     listed = TENSOR_FLOATS if kind == FLOAT else TENSOR_DOUBLES
-    found = next(_inner(tensor, TENSOR_CONTENT), next(_inner(tensor, listed), b""))
-    return float(unpack("<f" if kind == FLOAT else "<d", found)[0]) if found else None
+    packed = next(_inner(tensor, TENSOR_CONTENT), next(_inner(tensor, listed), b""))
+    return float(unpack("<f" if kind == FLOAT else "<d", packed)[0]) if packed else None
 
 
 def _inner(fields: list[Field], number: int) -> Iterator[bytes]:

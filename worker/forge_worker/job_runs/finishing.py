@@ -26,7 +26,7 @@ def finish(parts: Parts, exited: Exit) -> End | None:
     if not good:
         _stop_the_others(parts)
     parts.phases.enter(Phase.FINISHING)
-    said = None if good or parts.attempt.lost else _last_words(parts, exited)
+    detail = None if good or parts.attempt.lost else _last_words(parts, exited)
     if good:
         _store_success(parts)
     else:
@@ -35,7 +35,7 @@ def finish(parts: Parts, exited: Exit) -> End | None:
         return None
     if parts.stopped_for is not None or _faulted(parts, exited):
         return end_as_asked(parts, parts.stopped_for or parts.attempt.stop, exited.code)
-    return _end_by_itself(parts, exited, said)
+    return _end_by_itself(parts, exited, detail)
 
 
 def end_as_asked(parts: Parts, stop: Stop | None, code: int | None = None) -> End | None:
@@ -128,16 +128,16 @@ def _store_small(parts: Parts) -> None:
 def _last_words(parts: Parts, exited: Exit) -> str:
     """Return why a job failed, in its own words; what it lacks is noted in its log too."""
     folders = parts.attempt.folders
-    said = last_words(exited, folders.log, parts.attempt.redactor, below=folders.work)
-    first, _, rest = said.partition("\n")
+    words = last_words(exited, folders.log, parts.attempt.redactor, below=folders.work)
+    first, _, rest = words.partition("\n")
     lacking = lacks(first, parts.attempt.grant.spec, folders.work)
     if lacking is None:
-        return said
+        return words
     parts.attempt.note(lacking)
     return "\n".join(filter(None, (f"{first}; {lacking}", rest)))
 
 
-def _end_by_itself(parts: Parts, exited: Exit, said: str | None = None) -> End:
+def _end_by_itself(parts: Parts, exited: Exit, detail: str | None = None) -> End:
     if exited.oom_killed:
         end = _end(parts, Reason.OOM, exited.code)
         return replace(end, detail=_too_little(parts.slot.memory_mb, end.usage))
@@ -146,13 +146,13 @@ def _end_by_itself(parts: Parts, exited: Exit, said: str | None = None) -> End:
     if exited.code == 0:
         lost = "; ".join(filter(None, (exited.detail, *parts.artifacts.refused)))
         return _end(parts, Reason.SUCCEEDED, 0, lost or None)
-    return _end(parts, Reason.EXIT_CODE, exited.code, said)
+    return _end(parts, Reason.EXIT_CODE, exited.code, detail)
 
 
 def _end(parts: Parts, reason: Reason, code: int | None = None, detail: str | None = None) -> End:
     usage = parts.services.sampler.last(parts.usage)
-    said = None if detail is None else parts.attempt.redactor.text(detail)
-    return End(parts.attempt.fence, reason, code, said, usage)
+    redacted = None if detail is None else parts.attempt.redactor.text(detail)
+    return End(parts.attempt.fence, reason, code, redacted, usage)
 
 
 def _too_little(limit_mb: int, used: Usage) -> str:

@@ -15,7 +15,7 @@ from forge_schema.model.states import Reason
 from forge_worker.attempt.attempt import LiveAttempt, Stop
 from forge_worker.attempt.folders import BYTES, MODE, Folders
 from forge_worker.clock import this_boot
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.runners.process.door import ALONE_S, EXIT
 from forge_worker.runners.runner import Exit, unwatched

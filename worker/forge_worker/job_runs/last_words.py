@@ -87,9 +87,9 @@ def last_words(exited: Exit, log: Path, redactor: Redactor, *, below: Path) -> s
     """
     lines = _lines(_tail(log, redactor), {f"{below}/", f"{below.resolve()}/"})
     gist, killed = _childs(lines) or _gist(lines[-LINES:]), _killed(exited.code)
-    said = f"{killed}; last output: {gist}" if killed and gist else killed or gist
-    said = _rank(lines) or _root_cause(lines) or said
-    first = "; ".join(filter(None, [said, exited.detail])) or "no output"
+    words = f"{killed}; last output: {gist}" if killed and gist else killed or gist
+    words = _rank(lines) or _root_cause(lines) or words
+    first = "; ".join(filter(None, [words, exited.detail])) or "no output"
     return "\n".join([first, *lines[-LINES:]] if lines[1:] else [first])
 
 
@@ -109,8 +109,8 @@ def _root_cause(lines: list[str]) -> str:
     Its exception is quoted: by it the queue knows whether another machine failed before.
     """
     summary = lines[len(lines) - lines[::-1].index(ROOT_CAUSE) :] if ROOT_CAUSE in lines else []
-    rank = next((found[1] for line in summary if (found := RANK.match(line))), None)
-    code = next((int(found[1]) for line in summary if (found := EXIT_CODE.match(line))), None)
+    rank = next((match[1] for line in summary if (match := RANK.match(line))), None)
+    code = next((int(match[1]) for line in summary if (match := EXIT_CODE.match(line))), None)
     if rank is None or code is None:
         return ""
     own = list(takewhile(lambda line: not NOTICED.search(line), lines))
@@ -118,8 +118,8 @@ def _root_cause(lines: list[str]) -> str:
     of_rank = [line for line in marked if line.startswith(f"[rank{rank}]: ")]
     output = _raised(of_rank) if marked else _gist(own[-LINES:])
     how = f"was {_killed(SIGNAL_BASE - code)}" if code < 0 else f"exited with code {code}"
-    said = f"the process of rank {rank} {how}"
-    return f"{said}; last output: {output}" if output else said
+    cause = f"the process of rank {rank} {how}"
+    return f"{cause}; last output: {output}" if output else cause
 
 
 def _tail(log: Path, redactor: Redactor) -> str:
@@ -226,10 +226,10 @@ def _not_installed(package: str, spec: Mapping[str, Any], work: Path) -> str:
 
 def _part_with(package: str, work: Path) -> tuple[str, str] | None:
     """Return the extra or group of the project that a package is in: its kind and its name."""
-    said = _project(work)
+    project = _project(work)
     parts = (("extra", ("project", "optional-dependencies")), ("group", ("dependency-groups",)))
     for kind, keys in parts:
-        for name, lines in _table(said, *keys).items():
+        for name, lines in _table(project, *keys).items():
             listed = lines if isinstance(lines, list) else []
             if any(_named(str(line)) == _named(package) for line in listed):
                 return kind, name
@@ -237,16 +237,16 @@ def _part_with(package: str, work: Path) -> tuple[str, str] | None:
 
 
 def _named(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
-    return re.sub(r"[-_.]+", "-", found[0]).lower() if found else ""
+    match = re.match(r"[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
 
 
 def _no_program(name: str, work: Path) -> str | None:
     """Return what to do about a program that is not there; None if nobody knows."""
     if name in RUN:
         return f"{name} is not there, and its packages are: submit the command without `{name} run`"
-    said = _project(work)
-    tables = _table(said, "tool", "poetry", "scripts"), _table(said, "project", "scripts")
+    project = _project(work)
+    tables = _table(project, "tool", "poetry", "scripts"), _table(project, "project", "scripts")
     module = {**tables[0], **tables[1]}.get(name)
     if not isinstance(module, str):
         return None
@@ -265,9 +265,9 @@ def _project(work: Path) -> dict[str, Any]:
         return {}
 
 
-def _table(said: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _table(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Return a table, or {} if there is none: the job may have written anything there."""
-    found: Any = said
+    table: Any = document
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}

@@ -98,16 +98,22 @@ def take_up(
     ended = {folder.root for folder in folders if folder.fence() in spooled}
     open_ones = [] if foreign else [folder for folder in folders if folder.root not in ended]
     candidates = [
-        found for one in open_ones if (found := _candidate(one, runners, left, secrets)) is not None
+        each
+        for folder in open_ones
+        if (each := _candidate(folder, runners, left, secrets)) is not None
     ]
-    adopted = [one for held in _held(candidates, gateway) if (one := _adopted(held)) is not None]
+    adopted = [
+        adopted_job
+        for held in _held(candidates, gateway)
+        if (adopted_job := _adopted(held)) is not None
+    ]
     kept = {job.attempt.folders.root for job in adopted}
     going_on = {
         candidate.record.container
         for candidate in candidates
         if _root(candidate) in kept and candidate.leftover
     }
-    reap(found for name, found in left.items() if name not in going_on)
+    reap(each for name, each in left.items() if name not in going_on)
     others = [folder for folder in folders if folder.root not in kept]
     clear(others, runners, None if foreign else gateway, spooled)
     return adopted
@@ -123,17 +129,20 @@ def _candidate(
     left: dict[str, tuple[Runner, Leftover]],
     secrets: SecretProvision | None,
 ) -> LeftoverAttempt | None:
-    found = job_state.read(folders)
+    record = job_state.read(folders)
     # A restart of the machine ends its containers, with exit codes that say nothing about the jobs.
-    if found is None or found.boot != this_boot() or not _covered(found.attempt, secrets):
+    if record is None or record.boot != this_boot() or not _covered(record.attempt, secrets):
         return None
-    if _in_vain(found.attempt):
+    if _in_vain(record.attempt):
         return None
     if job_state.kept_exit(folders.root) is not None:
-        runner = next((one for one in runners if one.kind == found.kind), None)
-        return None if runner is None else LeftoverAttempt(found, runner, None)
-    if found.container in left:
-        return LeftoverAttempt(found, *left[found.container])
+        runner = next(
+            (each for each in runners if each.kind == record.kind),
+            None,
+        )
+        return None if runner is None else LeftoverAttempt(record, runner, None)
+    if record.container in left:
+        return LeftoverAttempt(record, *left[record.container])
     return None
 
 
@@ -235,9 +244,9 @@ def may_run(folders: Folders, runners: Sequence[Runner]) -> bool:
     }
 
 
-def reap(found: Iterable[tuple[Runner, Leftover]]) -> None:
+def reap(strays: Iterable[tuple[Runner, Leftover]]) -> None:
     """Kill the leftovers that still run."""
-    for runner, leftover in found:
+    for runner, leftover in strays:
         log.warning("leftovers_reaped", job=leftover.name, kind=runner.kind)
         runner.reap(leftover)
 

@@ -16,11 +16,11 @@ from forge_worker.gang.gathering import Gatherer
 from forge_worker.gang.members import pace_of
 from forge_worker.job_io.artifacts import ArtifactKeeper
 from forge_worker.job_io.checkpoints import CheckpointSync
-from forge_worker.job_io.disk import DiskWatch
 from forge_worker.job_io.logs import LogShipper
 from forge_worker.job_io.metrics import MetricsTail, Settling
 from forge_worker.job_io.occasions import CheckpointRequest
 from forge_worker.job_io.results import ResultFiles
+from forge_worker.job_io.watches import DiskWatch
 from forge_worker.job_runs.services import JobServices
 from forge_worker.loop import Loop
 from forge_worker.machine.gate import Gated

@@ -1,23 +1,50 @@
-"""Preparation: starts a granted job, or reattaches to one that an earlier agent started."""
+"""Preparation: starts a granted job or continues one, and prepares for the next meanwhile.
 
+The next job is not claimed, only looked at: it may go to another worker. What was prepared stays in
+the caches of bundles, images and environments, where the job finds it wherever it starts here.
+"""
+
+import shutil
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from threading import get_ident
+from time import monotonic
 
+import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.lease import Grant
+from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Launcher, Phase
 
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt.attempt import LiveAttempt, Stopped
+from forge_worker.attempt.folders import Folders
+from forge_worker.files.copies import DiskFull
+from forge_worker.files.safe_files import remove_tree
 from forge_worker.gang.launchers import launched
 from forge_worker.job_runs.job_environment import container_name, run_spec
 from forge_worker.job_runs.job_state import kept_stop, record_of
 from forge_worker.job_runs.parts import Parts
 from forge_worker.job_runs.services import JobServices
+from forge_worker.loop import Loop
+from forge_worker.machine.slots import MachineSlot
 from forge_worker.prepare.bundle import BundleCache, archive
 from forge_worker.prepare.inputs.provision import fetched_places
-from forge_worker.prepare.python_env import ENV
+from forge_worker.prepare.python_env import ENV, EnvironmentProvision
 from forge_worker.queue.objects import Objects
+from forge_worker.runners.choice import Runners
 from forge_worker.runners.runner import Handle, RunSpec
+from forge_worker.transfers.threads import TRANSFERS
+
+CHECK_S = 2.0
+REMEMBERED = 64
+# What an installation may use, beside the jobs to which the machine is lent.
+CPUS, MEMORY_MB = 1.0, 2048
+MIB = 1 << 20
+
+log = structlog.get_logger(__name__)
 
 
 def started(parts: Parts) -> Handle:
@@ -97,3 +124,115 @@ def note_warm(grant: Grant, spec: RunSpec, services: JobServices) -> None:
     with suppress(OSError):
         services.warm.note({part: at for part, at in (*own, *fetched) if part is not None})
         services.gateway.prefer(services.warm.newest())
+
+
+class Prefetch(Loop):
+    """Looks at the next job every `period_s` seconds, and prepares for it once.
+
+    Args:
+        folder: for what is unpacked meanwhile.
+        runners: start installations.
+        services: returns what all attempts share.
+        attempts: returns the attempts that run.
+        closed: tells whether the worker takes no more jobs.
+    """
+
+    name = "prefetch"
+    shares = True
+
+    def __init__(
+        self,
+        folder: Path,
+        runners: Runners,
+        services: Callable[[], JobServices],
+        *,
+        attempts: Callable[[], list[LiveAttempt]],
+        closed: Callable[[], bool],
+        period_s: float,
+    ) -> None:
+        super().__init__(period_s)
+        self._folder = folder
+        self._runners = runners
+        self._services = services
+        self._attempts = attempts
+        self._closed = closed
+        self._done: deque[int] = deque(maxlen=REMEMBERED)
+        # They must not keep the jobs behind them from being prepared.
+        self._failed: deque[int] = deque(maxlen=REMEMBERED)
+        # Of an agent that was killed.
+        remove_tree(folder)
+
+    def step(self) -> None:
+        attempts = self._attempts()
+        if not attempts or any(attempt.phase is not Phase.RUNNING for attempt in attempts):
+            return
+        grant = self._services().gateway.next_job(self._failed)
+        if grant is None or grant.job_id in self._done or self._is_ready(grant):
+            return
+        try:
+            self._prepare(grant)
+        except Stopped:
+            log.info("prefetch_stopped", job=grant.job_id)
+            return
+        except (ForgeError, OSError) as error:
+            # Once the job has started, its own log says so.
+            log.info("prefetch_failed", job=grant.job_id, error=str(error))
+            self._failed.append(grant.job_id)
+        else:
+            log.info("prefetched", job=grant.job_id)
+            self._done.append(grant.job_id)
+
+    def _is_ready(self, grant: Grant) -> bool:
+        # Inputs are fetched with a lease.
+        image, env, bundle = grant.parts[:3]
+        needed = {image, None if grant.spec.get("secrets") else env, bundle}
+        return needed <= {None, *self._services().warm.newest()}
+
+    def _prepare(self, grant: Grant) -> None:
+        services, thread = self._services(), get_ident()
+        disk_mb = int(grant.spec["resources"]["disk_mb"])
+        attempt = Ahead(grant, Folders(self._folder / str(grant.job_id)))
+        attempt.wanted = lambda: self._undisturbing(grant, thread)
+        try:
+            attempt.folders.make()
+            attempt.while_wanted()
+            unpack(attempt, services.objects(attempt), services)
+            runner = self._runners.of(grant.spec)
+            slot = MachineSlot(CPUS, min(MEMORY_MB, grant.spec["resources"]["memory_mb"]), disk_mb)
+            spec = run_spec(attempt, slot, runner, services.host)
+            for provision in services.provisions:
+                spec = provision.provide(spec, attempt, runner)
+                # After the image: no secret is read for a job that has no lease.
+                if grant.spec.get("secrets") or isinstance(provision, EnvironmentProvision):
+                    break
+            note_warm(grant, spec, services)
+        finally:
+            attempt.folders.remove()
+
+    def _undisturbing(self, grant: Grant, thread: int) -> bool:
+        """Tell whether no other job needs the network, and the disk has room for all."""
+        if self._closed() or TRANSFERS.busy_for_others(thread):
+            return False
+        others = [attempt for attempt in self._attempts() if attempt.grant.job_id != grant.job_id]
+        if any(other.phase is Phase.PREPARING for other in others):
+            return False
+        # What is lent may still be filled.
+        grants = (grant, *(other.grant for other in others))
+        lent_mb = sum(each.spec["resources"]["disk_mb"] for each in grants)
+        return bool(shutil.disk_usage(self._folder.parent).free >= lent_mb * MIB)
+
+
+class Ahead(LiveAttempt):
+    """A job that waits in the queue, as far as its preparation is concerned."""
+
+    wanted: Callable[[], bool] = staticmethod(lambda: True)
+    _checked: float = float("-inf")
+
+    def while_wanted(self, _moved: int = 0) -> None:
+        if monotonic() - self._checked > CHECK_S:
+            if not self.wanted():
+                self.stopping.set()
+            if self.bytes_used() > (disk_mb := self.grant.spec["resources"]["disk_mb"]) * MIB:
+                raise DiskFull(f"it needs more than the job's {size_text(disk_mb * MIB)} of disk")
+            self._checked = monotonic()
+        super().while_wanted()

@@ -19,7 +19,7 @@ from forge_worker.attempt.window import opening
 from forge_worker.clock import seconds
 from forge_worker.files.kills import kill
 from forge_worker.files.safe_files import touch
-from forge_worker.job_io.stall import stall_watches
+from forge_worker.job_io.watches import stall_watches
 from forge_worker.job_runs.job_state import keep_exit, keep_stop
 from forge_worker.job_runs.parts import Parts
 from forge_worker.loop import Loop

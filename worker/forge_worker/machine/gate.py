@@ -22,7 +22,7 @@ import structlog
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import duration_text
 
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Loop
 
 FILE = "set_aside.json"

@@ -1,9 +1,11 @@
-"""GPU health: watches for faults, and takes faulty GPUs from jobs."""
+"""GPU health: faulty GPUs are taken from jobs, and stay in quarantine until they were reset."""
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event
+from pathlib import Path
+from threading import Event, Lock
 from time import monotonic
 
 import pynvml
@@ -12,17 +14,77 @@ from forge_schema.model.states import Reason
 from forge_schema.model.worker import Machine
 
 from forge_worker.attempt.attempt import LiveAttempt, Stop
+from forge_worker.clock import this_boot
+from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.gpu_meter import GpuLook, GpuMeter, is_lost
-from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.machine.xid_events import GpuEvents, xid_fault
 
+FILE = "quarantine.json"
+HINT = "reset the GPU or restart the machine; `forge-worker --recover` gives it to jobs again"
 HEAR_S = 0.5
 SOON_S = 0.05
 CATCH_UP_S = 3.0
 
 log = structlog.get_logger(__name__)
+
+
+class Quarantine:
+    """GPUs that must not be used, stored on disk until the machine restarts and resets them."""
+
+    def __init__(self, folder: Path, *, boot: Callable[[], str] = this_boot) -> None:
+        self._file = folder / FILE
+        self._boot = boot()
+        self._lock = Lock()
+        self._reasons = self._read()
+        for uuid, why in self._reasons.items():
+            log.warning("gpu_quarantined", gpu=uuid, reason=why, hint=HINT)
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """UUIDs of the GPUs in quarantine."""
+        return frozenset(self._reasons)
+
+    def reasons(self) -> dict[str, str]:
+        """Return the reason for each GPU's quarantine, by UUID."""
+        return dict(self._reasons)
+
+    def add(self, uuid: str, why: str) -> bool:
+        """Put a GPU in quarantine; return False if it already was."""
+        with self._lock:
+            if uuid in self._reasons:
+                return False
+            self._reasons = {**self._reasons, uuid: why}
+            try:
+                kept = json.dumps({"boot": self._boot, "gpus": self._reasons})
+                write_atomically(self._file, kept, durable=False)
+            except OSError as error:
+                # The quarantine still holds while this agent runs.
+                log.warning("quarantine_unwritable", error=str(error))
+        log.error("gpu_quarantined", gpu=uuid, reason=why, hint=HINT)
+        return True
+
+    def _read(self) -> dict[str, str]:
+        try:
+            kept = json.loads(self._file.read_text(encoding="utf-8"))
+            boot, reasons = kept["boot"], dict(kept["gpus"])
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("quarantine_unreadable", file=str(self._file), error=str(error))
+            return {}
+        return reasons if boot == self._boot else {}
+
+
+def release(folder: Path) -> list[str]:
+    """End the quarantine of all GPUs of this worker, and return their UUIDs.
+
+    The worker must be stopped: a running one has the list in memory.
+    """
+    held = sorted(Quarantine(folder).uuids)
+    (folder / FILE).unlink(missing_ok=True)
+    return held
 
 
 class FaultWatch(Loop):

@@ -71,8 +71,8 @@ class GpuPool:
         with self._lock:
             own = {gpu.kind for gpu in self._gpus if self._lent.get(gpu.uuid) in without}
             free = [gpu for gpu in self._usable(used, without) if self._is_free(gpu, without)]
-        found = {Choice(*gpu.kind, _free_mb(gpu, used)) for gpu in free}
-        return sorted(found, key=lambda c: (c.kind not in own, c.name, c.free_mb))
+        choices = {Choice(*gpu.kind, _free_mb(gpu, used)) for gpu in free}
+        return sorted(choices, key=lambda c: (c.kind not in own, c.name, c.free_mb))
 
     @contextmanager
     def hold(self, choice: Choice, without: Collection[int] = ()) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forge_schema.model.errors import ForgeError
 
-from forge_worker.files.locks import try_lock
+from forge_worker.files.small_files import try_lock
 
 FOR_ALL = 0o1777
 READABLE = 0o644

@@ -72,20 +72,20 @@ def of_gpus(torch: Any, devices: list[str]) -> dict[str, float]:  # noqa: ANN401
     rates = {"fp32": min(of_torch(torch, device, torch.float32, GPU_SIZE) for device in devices)}
     # It has computed in fp32: what PyTorch raises now means that it lacks this type.
     with suppress(RuntimeError, TypeError):
-        found = [of_torch(torch, device, torch.bfloat16, GPU_SIZE) for device in devices]
-        rates["bf16"] = min(found)
+        speeds = [of_torch(torch, device, torch.bfloat16, GPU_SIZE) for device in devices]
+        rates["bf16"] = min(speeds)
     return rates
 
 
 def of_torch(torch: Any, device: str, kind: Any, size: int) -> float:  # noqa: ANN401  PyTorch's
     """Return the GFLOPS of one device."""
-    one, other = (torch.rand(size, size).to(device, kind) for _ in range(2))
+    left, right = (torch.rand(size, size).to(device, kind) for _ in range(2))
     made = torch.empty(size, size, device=device, dtype=kind)
     wait = getattr(getattr(torch, device.partition(":")[0]), "synchronize", lambda *_: None)
 
     def multiply(rounds: int) -> None:
         for _ in range(rounds):
-            torch.mm(one, other, out=made)
+            torch.mm(left, right, out=made)
         # A GPU's number; neither CPUs nor Apple's GPU have one.
         wait(*([device] if ":" in device else []))
 
@@ -101,12 +101,12 @@ def by_numpy() -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415  may be missing
 
     source = np.random.default_rng(1)
-    one, other = (source.random((CPU_SIZE, CPU_SIZE), dtype=np.float32) for _ in range(2))
-    made = np.empty_like(one)
+    left, right = (source.random((CPU_SIZE, CPU_SIZE), dtype=np.float32) for _ in range(2))
+    made = np.empty_like(left)
 
     def multiply(rounds: int) -> None:
         for _ in range(rounds):
-            np.matmul(one, other, out=made)
+            np.matmul(left, right, out=made)
 
     return {"method": "numpy", "cpus": cpus(), "cpu": {"fp32": gflops(multiply, CPU_SIZE)}}
 

@@ -15,7 +15,7 @@ from forge_schema.model.worker import DEVICES, Speed
 from pydantic import TypeAdapter, ValidationError
 
 from forge_worker.devices.inventory import Inventory
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 from forge_worker.machine import measure
 from forge_worker.privacy import without_credentials
 from forge_worker.runners.runner import visible
@@ -42,8 +42,12 @@ class NotMeasured(ForgeError):
 def kept(folder: Path, devices: Inventory) -> Speed | None:
     """Return the speed measured earlier on this hardware, if there is one."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return SPEED.validate_python(found["speed"]) if found["on"] == hardware(devices) else None
+        document = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return (
+            SPEED.validate_python(document["speed"])
+            if document["on"] == hardware(devices)
+            else None
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -12,12 +12,11 @@ from forge_worker.machine import speed
 from forge_worker.machine.admission import Admission, Observer, limits_of
 from forge_worker.machine.gate import Gate
 from forge_worker.machine.gate_check import MachineCheck
-from forge_worker.machine.gpu_health import Faults, FaultWatch
+from forge_worker.machine.gpu_health import Faults, FaultWatch, Quarantine
 from forge_worker.machine.gpu_meter import GpuMeter
 from forge_worker.machine.gpu_pool import GpuPool
 from forge_worker.machine.health import EngineHealth
 from forge_worker.machine.locks import Locks
-from forge_worker.machine.quarantine import Quarantine
 from forge_worker.machine.slots import Slots
 from forge_worker.runners.docker.runner import DockerRunner
 from forge_worker.settings.settings import WorkerSettings
@@ -62,7 +61,7 @@ class Condition:
             self.gate.told(),
             UNSAFE if self.unsafe else "",
         )
-        reported["constrained"] = "; ".join(str(one) for one in why if one)
+        reported["constrained"] = "; ".join(str(reason) for reason in why if reason)
         if self.blind:
             reported["no_notices"] = self.blind
         if self.leaving:

@@ -109,8 +109,8 @@ class _Unpacking:
                     self._write(folder, name, header, stream)
 
     def _admit(self, header: Header) -> None:
-        if found := name_fault(header.name):
-            raise BundleRefused(f"{header.name!r} {found}")
+        if fault := name_fault(header.name):
+            raise BundleRefused(f"{header.name!r} {fault}")
         if header.size > self.limits.file_bytes:
             raise BundleRefused(
                 f"{header.name!r} is larger than {size_text(self.limits.file_bytes)}"

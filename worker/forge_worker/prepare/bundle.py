@@ -20,7 +20,7 @@ from forge_schema.model.bundles import MOST_LIST_BYTES, Segment, segments_in
 from forge_schema.model.errors import ForgeError
 from forge_schema.storage import Progress, keys
 
-from forge_worker.files.locks import try_lock
+from forge_worker.files.small_files import try_lock
 from forge_worker.prepare.archive import ArchiveLimits, extract, extract_files
 from forge_worker.queue.objects import Objects
 from forge_worker.transfers.threads import TRANSFERS
@@ -184,13 +184,13 @@ class BundleCache:
 
     def _make_room(self) -> None:
         """Remove the least recently used archives until the rest fits, but none in use."""
-        found = []
+        bundles = []
         for path in self.root.glob("*.tar.zst"):
             with suppress(FileNotFoundError):
                 status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, path))
-        excess = sum(size for _, size, _ in found) - self.max_bytes
-        for _, size, path in sorted(found):
+                bundles.append((status.st_mtime_ns, status.st_size, path))
+        excess = sum(size for _, size, _ in bundles) - self.max_bytes
+        for _, size, path in sorted(bundles):
             if excess > 0 and _removed(path):
                 excess -= size
         self._clear_stale()

@@ -30,7 +30,6 @@ from time import monotonic
 
 from forge_worker.attempt.attempt import LiveAttempt
 from forge_worker.attempt.folders import Folders
-from forge_worker.files.locks import try_lock
 from forge_worker.files.safe_files import (
     BLOCK,
     Parts,
@@ -41,6 +40,7 @@ from forge_worker.files.safe_files import (
     walk,
     weight,
 )
+from forge_worker.files.small_files import try_lock
 from forge_worker.runners.process.door import EXIT
 from forge_worker.runners.runner import Mount, Runner, RunSpec
 
@@ -146,11 +146,11 @@ class LruFolders:
         """Remove the least recently used folders until the rest fits, but none in use."""
         self.drop_oldest([(path.name,) for path in visible(self.root)], _marked)
 
-    def drop_oldest(self, found: Iterable[Parts], weigh: Weigh, more: int = 0) -> None:
+    def drop_oldest(self, folders: Iterable[Parts], weigh: Weigh, more: int = 0) -> None:
         """Remove the oldest of these entries until the rest and `more` fit, but none in use."""
         for path in visible(self._dropped):
             _remove(path)
-        aged = sorted((*weigh(self.root, parts), parts) for parts in found)
+        aged = sorted((*weigh(self.root, parts), parts) for parts in folders)
         excess = sum(size for _, size, _ in aged) + more - self._max_bytes
         for used, size, parts in aged:
             if excess > 0 and self._drop(parts, used, weigh):
@@ -231,8 +231,8 @@ class CacheProvision:
             return
         self._trimmed = monotonic()
         root = self._folders.root
-        found = (parts for owner in visible(root) for parts in _parts(root, (owner.name,), DEPTH))
-        self._folders.drop_oldest(found, _aged)
+        folders = (parts for owner in visible(root) for parts in _parts(root, (owner.name,), DEPTH))
+        self._folders.drop_oldest(folders, _aged)
 
 
 def _over(attempt: Path) -> bool:
@@ -250,8 +250,8 @@ def owner_key(owner: str) -> str:
 
 def _parts(root: Path, start: Parts, depth: int) -> Iterator[Parts]:
     """Yield the entries at `depth` below a folder, and the files above it."""
-    for name, found in entries(root, start):
-        if depth > 1 and stat.S_ISDIR(found.st_mode):
+    for name, status in entries(root, start):
+        if depth > 1 and stat.S_ISDIR(status.st_mode):
             yield from _parts(root, (*start, name), depth - 1)
         else:
             yield (*start, name)
@@ -259,10 +259,10 @@ def _parts(root: Path, start: Parts, depth: int) -> Iterator[Parts]:
 
 def _aged(root: Path, parts: Parts) -> tuple[int, int]:
     """Return the last use of an entry, according to its files, and its bytes on disk."""
-    found = [own] if (own := status_of(root, parts)) else []
-    found += [inner for _, inner in walk(root, parts)]
+    statuses = [own] if (own := status_of(root, parts)) else []
+    statuses += [inner for _, inner in walk(root, parts)]
     # A folder's access time is useless, because this function reads the folder.
-    files = [each for each in found if not stat.S_ISDIR(each.st_mode)]
+    files = [each for each in statuses if not stat.S_ISDIR(each.st_mode)]
     used = max((max(each.st_mtime_ns, each.st_atime_ns) for each in files), default=0)
     return used, sum(each.st_blocks for each in files) * BLOCK
 
@@ -274,8 +274,8 @@ def remove_stale_locks(root: Path, key: str) -> None:
         root: the folder of all caches.
         key: the cache's name in it.
     """
-    found = islice(walk(root, (key,), lambda parts: parts[1:] not in PASSED_OVER), MOST)
-    for parts, status in [one for one in found if _is_lock(one[0][-1], one[1])]:
+    entries_there = islice(walk(root, (key,), lambda parts: parts[1:] not in PASSED_OVER), MOST)
+    for parts, status in [item for item in entries_there if _is_lock(item[0][-1], item[1])]:
         _remove_lock(root, parts, status)
 
 

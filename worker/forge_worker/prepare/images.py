@@ -126,8 +126,8 @@ class Images:
         dockerfile = _really(attempt.folders.work, dockerfile)
         for base in images(_text(attempt.folders.work, dockerfile)):
             check_name(base, self.policy)
-            found = self._named(base, attempt)
-            check_triggers(found["Config"].get("OnBuild") or [], base)
+            image = self._named(base, attempt)
+            check_triggers(image["Config"].get("OnBuild") or [], base)
         attempt.note(f"building {dockerfile}")
         build = Build(
             folder=attempt.folders.work,
@@ -193,8 +193,8 @@ def _key(attempt: LiveAttempt, dockerfile: str) -> str:
 
 def _really(work: Path, name: str) -> str:
     """Return the path of a file of the project, where `name` may be a link to it."""
-    found, root = (work / name).resolve(), work.resolve()
-    return found.relative_to(root).as_posix() if found.is_relative_to(root) else name
+    resolved, root = (work / name).resolve(), work.resolve()
+    return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else name
 
 
 def _text(work: Path, dockerfile: str) -> str:

@@ -197,14 +197,14 @@ def _with_uv(start: RunSpec, runner: Runner) -> RunSpec:
         return _with(start, "")
     variables = {**start.env, **start.secrets}
     own = runner.kind == "process"
-    found = {
+    environment = {
         **UV,
         **uv_variables(variables),
         # pip trusts the authorities of the machine; an image may have none.
         **({"UV_SYSTEM_CERTS": "1"} if own else {}),
         **({} if "UV_CACHE_DIR" in variables else {"UV_NO_CACHE": "1"}),
     }
-    ours = {name: value for name, value in found.items() if name not in variables}
+    ours = {name: value for name, value in environment.items() if name not in variables}
     with_uv = replace(start, mounts=(*start.mounts, uv), secrets={**ours, **start.secrets})
     return _with(with_uv, str(runner.place(uv)))
 

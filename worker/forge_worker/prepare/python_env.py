@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from forge_schema.model.errors import ForgeError
 
 from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.files.atomic import write_atomically
 from forge_worker.files.safe_files import remove_tree, walk
+from forge_worker.files.small_files import write_atomically
 from forge_worker.prepare.cache import LruFolders
 from forge_worker.prepare.pip_install import install
 from forge_worker.prepare.requirements import Requirements, read
@@ -187,6 +187,6 @@ def _make(folder: Path, fill: Callable[[], None]) -> None:
 def _key(
     wanted: Requirements, spec: RunSpec, owner: str, runner: Runner, *, open_to_host: bool
 ) -> str:
-    variables = sorted(one for one in spec.env.items() if one[0].startswith(("PIP_", "UV_")))
+    variables = sorted(item for item in spec.env.items() if item[0].startswith(("PIP_", "UV_")))
     content = [RECIPE, wanted.digest, runner.foundation(spec), owner, variables, open_to_host]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -64,8 +64,8 @@ def read(project: Path, path: str, go_on: Callable[[], None]) -> Requirements:
     root = project.resolve()
     toml = path.endswith(".toml")
     files = {path: _dependencies(root, path)} if toml else _texts(root, path, go_on)
-    found = _locals(root, _words(files), go_on)
-    listed = [(str(file.relative_to(root)), _sha256(file, go_on)) for file in sorted(found)]
+    files_read = _locals(root, _words(files), go_on)
+    listed = [(str(file.relative_to(root)), _sha256(file, go_on)) for file in sorted(files_read)]
     digest = hashlib.sha256(json.dumps([path, files, listed]).encode()).hexdigest()
     return Requirements(path, files, digest)
 
@@ -182,13 +182,13 @@ def _locals(root: Path, words: Iterable[tuple[Path, str]], go_on: Callable[[], N
 
 def _within(root: Path, folder: Path, word: str) -> list[Path]:
     """Return the paths in the project that a word names, from `folder` and from the root."""
-    found = set()
+    paths = set()
     for start in {root / folder, root}:
         with suppress(OSError, ValueError):  # ValueError: the word is not a valid path
             path = (start / word).resolve()
             if word and path.exists() and path.is_relative_to(root):
-                found.add(path)
-    return sorted(found)
+                paths.add(path)
+    return sorted(paths)
 
 
 def _sha256(file: Path, go_on: Callable[[], None]) -> str:

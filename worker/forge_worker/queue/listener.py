@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import monotonic
 
 import psycopg
+from forge_schema.database.connections import KEEPALIVE
 from forge_schema.database.pool import AccessRefused, explained, explicable
-from forge_schema.database.settings import KEEPALIVE
 from forge_schema.wake import ANY, ASKED, BACK, SHELL, Hint
 
 from forge_worker.circuit_breaker import CircuitBreaker, QueueRefused

@@ -88,8 +88,8 @@ def _own(port: int, pids: Iterable[int], mark: str) -> socket.socket:
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:
     environ = process.info["environ"] or {}
-    found: str = environ.get(SESSION, "")
-    return found.startswith(mark)
+    session: str = environ.get(SESSION, "")
+    return session.startswith(mark)
 
 
 def _listens(pid: int, port: int) -> str | None:

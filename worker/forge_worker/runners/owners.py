@@ -65,8 +65,8 @@ def job_user(name: str, root: Path) -> JobUser | None:
             hint="start it as root, or leave the option out: jobs then run as the worker's user",
         )
     root = root.resolve()
-    found = _found(name, root)
-    if found.uid == 0:
+    user = _found(name, root)
+    if user.uid == 0:
         raise UserUnusable(
             "jobs that run as root would have all rights of the worker (--process-user)",
             hint="name another user, as 65532, or leave the option out",
@@ -77,7 +77,7 @@ def job_user(name: str, root: Path) -> JobUser | None:
                 f"jobs that run as {name} (--process-user) cannot enter {folder}",
                 hint="with --worker-dir, name a folder that everybody can reach, as in /var/lib",
             )
-    return found
+    return user
 
 
 def _found(name: str, root: Path) -> JobUser:

@@ -144,8 +144,8 @@ class ShellCommand:
 def kill_marked(mark: str) -> None:
     """Kill all that bears a mark, or that of a session below it, as far as this user may."""
     for process in psutil.process_iter(["environ"]):
-        found = (process.info["environ"] or {}).get(SESSION, "")
-        if found == mark or found.startswith(f"{mark}."):
+        session = (process.info["environ"] or {}).get(SESSION, "")
+        if session == mark or session.startswith(f"{mark}."):
             with suppress(psutil.Error):
                 process.kill()
 

@@ -51,14 +51,14 @@ def _tell_others(chosen: Path) -> None:
 
 
 def _others(chosen: Path) -> list[str]:
-    found = []
+    folders = []
     for file in sorted((user_state_path("forge") / "ups").glob("*")):
         with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
             folder = Path(json.loads(file.read_text(encoding="utf-8"))["dir"])
             pid = int(json.loads((folder / FILE).read_text(encoding="utf-8"))["pid"])
             if folder != chosen and psutil.pid_exists(pid):
-                found.append(str(folder))
-    return found
+                folders.append(str(folder))
+    return folders
 
 
 class BesideUpSettings(WorkerSettings):

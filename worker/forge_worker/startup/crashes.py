@@ -11,7 +11,7 @@ from time import time
 
 import structlog
 
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 
 FILE = "crashes.json"
 # Crashes within this time of the start are counted as one series.

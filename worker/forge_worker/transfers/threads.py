@@ -56,8 +56,8 @@ class Transfers:
                     future.add_done_callback(ended.put)
                 if not running:
                     return
-                running.remove(one := ended.get())
-                yield one.result()
+                running.remove(transfer := ended.get())
+                yield transfer.result()
         finally:
             wait([future for future in running if not future.cancel()])
             with self._lock:

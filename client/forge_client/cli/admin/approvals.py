@@ -8,7 +8,7 @@ from forge_schema.model.admin import Approved, AwaitingApproval
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.backend import Backend
-from forge_client.cli.options.job_names import OptionalJobIds
+from forge_client.cli.options.names import OptionalJobIds
 from forge_client.cli.options.selection import YesOption, confirm
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
@@ -58,8 +58,8 @@ def approve(
 def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool) -> None:
     waiting = list(_waiting(backend, owner=owner))
     sweep = the_one(start, (job.sweep for job in waiting), "forge approve")
-    found = [job for job in waiting if job.sweep == sweep]
-    owners = sorted({job.owner for job in found})
+    of_sweep = [job for job in waiting if job.sweep == sweep]
+    owners = sorted({job.owner for job in of_sweep})
     if len(owners) > 1:
         raise ClientError(
             f"{', '.join(owners)} have sweeps called {sweep!r}",
@@ -67,11 +67,11 @@ def _approve_sweep(backend: Backend, start: str, owner: str | None, *, yes: bool
             code="option_invalid",
         )
     if sweep != start:
-        confirm(found, "approve", yes=yes)
-    for at in range(0, len(found), PAGE):
-        backend.admin.approve([job.job_id for job in found[at : at + PAGE]])
-    if found:
-        narration.say(f"{sweep}: {len(found)} approved")
+        confirm(of_sweep, "approve", yes=yes)
+    for at in range(0, len(of_sweep), PAGE):
+        backend.admin.approve([job.job_id for job in of_sweep[at : at + PAGE]])
+    if of_sweep:
+        narration.say(f"{sweep}: {len(of_sweep)} approved")
     else:
         narration.say(f"no job of the sweep {sweep} waits for approval", style="yellow")
 
@@ -83,8 +83,8 @@ def _approve(backend: Backend, jobs: list[int]) -> None:
         narration.say(f"{approved} approved")
     if unasked := sum(page.unasked for page in pages):
         were = "was" if unasked == 1 else "were"
-        said = f"{_named(pages, 'unasked', unasked)} {were} not waiting for approval"
-        narration.say(said, style="yellow")
+        sentence = f"{_named(pages, 'unasked', unasked)} {were} not waiting for approval"
+        narration.say(sentence, style="yellow")
     if absent := sum(page.absent for page in pages):
         raise ClientError(
             f"{_named(pages, 'absent', absent)} {'does' if absent == 1 else 'do'} not exist",

@@ -26,9 +26,9 @@ COLUMNS: list[Column] = [
 
 def doctor(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     """Check this installation and its connections."""
-    found = [_python(), *_connected(context), engine_check()]
-    output.show(found, COLUMNS, form)
-    if any(check.standing is CheckStanding.FAIL for check in found):
+    findings = [_python(), *_connected(context), engine_check()]
+    output.show(findings, COLUMNS, form)
+    if any(check.standing is CheckStanding.FAIL for check in findings):
         raise typer.Exit(ExitCode.FAILED)
 
 

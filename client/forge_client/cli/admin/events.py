@@ -8,7 +8,7 @@ import typer
 from forge_schema.model.job import Event
 
 from forge_client.backend import Backend
-from forge_client.cli.options.job_names import job_id
+from forge_client.cli.options.names import job_id
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption, span
 from forge_client.cli.show import output

@@ -9,7 +9,7 @@ import typer
 from forge_schema.model.admin import ApiKey
 from forge_schema.model.quantities import duration_text
 
-from forge_client.cli.options import completion
+from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import Expires, FormatOption, lasting, read_public_key
@@ -50,7 +50,7 @@ KeyId = Annotated[
     typer.Argument(
         metavar="KEY",
         help="The key's id, as in the list.",
-        autocompletion=completion.keys,
+        autocompletion=names.keys,
     ),
 ]
 

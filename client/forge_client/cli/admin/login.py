@@ -58,10 +58,10 @@ def login(
     page = f"{server.url}{PAGE}?{urlencode(asked)}"
     by_hand = no_browser or not _has_browser()
     code = _pasted(page) if by_hand else _from_browser(page, state)
-    told = _exchanged(server, code, verifier)
-    logins.keep(server.url, told["token"])
-    lasts = duration_text(float(told["expires_in_s"]))
-    narration.say(f"logged in to {server.url} as {told['owner']} ({told['role']}), for {lasts}")
+    grant = _exchanged(server, code, verifier)
+    logins.keep(server.url, grant["token"])
+    lasts = duration_text(float(grant["expires_in_s"]))
+    narration.say(f"logged in to {server.url} as {grant['owner']} ({grant['role']}), for {lasts}")
     if settings_of(context).url is None:
         narration.say(f"`export FORGE_URL={server.url}` has the other commands use it")
     if server.key and not server.login:
@@ -150,14 +150,14 @@ def _listening(state: str) -> Iterator[tuple[int, SimpleQueue[str]]]:
 
     class Visit(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            said = {name: value[0] for name, value in parse_qs(urlsplit(self.path).query).items()}
-            ours = secrets.compare_digest(said.get("state", "").encode(), state.encode())
+            query = {name: value[0] for name, value in parse_qs(urlsplit(self.path).query).items()}
+            ours = secrets.compare_digest(query.get("state", "").encode(), state.encode())
             self.send_response(200 if ours else 404)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()
             if ours:
                 self.wfile.write(BACK)
-                codes.put(said.get("code", ""))
+                codes.put(query.get("code", ""))
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its own name
             """Print nothing: the path has the code."""

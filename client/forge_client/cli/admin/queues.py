@@ -14,7 +14,7 @@ from forge_schema.model.admin import (
 from forge_schema.model.quantities import counted, duration_text, seconds
 
 from forge_client.backend import Backend
-from forge_client.cli.options import completion
+from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
@@ -79,7 +79,7 @@ OWNERS: list[Column] = [
     ("", lambda o: "spent" if o.spent_at else ""),
 ]
 QueueName = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=completion.queues)
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=names.queues)
 ]
 
 
@@ -180,7 +180,7 @@ def _preemption(queue: QueueInfo) -> str:
 def limit(
     context: typer.Context,
     queue: Annotated[
-        str | None, typer.Argument(help="The queue to limit.", autocompletion=completion.queues)
+        str | None, typer.Argument(help="The queue to limit.", autocompletion=names.queues)
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Owner to limit instead of a queue.")] = None,
     jobs: Annotated[str | None, typer.Option(help="Maximum running jobs, or none.")] = None,

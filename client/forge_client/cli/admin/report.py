@@ -14,7 +14,7 @@ from forge_schema.model.reading import REPORT_SINCE, REPORTS_NOW, REPORTS_OF_DAY
 from forge_schema.tables import numeric, write_csv
 
 from forge_client.cli.options.command_line import VerbNames
-from forge_client.cli.options.completion import reports
+from forge_client.cli.options.names import reports
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, brief, inline, plain

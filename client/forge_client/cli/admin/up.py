@@ -97,7 +97,7 @@ def _tell(running: Running) -> None:
     narration.say("  dashboard there too; `forge dashboard` prints a link that logs you in")
     narration.say(f"  logs      {running.dir / 'logs'}")
     narration.say("  try       forge submit . -- python train.py")
-    if others := [one for one in all_running() if one.dir != running.dir]:
+    if others := [other for other in all_running() if other.dir != running.dir]:
         narration.say(
             f"another forge up runs in {others[0].dir}; commands without --dir or FORGE_DIR now use"
             " this one",

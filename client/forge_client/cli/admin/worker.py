@@ -11,10 +11,10 @@ from forge_schema.model.spec import INPUT, SECRET
 from forge_schema.model.worker import WorkerInfo, speed_text
 from forge_schema.proxies import is_loopback
 
-from forge_client.cli.options import completion
+from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
-from forge_client.cli.options.completion import workers as workers_named
 from forge_client.cli.options.job_fields import labels
+from forge_client.cli.options.names import workers as workers_named
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import (
     Expires,
@@ -68,8 +68,8 @@ def in_use(condition: dict[str, Any]) -> str:
     """Summarise a machine's condition, or why it takes no jobs or left by itself."""
     if left := condition.get("left"):
         return f"left: {left}"
-    if said := condition.get("constrained"):
-        return str(said)
+    if reason := condition.get("constrained"):
+        return str(reason)
     uses = {"cpu": condition.get("cpu_percent"), "memory": condition.get("memory_percent")}
     words = [f"{what} {use:.0f}%" for what, use in uses.items() if isinstance(use, int | float)]
     broken = condition.get("quarantine")
@@ -110,17 +110,17 @@ def drain(
     worker: Annotated[
         str,
         typer.Argument(
-            metavar="WORKER", help="The worker's name or id.", autocompletion=completion.workers
+            metavar="WORKER", help="The worker's name or id.", autocompletion=names.workers
         ),
     ],
     undo: Annotated[bool, typer.Option("--undo", help="Let it take jobs again.")] = False,
 ) -> None:
     """Let a worker finish its jobs and take no new ones."""
     with backend_of(context) as backend:
-        found = find_worker(backend, worker)
-        backend.drain(found.id, undo=undo)
+        info = find_worker(backend, worker)
+        backend.drain(info.id, undo=undo)
     then = "takes jobs again" if undo else "takes no more jobs"
-    narration.say(f"worker {found.name} {then}, from its next heartbeat on")
+    narration.say(f"worker {info.name} {then}, from its next heartbeat on")
 
 
 app = typer.Typer(
@@ -229,19 +229,19 @@ def rotate(
     public_key = read_public_key(public_key_file) if public_key_file else None
     settings = settings_of(context)
     with connect(settings) as backend:
-        found = find_worker(backend, worker)
-        token = backend.admin.rotate_worker(found.id, lasts=lasts, public_key=public_key)
-    narration.say(f"worker {found.name} has a new token; the old one no longer works. Now run")
-    _show(str(found.id), token, _server(settings), form)
+        info = find_worker(backend, worker)
+        token = backend.admin.rotate_worker(info.id, lasts=lasts, public_key=public_key)
+    narration.say(f"worker {info.name} has a new token; the old one no longer works. Now run")
+    _show(str(info.id), token, _server(settings), form)
 
 
 @app.command()
 def delete(context: typer.Context, worker: Worker) -> None:
     """Remove an offline worker and its token."""
     with backend_of(context) as backend:
-        found = find_worker(backend, worker)
-        backend.admin.delete_worker(found.id)
-    narration.say(f"worker {found.name} removed")
+        info = find_worker(backend, worker)
+        backend.admin.delete_worker(info.id)
+    narration.say(f"worker {info.name} removed")
 
 
 def _server(settings: Settings) -> str:

@@ -9,13 +9,13 @@ from forge_schema.model.quantities import counted, names_text
 from forge_schema.model.results import SweepPoint
 from forge_schema.model.spec import MOST_PARALLEL
 
+from forge_client.cli.jobs.runs import numbered
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
-from forge_client.cli.options.completion import sweeps
+from forge_client.cli.options.names import sweeps
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.plans import search
-from forge_client.cli.runs.runs import numbered
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.submitted import ready, send
@@ -102,18 +102,18 @@ def list_sweeps(
     settings = settings_of(context)
     with connect(settings) as backend:
         whose = owner or settings.job_owner or backend.me().owner
-        found = backend.findings.run_groups("sweep:*", by="sweep", owner=whose)
+        groups = backend.findings.run_groups("sweep:*", by="sweep", owner=whose)
     rows = [
         {
-            "sweep": one.name,
-            "jobs": one.runs,
-            "states": one.states,
-            "submitted_at": one.first_submitted_at,
+            "sweep": item.name,
+            "jobs": item.runs,
+            "states": item.states,
+            "submitted_at": item.first_submitted_at,
         }
-        for one in found.items
+        for item in groups.items
     ]
     output.show(rows, LIST_COLUMNS, form, ("SUBMITTED",))
-    if found.more:
+    if groups.more:
         narration.say("only the newest 10,000 jobs in sweeps are counted", "yellow")
 
 
@@ -198,14 +198,14 @@ def compare(
     RATIO is to the mean of the first group or, with two sweeps, of the same group in the first.
     """
     with backend_of(context) as backend:
-        found = {
+        points = {
             each: list(all_points(backend.findings, each, owner=owner))
             for each in dict.fromkeys(
                 whole_name(backend, one, owner) for one in (name, other) if one
             )
         }
     names = [one for text in by or [] for one in text.split(",")] or None
-    comparison = compared(found, metric, names)
+    comparison = compared(points, metric, names)
     columns: list[Column] = [
         *([("SWEEP", lambda g: g.sweep)] if other else []),
         ("BY", lambda g: inline(g.by)),

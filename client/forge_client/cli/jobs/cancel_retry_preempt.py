@@ -10,7 +10,7 @@ from forge_schema.model.states import StateWord
 from forge_schema.model.stored import checkpoint_name
 
 from forge_client.backend import Backend
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.names import JobId
 from forge_client.cli.options.selection import (
     Selection,
     YesOption,
@@ -99,13 +99,13 @@ def retry(
 
 
 def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
-    found = selected(backend, words, UNFINISHED)
-    if not found:
+    jobs = selected(backend, words, UNFINISHED)
+    if not jobs:
         more = wider(backend, words, states=UNFINISHED)
         narration.say(f"no unfinished job matches{more}; nothing to cancel")
         return
-    confirm(found, "cancel", yes=yes)
-    counts = in_batches(backend.cancel_all, found)
+    confirm(jobs, "cancel", yes=yes)
+    counts = in_batches(backend.cancel_all, jobs)
     over = f", {counts['over']} had already ended" if counts["over"] else ""
     narration.say(f"{_cancelled(counts['cancelled'], counts['running'])}{over}")
 
@@ -113,11 +113,11 @@ def _cancel_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> No
 def _cancel_sweep(backend: Backend, start: str, *, yes: bool) -> None:
     sweep = whole_name(backend, start, None)
     if sweep != start:
-        found = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED)
-        if not found:
+        jobs = selected(backend, ["owner:me", f"sweep:{sweep}"], UNFINISHED)
+        if not jobs:
             narration.say(f"{sweep} has no unfinished job; nothing to cancel")
             return
-        confirm(found, "cancel", yes=yes)
+        confirm(jobs, "cancel", yes=yes)
     done = backend.findings.cancel_sweep(sweep)
     narration.say(f"{sweep}: {_cancelled(done.cancelled, done.running)}")
 
@@ -127,13 +127,13 @@ def _cancelled(at_once: int, running: int) -> str:
 
 
 def _retry_selected(backend: Backend, words: Sequence[str], *, yes: bool) -> None:
-    found = selected(backend, words, [StateWord.FAILED])
-    if not found:
+    jobs = selected(backend, words, [StateWord.FAILED])
+    if not jobs:
         more = wider(backend, words, states=[StateWord.FAILED])
         narration.say(f"no failed job matches{more}; nothing to retry")
         return
-    confirm(found, "retry", yes=yes)
-    counts = in_batches(backend.retry_all, found)
+    confirm(jobs, "retry", yes=yes)
+    counts = in_batches(backend.retry_all, jobs)
     others = counts["unfinished"] + counts["over"]
     had = f", {others} had been retried meanwhile" if others else ""
     narration.say(f"{counted(counts['retried'], 'job')} queued again{had}")

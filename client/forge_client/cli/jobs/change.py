@@ -7,8 +7,8 @@ from forge_schema.model.job import JobDetail
 from forge_schema.model.spec import KEYS
 
 from forge_client.cli.options.job_fields import OPTIONS, changes
-from forge_client.cli.options.job_names import JobId
 from forge_client.cli.options.job_options import with_job_options
+from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output

@@ -11,7 +11,7 @@ from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.model.spec import GANG_NETWORK, HANDLERS, INPUT, RUNS, SECRET
 from forge_schema.model.states import Budget, reason_in_words
 
-from forge_client.cli.options.job_names import LAST, JobId
+from forge_client.cli.options.names import LAST, JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -76,41 +76,45 @@ def explain(
     Without JOB, your newest.
     """
     with backend_of(context) as backend:
-        found = backend.explain(job, workers=MOST_EXPLAINED if everything else SHOWN)
-    output.show_one(found, form, lambda: _print(found))
+        explanation = backend.explain(job, workers=MOST_EXPLAINED if everything else SHOWN)
+    output.show_one(explanation, form, lambda: _print(explanation))
 
 
-def _print(found: Explanation) -> None:
+def _print(explanation: Explanation) -> None:
     output.fields([
-        ("job", f"{found.job_id} {found.name}, {found.state}"),
-        ("why", found.text),
-        ("queue", f"{found.queue}, priority {found.priority}"),
-        ("submitted by", submitter(found.firing)),
-        ("in front", _in_front(found)),
-        ("estimate", _estimate(found)),
-        ("waited", duration_text(found.run.waited_s) if found.run else ""),
-        ("devices", " ".join(found.run.devices) if found.run else ""),
-        ("detail", found.end.detail if found.end else ""),
-        ("retry", found.end.retry if found.end else ""),
-        ("begins", found.begins),
-        ("spent", _spent(found)),
+        ("job", f"{explanation.job_id} {explanation.name}, {explanation.state}"),
+        ("why", explanation.text),
+        ("queue", f"{explanation.queue}, priority {explanation.priority}"),
+        ("submitted by", submitter(explanation.firing)),
+        ("in front", _in_front(explanation)),
+        ("estimate", _estimate(explanation)),
+        ("waited", duration_text(explanation.run.waited_s) if explanation.run else ""),
+        ("devices", " ".join(explanation.run.devices) if explanation.run else ""),
+        ("detail", explanation.end.detail if explanation.end else ""),
+        ("retry", explanation.end.retry if explanation.end else ""),
+        ("begins", explanation.begins),
+        ("spent", _spent(explanation)),
     ])  # fmt: skip
-    _remedies(found.remedies)
-    _section("", found.workers, [
+    _remedies(explanation.remedies)
+    _section("", explanation.workers, [
         ("WORKER", lambda w: w.worker),
-        ("CHANCE", lambda w: _chance(found, w.chance)),
+        ("CHANCE", lambda w: _chance(explanation, w.chance)),
         *WORKERS,
     ])  # fmt: skip
-    if found.left_out:
-        all_of_them = f"of all {found.workers_in_all}: {_counts(found)}"
-        narration.say(f"not shown: {counted(found.left_out, 'worker')} {all_of_them}")
-    if found.run:
-        _section(f"requirements, and what {found.run.worker} has", found.run.requirements, NEEDS)
-    elif found.workers:
-        nearest = found.workers[0]
+    if explanation.left_out:
+        all_of_them = f"of all {explanation.workers_in_all}: {_counts(explanation)}"
+        narration.say(f"not shown: {counted(explanation.left_out, 'worker')} {all_of_them}")
+    if explanation.run:
+        _section(
+            f"requirements, and what {explanation.run.worker} has",
+            explanation.run.requirements,
+            NEEDS,
+        )
+    elif explanation.workers:
+        nearest = explanation.workers[0]
         _section(f"requirements, and what {nearest.worker} has", nearest.requirements, NEEDS)
-    begun = BEGUN if any(one.begun_with for one in found.attempts) else []
-    _section("attempts", found.attempts, [*ATTEMPTS[:2], *begun, *ATTEMPTS[2:]])
+    begun = BEGUN if any(attempt.begun_with for attempt in explanation.attempts) else []
+    _section("attempts", explanation.attempts, [*ATTEMPTS[:2], *begun, *ATTEMPTS[2:]])
 
 
 def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
@@ -123,8 +127,8 @@ def _section(title: str, rows: Sequence[Record], columns: list[Column]) -> None:
 
 
 def _remedies(remedies: list[Remedy]) -> None:
-    needed = [_remedy(one) for one in remedies if one.needed]
-    others = [_remedy(one) for one in remedies if not one.needed]
+    needed = [_remedy(remedy) for remedy in remedies if remedy.needed]
+    others = [_remedy(each) for each in remedies if not each.needed]
     if not remedies:
         return
     output.blank()
@@ -142,33 +146,37 @@ def _remedy(remedy: Remedy) -> str:
     return f"{remedy.text}: {remedy.command}" if remedy.command else remedy.text
 
 
-def _in_front(found: Explanation) -> str:
-    if not found.ahead:
+def _in_front(explanation: Explanation) -> str:
+    if not explanation.ahead:
         return ""
-    jobs = counted(found.ahead, "job")
-    return f"at least {jobs}" if found.ahead_is_bound else jobs
+    jobs = counted(explanation.ahead, "job")
+    return f"at least {jobs}" if explanation.ahead_is_bound else jobs
 
 
-def _estimate(found: Explanation) -> str:
-    if found.estimate is None:
+def _estimate(explanation: Explanation) -> str:
+    if explanation.estimate is None:
         return ""
-    return f"about {duration_text(found.estimate.wait_s)}: {found.estimate.basis}"
+    return f"about {duration_text(explanation.estimate.wait_s)}: {explanation.estimate.basis}"
 
 
-def _spent(found: Explanation) -> str:
+def _spent(explanation: Explanation) -> str:
     """List the budgets with their use, omitting unused ones."""
     return ", ".join(
-        f"{one.budget}: {one.used} ({one.granted} allowed)" for one in found.budgets if one.used
+        f"{budget.budget}: {budget.used} ({budget.granted} allowed)"
+        for budget in explanation.budgets
+        if budget.used
     )
 
 
-def _counts(found: Explanation) -> str:
-    return ", ".join(f"{n} {_chance(found, chance)}" for chance, n in found.counts.items())
+def _counts(explanation: Explanation) -> str:
+    return ", ".join(
+        f"{n} {_chance(explanation, chance)}" for chance, n in explanation.counts.items()
+    )
 
 
-def _chance(found: Explanation, chance: str) -> str:
+def _chance(explanation: Explanation, chance: str) -> str:
     # A job that a limit holds back does not start on a free worker either.
-    return "free" if found.limits and chance == Chance.STARTS else chance.replace("_", " ")
+    return "free" if explanation.limits and chance == Chance.STARTS else chance.replace("_", " ")
 
 
 def _verdict(requirement: Requirement) -> str:
@@ -195,5 +203,5 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, int | float):
         return size_text(value * MIB) if name in SIZES else f"{value:g}"
     if isinstance(value, list):
-        return ", ".join(str(one) for one in value)
+        return ", ".join(str(item) for item in value)
     return "" if value is None else str(value)

@@ -9,7 +9,7 @@ import typer
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.job_fields import IMAGES, INSTALLING, changes
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import output
@@ -73,14 +73,14 @@ def result(
     with backend_of(context) as backend:
         if rank:
             require_rank(backend.job(job), rank)
-        found = backend.findings.result(job, rank=rank)
-    if found.values is None:
+        answer = backend.findings.result(job, rank=rank)
+    if answer.values is None:
         raise ClientError(
             f"job {job} has no result" + f" of rank {rank}" * bool(rank),
             hint="a job writes one JSON object to $FORGE_RESULT_FILE; it is read when it has ended",
             code="no_result",
         )
-    values = found.values
+    values = answer.values
     output.show_one(
         values, form, lambda: output.fields([(k, inline(v)) for k, v in values.items()])
     )
@@ -92,17 +92,17 @@ def arguments(texts: Sequence[str]) -> dict[str, Any]:
     Raises:
         ClientError: one has no key, or two have the same key.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         key, sign, value = text.partition("=")
-        if not (key and sign) or key in found:
+        if not (key and sign) or key in values:
             raise ClientError(
-                f"--arg {text!r}: " + ("given twice" if key in found else "not KEY=VALUE"),
+                f"--arg {text!r}: " + ("given twice" if key in values else "not KEY=VALUE"),
                 hint="write KEY=VALUE once for each: --arg size=3 --arg 'shape=[2, 3]'",
                 code="option_invalid",
             )
-        found[key] = _value(value)
-    return found
+        values[key] = _value(value)
+    return values
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from forge_client.cli.options.job_names import LAST, JobId
+from forge_client.cli.options.names import LAST, JobId
 from forge_client.cli.options.session import backend_of, given
 from forge_client.cli.options.values import moment
 from forge_client.cli.show import output
@@ -15,15 +15,15 @@ from forge_client.results.log_reader import LogPart
 ALL = "all"
 
 
-def ranks_of(said: str) -> str:
+def ranks_of(text: str) -> str:
     """Check which ranks to print.
 
     Raises:
         typer.BadParameter: it is neither a rank nor `all`.
     """
-    if said != ALL and not (said.isascii() and said.isdecimal()):
-        raise typer.BadParameter(f"{said!r} is neither a rank nor `all`")
-    return said
+    if text != ALL and not (text.isascii() and text.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is neither a rank nor `all`")
+    return text
 
 
 def logs(

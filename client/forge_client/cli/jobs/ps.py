@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from forge_schema.model.job import ListedJob
 
-from forge_client.cli.options.job_names import LAST, JobId
 from forge_client.cli.options.known import states
+from forge_client.cli.options.names import LAST, JobId
 from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption, span
@@ -97,5 +97,5 @@ def show(context: typer.Context, job: JobId = LAST, form: FormatOption = Format.
     Without JOB, your newest.
     """
     with backend_of(context) as backend:
-        found = everything(backend, job)
-    output.show_one(found, form, lambda: details(**found))
+        records = everything(backend, job)
+    output.show_one(records, form, lambda: details(**records))

@@ -1,24 +1,41 @@
-"""`forge artifacts` and `forge checkpoints`: the files that a job has stored."""
+"""`forge artifacts`, `forge checkpoints` and `forge metrics`: what a job has stored."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
 from forge_schema.model.reading import files_and_links
+from forge_schema.model.results import LastMetric, MetricLine
 
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.job_details import source
-from forge_client.cli.show.output import Column, Format, in_a_line
+from forge_client.cli.show.output import Column, Format, ago, in_a_line, inline
 from forge_client.downloads import download_all
+from forge_client.findings import all_metrics
+from forge_client.results.names import require_rank
 
 ARTIFACTS: list[Column] = [
     ("PATH", lambda a: in_a_line(a.path if a.target is None else f"{a.path} -> {a.target}")),
     ("SIZE", lambda a: size_text(a.bytes) if a.target is None else "link"),
     ("SHA256", lambda a: a.sha256),
+]
+LAST: list[Column] = [
+    ("METRIC", lambda m: m.key),
+    ("VALUE", lambda m: inline(m.value)),
+    ("STEP", lambda m: inline(m.step)),
+    ("ATTEMPT", lambda m: m.attempt),
+    ("WRITTEN", lambda m: ago(m.at)),
+]
+LINES: list[Column] = [
+    ("ATTEMPT", lambda m: m.attempt),
+    ("AT", lambda m: inline(m.at)),
+    ("STEP", lambda m: inline(m.step)),
+    ("VALUES", lambda m: inline({key: v for key, v in m.values.items() if key != "step"})),
 ]
 
 
@@ -62,10 +79,40 @@ def checkpoints(context: typer.Context, job: JobId, form: FormatOption = Format.
     """
     with backend_of(context) as backend:
         detail = backend.job(job)
-        found = backend.checkpoints(job)
-    if not found:
+        stored = backend.checkpoints(job)
+    if not stored:
         yet = "" if detail.terminal else " yet"
         start = f"; it starts from {source(detail)}" if source(detail) else ""
         narration.say(f"job {job} has no checkpoint{yet}{start}")
-    steps = STEP if any(one.step is not None for one in found) else []
-    output.show(found, [*NAME, *steps, *CHECKPOINTS], form)
+    steps = STEP if any(checkpoint.step is not None for checkpoint in stored) else []
+    output.show(stored, [*NAME, *steps, *CHECKPOINTS], form)
+
+
+def metrics(
+    context: typer.Context,
+    job: JobId,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print every line, in the order written.")
+    ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(help="Only this attempt; default: the newest with metrics.", min=1)
+    ] = None,
+    rank: Annotated[int, typer.Option(help="Rank, for a job with several.", min=0)] = 0,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show a job's metrics: the last value of each key in $FORGE_METRICS_FILE.
+
+    It is looked for in the last thousand lines; with --all, every line of every attempt is shown.
+    """
+    lines: Iterable[LastMetric | MetricLine]
+    with backend_of(context) as backend:
+        if rank:
+            require_rank(backend.job(job), rank)
+        if every:
+            lines = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
+        else:
+            lines = backend.findings.last_metrics(job, rank=rank, attempt=attempt)
+        if form is Format.TABLE and not (lines := list(lines)):
+            narration.say(f"job {job} has written no metrics" + " there" * bool(attempt or rank))
+            return
+        output.show(lines, LINES if every else LAST, form)

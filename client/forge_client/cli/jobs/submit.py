@@ -9,8 +9,8 @@ from forge_schema.model.quantities import counted, size_text
 
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import command_of
-from forge_client.cli.options.completion import templates
 from forge_client.cli.options.job_fields import changes
+from forge_client.cli.options.names import templates
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -95,16 +95,16 @@ def _check(settings: Settings, spec: dict[str, Any]) -> None:
 
 def _show_plan(spec: dict[str, Any], listing: Listing, form: Format) -> None:
     files = [
-        {"path": one.name, "bytes": one.size} | ({"link": one.link} if one.link else {})
-        for one in _packed(listing)
+        {"path": entry.name, "bytes": entry.size} | ({"link": entry.link} if entry.link else {})
+        for entry in _packed(listing)
     ]
-    left_out = [{"path": one.name, "why": one.why} for one in listing.left_out]
+    left_out = [{"path": entry.name, "why": entry.why} for entry in listing.left_out]
     plan = {
         "job": spec,
         "files": files,
         "bytes": listing.total_bytes,
         "left_out": left_out,
-        "ignored": [asdict(one) for one in missing(listing)],
+        "ignored": [asdict(entry) for entry in missing(listing)],
     }
     output.show_one(plan, form, lambda: _print_plan(spec, listing))
 
@@ -120,7 +120,7 @@ def _print_plan(spec: dict[str, Any], listing: Listing) -> None:
 
 def _packed(listing: Listing) -> list[BundleEntry]:
     """Return the files and links; folders are seen by what is in them."""
-    return [one for one in listing.entries if not one.folder or one.link]
+    return [entry for entry in listing.entries if not entry.folder or entry.link]
 
 
 def _named(entry: BundleEntry) -> str:

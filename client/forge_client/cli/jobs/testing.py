@@ -11,7 +11,7 @@ from forge_client.backend import Backend
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import COMMAND
 from forge_client.cli.options.job_fields import changes
-from forge_client.cli.options.job_names import JobId
+from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -81,9 +81,9 @@ def list_tests(
     with backend_of(context) as backend:
         verdicts = WORSE if failed else None
         rows = list(all_tests(backend.findings, job, attempt=attempt, verdicts=verdicts))
-        said = counted(rows) if rows else why_none(backend, job, attempt)
+        sentence = counted(rows) if rows else why_none(backend, job, attempt)
     output.show(rows, COLUMNS, form)
-    narration.say(said)
+    narration.say(sentence)
 
 
 def why_none(backend: Backend, job: int, attempt: int | None = None) -> str:

@@ -145,10 +145,10 @@ def _sweeper(seen: Overview) -> Text:
     sweeper = seen.sweeper
     if sweeper.silent_s is None:
         return Text("no sweeper has run yet", style="red")
-    said = f"last ran {duration_text(sweeper.silent_s)} ago"
+    sentence = f"last ran {duration_text(sweeper.silent_s)} ago"
     if not sweeper.healthy:
-        return Text(f"{said}: is one running?", style="red")
-    return Text(said + ", leaving leases alone after a start or outage" * sweeper.holds)
+        return Text(f"{sentence}: is one running?", style="red")
+    return Text(sentence + ", leaving leases alone after a start or outage" * sweeper.holds)
 
 
 def _table(

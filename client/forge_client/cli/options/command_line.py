@@ -77,7 +77,7 @@ OPTIONS = {
 def suggest_option(error: Any) -> None:  # noqa: ANN401 - typer hides which click it is
     """Have an error about an unknown option name the option that is meant, if there is one."""
     meant = OPTIONS.get(getattr(error, "option_name", ""))
-    known = {name for one in error.ctx.command.params for name in one.opts} if meant else ()
+    known = {name for param in error.ctx.command.params for name in param.opts} if meant else ()
     if meant and (meant in known or " " in meant):
         error.possibilities = [meant]
 
@@ -114,8 +114,8 @@ class JobCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if advice and "extra argument" in (said := getattr(error, "message", "")):
-                ctx.fail(f"{said}; {advice}")
+            if advice and "extra argument" in (message := getattr(error, "message", "")):
+                ctx.fail(f"{message}; {advice}")
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as above

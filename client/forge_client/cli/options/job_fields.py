@@ -66,7 +66,7 @@ def secret_names(texts: list[str] | None) -> list[str] | None:
 
 def environment(texts: Sequence[str]) -> dict[str, str]:
     """Return variables from NAME=VALUE, or from NAME with the value from this environment."""
-    found = {}
+    variables = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not name or not (sign or name in os.environ):
@@ -75,8 +75,8 @@ def environment(texts: Sequence[str]) -> dict[str, str]:
                 hint="write NAME=VALUE, or export NAME first",
                 code="option_invalid",
             )
-        found[name] = value if sign else os.environ[name]
-    return found
+        variables[name] = value if sign else os.environ[name]
+    return variables
 
 
 def labels(texts: Sequence[str]) -> dict[str, str]:
@@ -138,9 +138,9 @@ def project_in(folder: Path | None, *, limit: str | None, include: Sequence[str]
 
 def changes(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a command's parameters that are options of a job as fields of a request."""
-    found = {
+    changed = {
         name: PARSERS[name](value) if name in PARSERS else value
         for name in OPTIONS.keys() - PACKING - {NO_INSTALL}
         if (value := given.get(name)) not in (None, (), [])
     }
-    return found | ({"requirements": False} if given.get(NO_INSTALL) else {})
+    return changed | ({"requirements": False} if given.get(NO_INSTALL) else {})

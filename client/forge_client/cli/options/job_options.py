@@ -10,9 +10,8 @@ from forge_schema.model.quantities import names_text
 from forge_schema.model.spec import KEYS
 
 from forge_client.cli.options.command_line import command_of
-from forge_client.cli.options.completion import experiments, queues
 from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in, secret_names
-from forge_client.cli.options.job_names import checkpoint, needed
+from forge_client.cli.options.names import checkpoint, experiments, needed, queues
 from forge_client.project.forge_toml import Project
 from forge_client.project.request import Request
 from forge_client.project.submission import called
@@ -68,8 +67,8 @@ def with_job_options(
             command(**{name: given[name] for name in own})
 
         # The help has the boxes in the order in which it meets them.
-        at = sum(not OPTIONS[one.name].panel for one in theirs)
-        named = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own.values()]
+        at = sum(not OPTIONS[parameter.name].panel for parameter in theirs)
+        named = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own.values()]
         ordered = [*theirs[:at], *named, *theirs[at:]]
         submitting.__signature__ = Signature(ordered)  # type: ignore[attr-defined] # functions may have one
         return cast("Submits", submitting)

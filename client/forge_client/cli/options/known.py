@@ -36,7 +36,7 @@ def terms(incomplete: str) -> list[str]:
 
     known = [f"{key}:" for key in KEYS] + [f"state:{word}" for word in StateWord]
     shown = known if ":" in incomplete else known[: len(KEYS)]
-    return [one for one in shown if one.startswith(incomplete)]
+    return [term for term in shown if term.startswith(incomplete)]
 
 
 def states(incomplete: str) -> list[str]:

@@ -14,8 +14,8 @@ from forge_schema.model.quantities import counted
 from forge_schema.model.states import StateWord
 
 from forge_client.backend import Backend
-from forge_client.cli.options import completion, known
-from forge_client.cli.options.job_names import HELP
+from forge_client.cli.options import known, names
+from forge_client.cli.options.names import HELP
 from forge_client.cli.show import narration
 from forge_client.cli.show.standing import search
 from forge_client.errors import ClientError
@@ -33,7 +33,7 @@ Selection = Annotated[
     typer.Argument(
         metavar="JOB...|QUERY",
         help=f"{HELP} Or a query, e.g. state:running name:a*",
-        autocompletion=completion.jobs,
+        autocompletion=names.jobs,
     ),
 ]
 Query = Annotated[
@@ -65,13 +65,13 @@ def selected(
     Raises:
         ClientError: the words are not a query, or match too many jobs.
     """
-    found: list[JobStatus] = []
+    jobs: list[JobStatus] = []
     before: int | None = None
-    while len(found) <= MOST:
+    while len(jobs) <= MOST:
         page = backend.jobs(" ".join(words), states=states, before=before, count=BATCH)
-        found += page
+        jobs += page
         if len(page) < BATCH:
-            return found
+            return jobs
         before = page[-1].job_id
     raise ClientError(
         f"more than {counted(MOST, 'job')} match",
@@ -92,16 +92,16 @@ def wider(
 
     A word that is a state is one, if no job has it in its name; a number may be a part of a name.
     """
-    said = parse(" ".join(words))
-    if state := next((word for word in said.words if word in set(StateWord)), None):
+    query = parse(" ".join(words))
+    if state := next((word for word in query.words if word in set(StateWord)), None):
         return f"; for the state, write state:{state}"
-    begun = said
-    if not said.values("name"):
-        begun = said.having("id").having("name", *(f"*{number}*" for number in said.values("id")))
+    begun = query
+    if not query.values("name"):
+        begun = query.having("id").having("name", *(f"*{number}*" for number in query.values("id")))
     for key in NAMED:
         names = (name if name.endswith("*") else f"{name}*" for name in begun.values(key))
         begun = begun.having(key, *names)
-    if begun == said:
+    if begun == query:
         return ""
     chosen = {"owner": owner, "states": states, "before": before}
     jobs, _ = search(backend, str(begun), **chosen, count=COUNTED)
@@ -123,10 +123,10 @@ def meant(
     doubtful = {
         job: each for each, job in zip(handles, ids, strict=True) if not EXACT.fullmatch(each)
     }
-    found = backend.statuses(list(doubtful)) if doubtful else {}
+    jobs = backend.statuses(list(doubtful)) if doubtful else {}
     guessed = [
         job
-        for job in found.values()
+        for job in jobs.values()
         if job.state in states and job.name != doubtful[job.job_id].strip()
     ]
     if guessed:

@@ -55,18 +55,18 @@ def settings_of(context: typer.Context, project: "Project | None" = None) -> Set
     flags: Flags = context.find_object(Flags) or Flags.given(
         cast("typer.Context", context.find_root())
     )
-    found = settings.load(vars(flags), _connection(project))
-    _ask_about_server(context, found)
-    _tell_which(context, found)
-    return found
+    loaded = settings.load(vars(flags), _connection(project))
+    _ask_about_server(context, loaded)
+    _tell_which(context, loaded)
+    return loaded
 
 
-def _ask_about_server(context: typer.Context, found: Settings) -> None:
+def _ask_about_server(context: typer.Context, loaded: Settings) -> None:
     """Ask once about a server that only the folder names; without a terminal, it is refused."""
     parsing = context.find_root().resilient_parsing or context.resilient_parsing
     if parsing or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    if url := found.asks_about():
+    if url := loaded.asks_about():
         from forge_client.http import logins  # noqa: PLC0415 - rarely needed
 
         asked = f"The forge.toml of this folder names the server {url}. Send it your API key?"
@@ -74,13 +74,13 @@ def _ask_about_server(context: typer.Context, found: Settings) -> None:
             logins.trust(url)
 
 
-def _tell_which(context: typer.Context, found: Settings) -> None:
+def _tell_which(context: typer.Context, loaded: Settings) -> None:
     """Say once which `forge up` a command uses, if there is a choice and nothing makes it."""
     root = context.find_root()
     if root.resilient_parsing or context.resilient_parsing or root.meta.get(TOLD):
         return
     root.meta[TOLD] = True
-    if note := found.note():
+    if note := loaded.note():
         narration.say(note, "yellow")
 
 

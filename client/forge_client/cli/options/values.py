@@ -49,14 +49,14 @@ def span(option: str, text: str) -> timedelta:
         ClientError: it is not a duration, or is shorter than a second.
     """
     try:
-        found = timedelta(seconds=seconds(text))
+        duration = timedelta(seconds=seconds(text))
     except OverflowError:
         raise _invalid(f"{option} {text!r} is too long") from None
     except ValueError as error:
         raise _invalid(f"{option}: {text!r} is not a duration", "write 90s, 30m or 2d") from error
-    if found < timedelta(seconds=1):
+    if duration < timedelta(seconds=1):
         raise _invalid(f"{option} {text!r} is below a second")
-    return found
+    return duration
 
 
 def moment(option: str, text: str, backend: Backend) -> datetime:

@@ -19,7 +19,7 @@ from forge_schema.model.quantities import counted
 
 from forge_client.backend import Backend
 from forge_client.cli.options.command_line import VerbNames
-from forge_client.cli.options.completion import notifications
+from forge_client.cli.options.names import notifications
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
@@ -41,18 +41,18 @@ Owner = Annotated[
 LOOK_S = 0.5
 
 
-def _state(one: Notification) -> str:
-    waiting = f"{one.waiting} waiting" if one.waiting else ""
-    failed = f"{one.failed} failed" if one.failed else ""
-    if one.withheld:
+def _state(rule: Notification) -> str:
+    waiting = f"{rule.waiting} waiting" if rule.waiting else ""
+    failed = f"{rule.failed} failed" if rule.failed else ""
+    if rule.withheld:
         return ", ".join(filter(None, ("paused", failed)))
-    paused = f"next try {ago(one.paused_until)}" if one.waiting and one.paused_until else ""
+    paused = f"next try {ago(rule.paused_until)}" if rule.waiting and rule.paused_until else ""
     return ", ".join(filter(None, (waiting, paused, failed)))
 
 
-def _next(one: Delivery) -> str:
-    overdue = one.next_at is not None and one.next_at <= datetime.now(UTC)
-    return "now" if overdue else ago(one.next_at)
+def _next(delivery: Delivery) -> str:
+    overdue = delivery.next_at is not None and delivery.next_at <= datetime.now(UTC)
+    return "now" if overdue else ago(delivery.next_at)
 
 
 COLUMNS: list[Column] = [
@@ -186,10 +186,8 @@ def deliveries(
 ) -> None:
     """List what was sent and what is to be sent, the newest first."""
     with backend_of(context) as backend:
-        found = backend.notifications.deliveries(
-            name=name, state=state and state.value, count=count
-        )
-    output.show(found, DELIVERIES, form, drop=("NEXT", "AT", "TRIES"))
+        rows = backend.notifications.deliveries(name=name, state=state and state.value, count=count)
+    output.show(rows, DELIVERIES, form, drop=("NEXT", "AT", "TRIES"))
 
 
 @app.command()
@@ -226,9 +224,9 @@ def setup(
 ) -> None:
     """Show or set how notifications leave, for admins. A password is not shown again."""
     # An empty text removes what was set.
-    said = {"smtp_url": smtp, "sender": sender}
+    given = {"smtp_url": smtp, "sender": sender}
     changes: dict[str, str | list[str] | None] = {
-        name: value or None for name, value in said.items() if value is not None
+        name: value or None for name, value in given.items() if value is not None
     }
     if allow:
         changes["allow"] = [network for network in allow if network]

@@ -11,7 +11,7 @@ from forge_schema.model.job import Schedule
 from forge_client.cli.jobs.submit import ConfigOption, FolderArgument, described
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import JobCommand, VerbNames
-from forge_client.cli.options.completion import schedules
+from forge_client.cli.options.names import schedules
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output

@@ -152,7 +152,9 @@ def resume(
 
         search = Search.known(kept, whole_name(backend, name, settings.job_owner))
         asked = (trials, parallel, budget_gpu_hours, budget_cost)
-        limits = {name: said for name, said in zip(LIMITS, asked, strict=True) if said is not None}
+        limits = {
+            name: limit for name, limit in zip(LIMITS, asked, strict=True) if limit is not None
+        }
         if limits:
             search.extend(limits)
         _drive(backend, search, form)
@@ -189,23 +191,27 @@ def _drive(backend: Backend, search: "Search", form: Format) -> None:
             f" `forge cancel --sweep {sweep}` ends its jobs"
         )
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    found = best(search)
+    winner = best(search)
     states: dict[str, int] = {}
     for trial in search.trials():
         word = trial.state.name.lower()
         states[word] = states.get(word, 0) + 1
-    if found is None:
+    if winner is None:
         raise ClientError(
             f"no trial of {sweep} succeeded",
             hint=f"`forge sweep show {sweep}` lists the jobs; `forge logs JOB` shows their output",
             code="job_failed",
         )
-    answer = {"sweep": sweep, "states": states, "best": found}
-    output.show_one(answer, form, lambda: _print(search.plan, states, found))
+    answer = {"sweep": sweep, "states": states, "best": winner}
+    output.show_one(answer, form, lambda: _print(search.plan, states, winner))
 
 
-def _print(plan: Plan, states: dict[str, int], found: dict[str, Any]) -> None:
+def _print(plan: Plan, states: dict[str, int], winner: dict[str, Any]) -> None:
     narration.say(", ".join(f"{count} {word}" for word, count in states.items()))
-    said = ", ".join(f"{name} {inline(value)}" for name, value in found["parameters"].items())
-    narration.say(f"best: trial {found['trial']}, {plan.metric} {found['value']:.6g}, with {said}")
-    print(found["job_id"])  # noqa: T201 - the data
+    parameters = ", ".join(
+        f"{name} {inline(value)}" for name, value in winner["parameters"].items()
+    )
+    narration.say(
+        f"best: trial {winner['trial']}, {plan.metric} {winner['value']:.6g}, with {parameters}"
+    )
+    print(winner["job_id"])  # noqa: T201 - the data

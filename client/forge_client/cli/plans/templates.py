@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from forge_client.cli.options import completion
+from forge_client.cli.options import names
 from forge_client.cli.options.command_line import JobCommand, VerbNames, command_of
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.options.values import FormatOption
@@ -18,9 +18,7 @@ from forge_client.project.forge_toml import Project
 from forge_client.project.schema import text
 
 app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Saved job configs.")
-Name = Annotated[
-    str, typer.Argument(help="The config's name.", autocompletion=completion.templates)
-]
+Name = Annotated[str, typer.Argument(help="The config's name.", autocompletion=names.templates)]
 
 COLUMNS: list[Column] = [
     ("NAME", lambda t: t.name),

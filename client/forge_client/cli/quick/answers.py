@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_schema.model.states import StateWord
 
-from forge_client.cli.quick.arguments import whole_number
-from forge_client.cli.quick.declined import Declined
+from forge_client.cli.quick.arguments import Declined, whole_number
 from forge_client.plain.backend import PlainBackend
 from forge_client.plain.place import found
 from forge_client.plain.wire import NotPlain

@@ -1,10 +1,31 @@
-"""The words of a command line, read by the table of commands."""
+"""The words of a command line, read by the table of commands that `commands.json` is."""
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from os.path import dirname, join
+from typing import Any, TypeAlias
 
-from forge_client.cli.quick.declined import Declined
-from forge_client.cli.quick.table import Parameter
+Parameter: TypeAlias = dict[str, Any]
+"""Its `name`, and its `opts` unless it is an argument; what follows is there only if it is so.
+
+`flag`: it takes no value; `off`: those of its `opts` that turn it off; `many`: it may be given
+several times, or takes several words; `choices`: its values; `completes`: a function in
+`completion.py`; `help`.
+"""
+
+Command: TypeAlias = dict[str, Any]
+"""Its `help` in one line, and its `parameters`; of a group, also its `commands`."""
+
+
+def commands() -> Command:
+    """Return the whole command."""
+    with open(join(dirname(__file__), "commands.json"), encoding="utf-8") as file:
+        command: Command = json.load(file)
+    return command
+
+
+class Declined(Exception):
+    """The whole command has to answer; nothing has been said or done yet."""
 
 
 def parsed(parameters: Sequence[Parameter], words: Sequence[str]) -> dict[str, Any]:
@@ -13,7 +34,9 @@ def parsed(parameters: Sequence[Parameter], words: Sequence[str]) -> dict[str, A
     Raises:
         Declined: a word needs more than this, or is wrong.
     """
-    options = {option: one for one in parameters for option in one.get("opts", ())}
+    options = {
+        option: parameter for parameter in parameters for option in parameter.get("opts", ())
+    }
     given: dict[str, Any] = {}
     rest: list[str] = []
     coming = iter(words)
@@ -53,10 +76,12 @@ def _option(
 
 def _arguments(parameters: Sequence[Parameter], words: list[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    for one in parameters:
+    for parameter in parameters:
         if not words:
             break
-        given[one["name"]], words = (words, []) if one.get("many") else (words[0], words[1:])
+        given[parameter["name"]], words = (
+            (words, []) if parameter.get("many") else (words[0], words[1:])
+        )
     if words or "" in given.values():
         raise Declined
     return given

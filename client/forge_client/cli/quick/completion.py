@@ -6,8 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from forge_client.cli.options.known import PATIENCE_S, known_jobs, states, terms
-from forge_client.cli.quick.declined import Declined
-from forge_client.cli.quick.table import Command, Parameter, commands
+from forge_client.cli.quick.arguments import Command, Declined, Parameter, commands
 from forge_client.plain.wire import NotPlain
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _found(words: Sequence[str], incomplete: str) -> list[Item]:
     elif "commands" in command:
         found = [(name, one["help"]) for name, one in command["commands"].items()]
     else:
-        open_ones = (one for one in command["parameters"] if "opts" not in one)
+        open_ones = (parameter for parameter in command["parameters"] if "opts" not in parameter)
         left = [one for n, one in enumerate(open_ones) if n >= arguments or one.get("many")]
         found = _values(left[0], incomplete) if left else ()
     return [item for item in found if item[0].startswith(incomplete)]
@@ -87,7 +86,11 @@ def _read(
     waiting: Parameter | None = None
     arguments = 0
     for word in words:
-        options = {name: one for one in command["parameters"] for name in one.get("opts", ())}
+        options = {
+            name: parameter
+            for parameter in command["parameters"]
+            for name in parameter.get("opts", ())
+        }
         if waiting is not None:
             waiting = None
         elif word.startswith("-"):
@@ -106,10 +109,10 @@ def _read(
 
 def _options(parameters: Sequence[Parameter], given: set[str]) -> list[Item]:
     return [
-        (name, one.get("help", ""))
-        for one in parameters
-        if one.get("many") or one["name"] not in given
-        for name in one.get("opts", ())
+        (name, parameter.get("help", ""))
+        for parameter in parameters
+        if parameter.get("many") or parameter["name"] not in given
+        for name in parameter.get("opts", ())
     ]
 
 

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from forge_client.cli.quick.declined import Declined
-from forge_client.cli.quick.table import commands
+from forge_client.cli.quick.arguments import Declined, commands
 from forge_client.cli.show.narration import styled, width
 
 # In a narrower terminal, rich breaks the first columns, too.

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from forge_client.cli.quick.declined import Declined
+from forge_client.cli.quick.arguments import Declined
 
 HELP = (["--help"], ["-h"])
 COMPLETE = "_FORGE_COMPLETE"
@@ -41,8 +41,7 @@ def _answer(words: list[str]) -> None:
         sys.stdout.write(f"forge {version('forge-queue')}\n")
     elif words and words[0] in COMMANDS:
         from forge_client.cli.quick.answers import ANSWERS  # noqa: PLC0415
-        from forge_client.cli.quick.arguments import parsed  # noqa: PLC0415
-        from forge_client.cli.quick.table import commands  # noqa: PLC0415
+        from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
 
         name, *rest = words
         ANSWERS[name](parsed(commands()["commands"][name]["parameters"], rest))
@@ -54,8 +53,7 @@ def _answer(words: list[str]) -> None:
 
 def _submit(words: list[str]) -> None:
     # As above.
-    from forge_client.cli.quick.arguments import parsed  # noqa: PLC0415
-    from forge_client.cli.quick.table import commands  # noqa: PLC0415
+    from forge_client.cli.quick.arguments import commands, parsed  # noqa: PLC0415
 
     command = None
     if "--" in words:

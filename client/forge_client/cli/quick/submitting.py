@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_client.cli.options.job_fields import OPTIONS, changes, kind_of, project_in
 from forge_client.cli.quick.answers import backend, form_of
-from forge_client.cli.quick.declined import Declined
+from forge_client.cli.quick.arguments import Declined
 from forge_client.cli.show.submitted import ready, show_submitted
 from forge_client.errors import ClientError
 from forge_client.project.submit import uploaded

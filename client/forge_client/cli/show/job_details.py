@@ -193,7 +193,9 @@ def details(
         ("revision", revision_text(job.spec)),
     ])  # fmt: skip
     tried: list[Any] = [*attempts, *_running(job)]
-    columns = [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if any(one.rank for one in tried) else ATTEMPTS
+    columns = (
+        [ATTEMPTS[0], RANK, *ATTEMPTS[1:]] if any(attempt.rank for attempt in tried) else ATTEMPTS
+    )
     for rows, titles in ((job.members, MEMBERS), (tried, columns), (events, EVENTS)):
         if rows:
             output.blank()

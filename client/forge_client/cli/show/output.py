@@ -186,7 +186,7 @@ def _fitting(cells: list[Cells], width: int, drop: Sequence[str]) -> list[Cells]
     for title in (*empty, *drop):
         if sum(_width([(name, ""), *texts]) + 1 for name, texts in cells) - 1 <= width:
             break
-        cells = [one for one in cells if one[0] != title]
+        cells = [cell for cell in cells if cell[0] != title]
     return cells
 
 

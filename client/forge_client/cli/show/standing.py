@@ -36,8 +36,8 @@ def why(job: JobStatus) -> str:
         return ""
     if job.reason == "exit_code":
         return exit_in_words(job.exit_code)
-    said = reason_in_words(job.reason)
-    return f"{said} ({job.exit_code})" if job.exit_code else said
+    words = reason_in_words(job.reason)
+    return f"{words} ({job.exit_code})" if job.exit_code else words
 
 
 def workers(job: JobStatus) -> str | None:
@@ -78,12 +78,14 @@ def no_patch_text(spec: Mapping[str, Any]) -> str:
 
 def environment_text(spec: Mapping[str, Any]) -> str:
     """Return where a job's packages were taken from, for people; empty if that is unknown."""
-    said = spec.get("environment")
-    if not said:
+    environment = spec.get("environment")
+    if not environment:
         return ""
-    lock = f", {counted(said['packages'], 'package')} locked" if said.get("lock") else ""
-    python = f", Python {said['python']}" if said.get("python") else ""
-    return f"{said['source']}{lock}{python}"
+    lock = (
+        f", {counted(environment['packages'], 'package')} locked" if environment.get("lock") else ""
+    )
+    python = f", Python {environment['python']}" if environment.get("python") else ""
+    return f"{environment['source']}{lock}{python}"
 
 
 MOST_METRICS = 2

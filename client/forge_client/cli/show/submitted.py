@@ -107,16 +107,16 @@ def tell_job(job: JobDetail) -> None:
 def tell_nobody(backend: Backend, job_id: int) -> None:
     """Warn if a job waits for an admin, or no online worker can run it, as in `forge explain`."""
     try:
-        found = backend.explain(job_id, workers=0)
+        explanation = backend.explain(job_id, workers=0)
     except ClientError:
         return  # it is submitted, whatever becomes of this look
-    for limit in found.limits:
+    for limit in explanation.limits:
         if limit.code in BY_AN_ADMIN:
             narration.say(limit.text, style="yellow")
-    said = NOBODY.get(found.outlook)
-    if said is None:
+    sentence = NOBODY.get(explanation.outlook)
+    if sentence is None:
         return
-    if found.nodes > 1 or found.text.startswith("no online worker"):
-        said = found.text
-    advice = f": {found.remedies[0].text}" if found.remedies else ""
-    narration.say(f"{said}{advice} (details: `forge explain {job_id}`)", style="yellow")
+    if explanation.nodes > 1 or explanation.text.startswith("no online worker"):
+        sentence = explanation.text
+    advice = f": {explanation.remedies[0].text}" if explanation.remedies else ""
+    narration.say(f"{sentence}{advice} (details: `forge explain {job_id}`)", style="yellow")

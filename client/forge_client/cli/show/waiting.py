@@ -92,10 +92,10 @@ def exit_code(status: JobStatus) -> int:
 
 
 def _last_words(status: JobDetail) -> str:
-    told = ending(status)
+    sentence = ending(status)
     if status.state == "failed":
-        told = f"{told.rstrip('.')}. See: forge logs {status.job_id} --tail 20"
-    return told
+        sentence = f"{sentence.rstrip('.')}. See: forge logs {status.job_id} --tail 20"
+    return sentence
 
 
 class Teller:
@@ -194,7 +194,11 @@ class Teller:
         self._began(attempt, history)
 
     def _began(self, attempt: int, history: list[Attempt]) -> None:
-        ended = {one.rank: one.worker for one in history if one.attempt == attempt}
+        ended = {
+            attempt_of_rank.rank: attempt_of_rank.worker
+            for attempt_of_rank in history
+            if attempt_of_rank.attempt == attempt
+        }
         workers = ended or self._workers(attempt)
         rank = "" if self._rank is None else f", rank {self._rank}"
         wanted = workers.values() if self._rank is None else [workers.get(self._rank)]
@@ -209,7 +213,7 @@ class Teller:
             now = self._backend.job(self._job_id)
         if now.attempt != attempt:
             return {}
-        return {one.rank: one.worker for one in now.members} or {0: now.worker}
+        return {member.rank: member.worker for member in now.members} or {0: now.worker}
 
     def _waits(self, status: JobDetail) -> None:
         if status.attempt:

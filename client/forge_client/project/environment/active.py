@@ -45,9 +45,12 @@ def active_environment(variables: Mapping[str, str] = os.environ) -> Active | No
     folder = _packages_folder(variables)
     if folder is None:
         return None
-    found = {canonical(one.name): one for one in distributions(path=[str(folder)])}
-    own = _of_the_project(found)
-    pins = [_pin(name, found[name]) for name in sorted(own)]
+    installed = {
+        canonical(distribution.name): distribution
+        for distribution in distributions(path=[str(folder)])
+    }
+    own = _of_the_project(installed)
+    pins = [_pin(name, installed[name]) for name in sorted(own)]
     sent = tuple(pin for pin in pins if pin is not None)
     left_out = tuple(name for name, pin in zip(sorted(own), pins, strict=True) if pin is None)
     if not own:
@@ -71,57 +74,57 @@ def _packages_folder(variables: Mapping[str, str]) -> Path | None:
     return folders[-1] if folders else None
 
 
-def _of_the_project(found: Mapping[str, Distribution]) -> set[str]:
+def _of_the_project(installed: Mapping[str, Distribution]) -> set[str]:
     """Return the names of the packages that are not there only for the tools."""
-    tools = _closure(TOOLS & found.keys(), found)
-    own = {name for name in found if name not in tools or _is_asked_for(name, found[name])}
-    return _closure(own, found)
+    tools = _closure(TOOLS & installed.keys(), installed)
+    own = {name for name in installed if name not in tools or _is_asked_for(name, installed[name])}
+    return _closure(own, installed)
 
 
-def _is_asked_for(name: str, one: Distribution) -> bool:
+def _is_asked_for(name: str, distribution: Distribution) -> bool:
     """Tell whether somebody named it to pip. Other installers do not write that down."""
-    by_pip = (one.read_text("INSTALLER") or "").strip() == "pip"
-    return name not in TOOLS and by_pip and one.read_text("REQUESTED") is not None
+    by_pip = (distribution.read_text("INSTALLER") or "").strip() == "pip"
+    return name not in TOOLS and by_pip and distribution.read_text("REQUESTED") is not None
 
 
-def _closure(names: Iterable[str], found: Mapping[str, Distribution]) -> set[str]:
+def _closure(names: Iterable[str], installed: Mapping[str, Distribution]) -> set[str]:
     """Return packages with all that they require, as far as it is installed."""
     closed: set[tuple[str, str]] = set()
     rest = [(name, "") for name in names]
     while rest:
-        if (wanted := rest.pop()) not in closed and wanted[0] in found:
+        if (wanted := rest.pop()) not in closed and wanted[0] in installed:
             closed.add(wanted)
-            rest += _needs(*wanted, found[wanted[0]])
+            rest += _needs(*wanted, installed[wanted[0]])
     return {name for name, _ in closed}
 
 
-def _needs(name: str, extra: str, one: Distribution) -> Iterator[tuple[str, str]]:
+def _needs(name: str, extra: str, distribution: Distribution) -> Iterator[tuple[str, str]]:
     """Yield what a package requires, or one of its extras: names, each with every extra of it."""
-    for line in one.requires or []:
+    for line in distribution.requires or []:
         asked = AN_EXTRA.search(line)
         wanted = not OF_THE_USER.search(line) if name == FORGE else (asked or ("", ""))[1] == extra
         if wanted:
             yield from ((name_of(line), each) for each in ("", *extras_of(line)))
 
 
-def _pin(name: str, one: Distribution) -> str | None:
+def _pin(name: str, distribution: Distribution) -> str | None:
     """Return the line that installs a package elsewhere; None if only this machine has it."""
-    source = _source(one)
+    source = _source(distribution)
     # Conda notes the folder in which the package was built; the index has the same version.
-    if source is None or (one.read_text("INSTALLER") or "").strip() == "conda":
-        return f"{name}=={one.version}"
+    if source is None or (distribution.read_text("INSTALLER") or "").strip() == "conda":
+        return f"{name}=={distribution.version}"
     url, vcs = str(source.get("url", "")), source.get("vcs_info")
     if isinstance(vcs, dict) and "://" in url and not url.startswith("file:"):
         return f"{name} @ {vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
     return f"{name} @ {url}" if url.startswith("https://") else None
 
 
-def _source(one: Distribution) -> dict[str, Any] | None:
-    text = one.read_text("direct_url.json")
+def _source(distribution: Distribution) -> dict[str, Any] | None:
+    text = distribution.read_text("direct_url.json")
     if text is None:
         return None
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -39,8 +39,8 @@ class WithPackages:
 
     def shown(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a job that show people its environment."""
-        found = self.environments.get(spec.get("requirements") or "")
-        return {"environment": found.model_dump(exclude_none=True)} if found else {}
+        environment = self.environments.get(spec.get("requirements") or "")
+        return {"environment": environment.model_dump(exclude_none=True)} if environment else {}
 
 
 def choose_packages(
@@ -57,13 +57,13 @@ def choose_packages(
         ClientError: as `choose`.
     """
     choosing = _Choosing(listing, below or {})
-    made = [choosing.request(one) for one in requests]
+    made = [choosing.request(request) for request in requests]
     # A folder that `forge code` fetched has those of its job.
-    theirs = tuple(one for one in listing.entries if not one.name.startswith(WRITTEN))
+    theirs = tuple(entry for entry in listing.entries if not entry.name.startswith(WRITTEN))
     whole = replace(listing, entries=(*theirs, *choosing.lists.values()))
-    said = tuple(dict.fromkeys(choosing.said))
-    absent = tuple(name for one in choosing.chosen.values() for name in one.absent)
-    return WithPackages(made, whole, said, choosing.environments, tuple(dict.fromkeys(absent)))
+    sentences = tuple(dict.fromkeys(choosing.said))
+    absent = tuple(name for packages in choosing.chosen.values() for name in packages.absent)
+    return WithPackages(made, whole, sentences, choosing.environments, tuple(dict.fromkeys(absent)))
 
 
 @dataclass
@@ -94,7 +94,7 @@ class _Choosing:
     @cached_property
     def files(self) -> dict[str, Path]:
         """The files of the project."""
-        return {one.name: one.path for one in self.listing.files}
+        return {file.name: file.path for file in self.listing.files}
 
     def _has_image(self, request: Request) -> bool:
         return any(getattr(request, way) or self.below.get(way) for way in IMAGE_WAYS)
@@ -127,7 +127,7 @@ class _Choosing:
         if wanted not in self.chosen:
             self.chosen[wanted] = choose(self.listing, wanted)
             self.said.append(self.chosen[wanted].said)
-        self.lists |= {one.name: one for one in self.chosen[wanted].entries}
+        self.lists |= {entry.name: entry for entry in self.chosen[wanted].entries}
         return self._path(self.chosen[wanted])
 
     def _is_script(self, name: str, run: ToolRun | None) -> bool:
@@ -166,5 +166,5 @@ def _bare(word: str) -> str:
 
 
 def _entry(name: str, file: Path) -> BundleEntry:
-    found = file.stat()
-    return BundleEntry(name, file, folder=False, size=found.st_size, mtime_ns=found.st_mtime_ns)
+    status = file.stat()
+    return BundleEntry(name, file, folder=False, size=status.st_size, mtime_ns=status.st_mtime_ns)

@@ -40,7 +40,7 @@ class Python:
     @property
     def lowest(self) -> str:
         """The lowest of them."""
-        return min(self.versions, key=lambda one: [int(part) for part in one.split(".")])
+        return min(self.versions, key=lambda version: [int(part) for part in version.split(".")])
 
     @property
     def head(self) -> str:
@@ -59,11 +59,11 @@ def asked_for(files: Mapping[str, Path]) -> Python | None:
     Raises:
         ClientError: its pyproject.toml is malformed.
     """
-    if found := pinned(files):
-        return found
-    for where, said in _ranges(files):
-        if said.strip():
-            return within(said.strip(), where)
+    if pin := pinned(files):
+        return pin
+    for where, text in _ranges(files):
+        if text.strip():
+            return within(text.strip(), where)
     return None
 
 
@@ -75,37 +75,37 @@ def pinned(files: Mapping[str, Path]) -> Python | None:
     """
     path = files.get(PYTHON_FILE)
     lines = [line.partition("#")[0].strip() for line in _text(path).splitlines()] if path else []
-    said = next(filter(None, lines), "")
-    if ANY.fullmatch(said):
+    pin = next(filter(None, lines), "")
+    if ANY.fullmatch(pin):
         return None
-    if found := PINNED.fullmatch(said):
-        return exactly(found[1], PYTHON_FILE)
-    if said[:1] in set("<>=!~^"):
-        return within(said, PYTHON_FILE)
+    if match := PINNED.fullmatch(pin):
+        return exactly(match[1], PYTHON_FILE)
+    if pin[:1] in set("<>=!~^"):
+        return within(pin, PYTHON_FILE)
     raise ClientError(
-        f"{PYTHON_FILE}: {said!r} is none of the versions of CPython that Forge looks for",
+        f"{PYTHON_FILE}: {pin!r} is none of the versions of CPython that Forge looks for",
         hint="write a version such as 3.12 there, and take another Python with --image",
         code="requirements_invalid",
     )
 
 
-def within(said: str, where: str) -> Python | None:
+def within(text: str, where: str) -> Python | None:
     """Return the versions in a range such as `>=3.12,<3.14`; None if every worker has one.
 
     Raises:
         ClientError: it is no range, or no version of Python that can be had is in it.
     """
     try:
-        fits = [minor for minor in range(RESOLVED, NEWEST + 1) if _fits(said, minor)]
+        fits = [minor for minor in range(RESOLVED, NEWEST + 1) if _fits(text, minor)]
     except ValueError as error:
-        raise _wrong(f"{where}: {said!r} is no range of versions of Python") from error
+        raise _wrong(f"{where}: {text!r} is no range of versions of Python") from error
     if not fits:
-        raise _wrong(f"{where}: no Python from 3.{RESOLVED} on is in {said!r}")
+        raise _wrong(f"{where}: no Python from 3.{RESOLVED} on is in {text!r}")
     ours = [minor for minor in fits if minor >= OLDEST]
     if len(ours) > NEWEST - OLDEST:
         return None
     # Of those that are too old for a worker itself, the newest is the likeliest to be there.
-    return Python(tuple(f"3.{minor}" for minor in ours or fits[::-1]), said, where)
+    return Python(tuple(f"3.{minor}" for minor in ours or fits[::-1]), text, where)
 
 
 def _ranges(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
@@ -127,9 +127,12 @@ def setup_option(path: Path, name: str, section: str = "options") -> str:
     return parser.get(section, name, fallback="").strip()
 
 
-def _fits(said: str, minor: int) -> bool:
+def _fits(text: str, minor: int) -> bool:
     """Tell whether a range has a 3.`minor`; as Poetry writes it, `||` may be in it, and `^`."""
-    tests = [[_clause(one) for one in part.split(",") if one.strip()] for part in said.split("||")]
+    tests = [
+        [_clause(clause) for clause in part.split(",") if clause.strip()]
+        for part in text.split("||")
+    ]
     return any(
         all(test((3, minor, micro)) for test in every) for every in tests for micro in MICROS
     )
@@ -138,11 +141,11 @@ def _fits(said: str, minor: int) -> bool:
 def _clause(text: str) -> Callable[[Version], bool]:
     if text.strip() == "*":
         return lambda _: True
-    found = CLAUSE.fullmatch(text)
-    if found is None:
+    match = CLAUSE.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    number = tuple(int(part) for part in found[2].split("."))
-    return partial(_holds, found[1] or "==", number, bool(found[3]))
+    number = tuple(int(part) for part in match[2].split("."))
+    return partial(_holds, match[1] or "==", number, bool(match[3]))
 
 
 def _holds(sign: str, number: Version, any_below: bool, version: Version) -> bool:  # noqa: FBT001 - bound by position

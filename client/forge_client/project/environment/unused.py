@@ -86,12 +86,12 @@ def unused(files: Mapping[str, Path]) -> list[Unused]:
         if _lists(name, files.get(name)) and LOCKS.get(name) not in files
     )
     whole = (_tables(files), _hatch(files), named, _setup_cfg(files), _in_folder(files))
-    return [one for some in whole for one in some]
+    return [item for some in whole for item in some]
 
 
 def refuse(seen: Sequence[Unused]) -> ClientError:
     """Return the error for a project whose packages are listed only where Forge does not look."""
-    names = " and ".join(one.name for one in seen[:2])
+    names = " and ".join(each.name for each in seen[:2])
     return wrong(
         f"the project's packages are in {names}, which Forge does not install from",
         f"make a list that it does: {seen[0].advice}; or name one with --requirements FILE, or your"
@@ -130,7 +130,7 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Unused]:
         **table(path, "tool", "pixi", "dependencies"),
         **table(path, "tool", "pixi", "pypi-dependencies"),
     }
-    found: list[tuple[object, str, str, str]] = [
+    candidates: list[tuple[object, str, str, str]] = [
         (poetry.keys() - {"python"}, "[tool.poetry.dependencies]", "`poetry lock`", "poetry.lock"),
         (pixi.keys() - {"python"}, "[tool.pixi]", ADVICE["pixi.toml"], LOCKS["pixi.toml"]),
         (
@@ -146,7 +146,7 @@ def _tables(files: Mapping[str, Path]) -> Iterator[Unused]:
             "",
         ),
     ]
-    for there, what, advice, lock in found:
+    for there, what, advice, lock in candidates:
         if there and lock not in files:
             yield Unused(f"{PROJECT}, {what}", advice, lock=lock)
     optional = table(path, "project", "optional-dependencies")
@@ -172,8 +172,10 @@ def _setup_cfg(files: Mapping[str, Path]) -> Iterator[Unused]:
 def _hatch(files: Mapping[str, Path]) -> Iterator[Unused]:
     """Yield the environments of Hatch that list packages; its default one is for running things."""
     path = files.get(PROJECT)
-    for name, one in (table(path, "tool", "hatch", "envs") if path else {}).items():
-        if isinstance(one, dict) and (one.get("dependencies") or one.get("extra-dependencies")):
+    for name, environment in (table(path, "tool", "hatch", "envs") if path else {}).items():
+        if isinstance(environment, dict) and (
+            environment.get("dependencies") or environment.get("extra-dependencies")
+        ):
             advice = ADVICE["hatch.toml"]
             yield Unused(f"{PROJECT}, [tool.hatch.envs.{name}]", advice, stops=name == "default")
 

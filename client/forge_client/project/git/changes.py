@@ -45,7 +45,8 @@ def _diff(listing: Listing, calm: tuple[str, ...]) -> tuple[bytes, list[str]]:
     gone = tried(root, *calm, "diff", "--name-only", "-z", "--diff-filter=D", *PLAIN) or b""
     deleted = {name for name in _names(gone) if not leaves_out(root, name)}
     shown = sorted(
-        ({one.name for one in listing.entries if not one.folder or one.link} & names) | deleted
+        ({entry.name for entry in listing.entries if not entry.folder or entry.link} & names)
+        | deleted
     )
     modules = sorted(name for name in names.difference(shown) if (root / name).is_dir())
     left_out = [f"the changes in the submodule {name}" for name in modules]
@@ -66,14 +67,14 @@ def _without_the_largest(diff: bytes) -> tuple[bytes, list[str]]:
     if len(diff) <= MOST_DIFF_BYTES:
         return diff, []
     # No other line begins so: each has a sign or a space before it.
-    files = [FILE + one for one in re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]]
+    files = [FILE + part for part in re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]]
     kept, free = set(), MOST_DIFF_BYTES
     for place in sorted(range(len(files)), key=lambda place: len(files[place])):
         if (free := free - len(files[place])) < 0:
             break
         kept.add(place)
-    large = [_name_in(one) for place, one in enumerate(files) if place not in kept]
-    return b"".join(one for place, one in enumerate(files) if place in kept), large
+    large = [_name_in(part) for place, part in enumerate(files) if place not in kept]
+    return b"".join(part for place, part in enumerate(files) if place in kept), large
 
 
 def _name_in(change: bytes) -> str:

@@ -34,8 +34,8 @@ class Ignore:
         """
         if not path.is_file() or (path.is_symlink() and not links):
             return self
-        found = patterns(path.read_bytes())
-        return Ignore(base, found, self) if found else self
+        rules = patterns(path.read_bytes())
+        return Ignore(base, rules, self) if rules else self
 
     def verdict(self, path: bytes, *, folder: bool) -> bool | None:
         """Return whether an entry is ignored, or None if no pattern names it."""
@@ -43,9 +43,9 @@ class Ignore:
         while rules:
             if path.startswith(rules.base):
                 below = path[len(rules.base) :]
-                for one in reversed(rules.patterns):
-                    if one.matches(below, folder=folder):
-                        return not one.includes
+                for pattern in reversed(rules.patterns):
+                    if pattern.matches(below, folder=folder):
+                        return not pattern.includes
             rules = rules.above
         return None
 
@@ -100,8 +100,8 @@ def top_of(root: Path) -> Path | None:
 
 def is_repository(folder: Path) -> bool:
     """Tell whether a folder is the top of a repository, of a worktree or of a submodule."""
-    found = folder / ".git"
-    return found.is_file() or (found / "HEAD").is_file()
+    git_folder = folder / ".git"
+    return git_folder.is_file() or (git_folder / "HEAD").is_file()
 
 
 def repository_rules(top: Path, base: bytes = b"") -> Ignore:
@@ -119,8 +119,8 @@ def _shared_folder(top: Path) -> Path:
     """Return the folder with a repository's data, which its worktrees share."""
     own = top / ".git"
     if own.is_file():
-        said = own.read_text(encoding="utf-8", errors="surrogateescape")
-        own = top / said.removeprefix("gitdir:").strip()
+        text = own.read_text(encoding="utf-8", errors="surrogateescape")
+        own = top / text.removeprefix("gitdir:").strip()
     shared = own / "commondir"
     if shared.is_file():
         own /= shared.read_text(encoding="utf-8", errors="surrogateescape").strip()
@@ -131,8 +131,8 @@ def _users_file() -> Path:
     """Return core.excludesFile as the user configured it, for all repositories."""
     try:
         # From a place that is in no repository, so that git reads only the user's configuration.
-        said = git(Path("/"), "config", "--path", "--get", "core.excludesFile")
-        return Path(os.fsdecode(said.removesuffix(b"\n")))
+        output = git(Path("/"), "config", "--path", "--get", "core.excludesFile")
+        return Path(os.fsdecode(output.removesuffix(b"\n")))
     except GitFailed:
         home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - without a home it stays as it is
         return Path(home, "git", "ignore")

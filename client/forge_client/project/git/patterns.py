@@ -123,7 +123,7 @@ def _bracket(text: bytes, at: int) -> tuple[bytes, int]:
     """Return the expression for a set of bytes, and where it ends."""
     if negated := text[at : at + 1] in {b"!", b"^"}:
         at += 1
-    found: set[int] = set()
+    members: set[int] = set()
     before, first = 0, True
     while first or text[at : at + 1] != b"]":
         first = False
@@ -132,9 +132,9 @@ def _bracket(text: bytes, at: int) -> tuple[bytes, int]:
         some, before, at = _member(text, at, before)
         if some is None:
             return NEVER, len(text)
-        found |= some
-    wanted = (set(range(256)) - found if negated else found) - {SLASH[0]}
-    named = b"".join(b"\\x%02x" % one for one in sorted(wanted))
+        members |= some
+    wanted = (set(range(256)) - members if negated else members) - {SLASH[0]}
+    named = b"".join(b"\\x%02x" % byte for byte in sorted(wanted))
     return (b"[" + named + b"]" if named else NEVER), at + 1
 
 

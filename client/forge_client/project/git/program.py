@@ -102,9 +102,9 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **offline, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
-def _failed(said: str) -> GitFailed:
-    lines = [line for line in said.splitlines() if line.startswith("fatal: ")]
-    if said.startswith(NO_REPOSITORY):
+def _failed(output: str) -> GitFailed:
+    lines = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    if output.startswith(NO_REPOSITORY):
         return NoRepository("the folder is in no repository")
-    reason = lines[-1].removeprefix("fatal: ") if lines else said.strip() or "it said nothing"
+    reason = lines[-1].removeprefix("fatal: ") if lines else output.strip() or "it said nothing"
     return GitFailed(f"git failed: {re.sub(r'[^ -~]+', ' ', reason)[:300]}")

@@ -60,7 +60,7 @@ def listed(root: Path, below: str = "") -> GitListing:
     """
     staged = git(root, "ls-files", "-z", "--stage", seconds=LISTING_SECONDS)
     others = git(root, "ls-files", "-z", "--others", "--exclude-standard", seconds=LISTING_SECONDS)
-    entries = [one.partition(b"\t") for one in staged.split(b"\0") if one]
+    entries = [line.partition(b"\t") for line in staged.split(b"\0") if line]
     links = [name for kind, _, name in entries if kind.startswith(GITLINK)]
     new = [name for name in others.split(b"\0") if name]
     inner = [*links, *(name.removesuffix(b"/") for name in new if name.endswith(b"/"))]
@@ -81,13 +81,13 @@ def listed(root: Path, below: str = "") -> GitListing:
 
 
 def _folders(names: Iterable[str]) -> frozenset[str]:
-    found: set[str] = set()
+    folders: set[str] = set()
     for name in names:
         above, slash, _ = name.rpartition("/")
-        while slash and above not in found:
-            found.add(above)
+        while slash and above not in folders:
+            folders.add(above)
             above, slash, _ = above.rpartition("/")
-    return frozenset(found)
+    return frozenset(folders)
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ class Rules:
 
 
 def _check(path: Path, rules: Ignore) -> None:
-    for one in rules.patterns:
-        if one.text.strip(b"/ ") and not one.ends_in_escape:
+    for pattern in rules.patterns:
+        if pattern.text.strip(b"/ ") and not pattern.ends_in_escape:
             continue
         raise ClientError(
-            f"line {one.line} of {path} is not a pattern",
+            f"line {pattern.line} of {path} is not a pattern",
             hint="correct the line; the syntax is that of .gitignore",
             code="ignore_file_invalid",
         )
@@ -167,16 +167,16 @@ class Tree:
 
     def rules(self) -> Rules:
         """Return the rules that hold in the root."""
-        found = above(self.root)
-        if found is None:
+        repository = above(self.root)
+        if repository is None:
             return Rules()
         known = self._listed(self.root, "")
-        if found.ignored and not (known and known.tracked):
+        if repository.ignored and not (known and known.tracked):
             # Whoever submits a folder that is ignored means its content.
             return Rules()
-        place = os.fsencode(self.root.relative_to(found.top).as_posix())
+        place = os.fsencode(self.root.relative_to(repository.top).as_posix())
         prefix = b"" if place == b"." else place + b"/"
-        return Rules(Ignore(), found.rules, prefix, known, shut=found.ignored)
+        return Rules(Ignore(), repository.rules, prefix, known, shut=repository.ignored)
 
     def inside(self, path: Path, name: str, rules: Rules) -> Rules:
         """Return the rules inside a folder: others, if it is a repository of its own."""

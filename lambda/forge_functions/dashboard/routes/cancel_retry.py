@@ -119,9 +119,9 @@ def _matching(shared: Services, who: Visitor, which: Which) -> ChosenJobs:
         return ChosenJobs([])
     if which.act == "approve":
         fitting = fitting.having("waits", WaitsFor.APPROVAL)
-    found = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
-    jobs = [JobStatus.model_validate(row) for row in found.jobs]
-    return ChosenJobs(jobs, found.before is not None)
+    matching = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
+    jobs = [JobStatus.model_validate(row) for row in matching.jobs]
+    return ChosenJobs(jobs, matching.before is not None)
 
 
 def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> ChosenJobs:

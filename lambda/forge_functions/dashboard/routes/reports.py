@@ -97,5 +97,5 @@ def _numeric(rows: Sequence[Row]) -> set[str]:
 
 
 def _counts(values: Sequence[object]) -> bool:
-    told = [value for value in values if value is not None]
-    return bool(told) and all(isinstance(value, int | float | Decimal) for value in told)
+    numbers = [value for value in values if value is not None]
+    return bool(numbers) and all(isinstance(value, int | float | Decimal) for value in numbers)

@@ -163,9 +163,9 @@ def _values(key: Key, value: object, asked: Mapping[str, Any]) -> list[object]:
 
 def _checkpoint(source: object) -> str:
     # As above.
-    said = source if isinstance(source, dict) else {}
-    place = f":{said['attempt']}.{said.get('number')}" if "attempt" in said else ""
-    return f"{said.get('job_id')}{place}"
+    parts = source if isinstance(source, dict) else {}
+    place = f":{parts['attempt']}.{parts.get('number')}" if "attempt" in parts else ""
+    return f"{parts.get('job_id')}{place}"
 
 
 def _word(option: str, value: object) -> str:

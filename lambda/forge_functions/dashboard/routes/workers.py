@@ -142,18 +142,18 @@ def delete(request: Request, who: RulesByPage, shared: Shared, worker_id: Worker
 
 def devices(worker: Row, jobs: list[Row]) -> list[Device]:
     """Return the GPUs of a worker, from its heartbeat and otherwise from samples."""
-    said, faults = (_object(worker["condition"].get(name)) for name in ("gpus", "quarantine"))
-    found = []
+    condition, faults = (_object(worker["condition"].get(name)) for name in ("gpus", "quarantine"))
+    rows = []
     for gpu in worker["gpus"]:
         uuid = gpu.get("uuid", "")
         # A job that is only stored does not have its GPUs any more.
         holders = [
             job for job in jobs if uuid in job["devices"] and job["phase"] != Phase.FINISHING
         ]
-        looks = [said, *(_object(_object(job["used"]).get("gpus")) for job in holders)]
+        looks = [condition, *(_object(_object(job["used"]).get("gpus")) for job in holders)]
         look = next(filter(None, (_object(seen.get(uuid)) for seen in looks)), {})
-        found.append(Device(gpu, holders, look, faults.get(uuid)))
-    return found
+        rows.append(Device(gpu, holders, look, faults.get(uuid)))
+    return rows
 
 
 def _object(value: object) -> dict[str, Any]:

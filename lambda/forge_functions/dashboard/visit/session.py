@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from forge_schema.access.sessions import Sessions
+from forge_schema.access.api_keys import Sessions
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 

@@ -4,15 +4,16 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Request, Response, Security
-from fastapi.security import APIKeyHeader
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials
 from forge_schema.access import tokens
 from forge_schema.access.join_line import PACKAGE
 from forge_schema.access.tokens import TokenKind, TokenMalformed
 from forge_schema.access.worker_tokens import JoinRefused, WorkerTokens
 from forge_schema.model.errors import ForgeError
-from forge_schema.protocol.answers import Joined
+from forge_schema.protocol.answers import Enrolled, Joined
 from pydantic import Field
 
+from forge_functions.auth.authentication import bearer, unauthenticated
 from forge_functions.bodies import RequestBody
 from forge_functions.errors import Refused, problems
 from forge_functions.joining import package
@@ -28,6 +29,10 @@ HEADER = APIKeyHeader(
 )
 
 router = Router(tags=["workers"])
+enrolment = Router(prefix="/api/v1/workers", tags=["workers"], responses=problems(401, 403))
+ENROL_HINT = (
+    "send the header `Authorization: Bearer …` with the pod's projected service-account token"
+)
 
 
 class Joining(RequestBody):
@@ -70,3 +75,15 @@ def _refused(error: ForgeError) -> Refused:
     headers = {"WWW-Authenticate": NAME}
     status = HTTPStatus.UNAUTHORIZED
     return Refused(status, error.code, error.message, hint=error.hint, headers=headers)
+
+
+@enrolment.post("/enrol", responses=problems(404, 409))
+def enrol(
+    shared: Shared, said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+) -> Enrolled:
+    """Create an ephemeral worker for the calling pod. A repeat replaces its token."""
+    if said is None:
+        raise unauthenticated(hint=ENROL_HINT)
+    pod = shared.pods.pod(said.credentials)
+    worker_id, token = WorkerTokens(shared.database, actor=pod.actor).enrol(pod.name, pod.labels)
+    return Enrolled(worker_id=worker_id, token=token)

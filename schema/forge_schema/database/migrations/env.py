@@ -10,11 +10,10 @@ from typing import Any
 
 from alembic import context
 from forge_schema.database import report_role
+from forge_schema.database.connections import UPGRADE
 from forge_schema.database.current import HEAD, MONTHS, mark, revision_of
-from forge_schema.database.migrate import sqlalchemy_url
-from forge_schema.database.settings import UPGRADE
+from forge_schema.database.migrate import lock_all, sqlalchemy_url, take
 from forge_schema.database.statements import definitions, statement, views
-from forge_schema.database.table_locks import lock_all, take
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 

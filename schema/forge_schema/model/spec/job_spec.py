@@ -384,10 +384,10 @@ class JobSpec(KnownFields, BaseModel):
         for name in ("launcher", "same", "mixed"):
             # Of a range, the other rule says what is wrong.
             if self.nodes == 1 and self.max_nodes is None and (given := getattr(self, name)):
-                told = f"{name} is for jobs on several machines: set nodes to 2 or more"
+                fault = f"{name} is for jobs on several machines: set nodes to 2 or more"
                 if isinstance(given, Launcher):
-                    told += given.on_one_machine(self.resources.gpus, self.command or ())
-                raise ValueError(told)
+                    fault += given.on_one_machine(self.resources.gpus, self.command or ())
+                raise ValueError(fault)
         return self
 
     @model_validator(mode="after")

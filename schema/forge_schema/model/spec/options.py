@@ -79,7 +79,7 @@ class Key:
 
 def option_of(field: FieldInfo) -> Option | None:
     """Return what a model's field says of itself, None if people do not write it."""
-    return next((one for one in field.metadata if isinstance(one, Option)), None)
+    return next((item for item in field.metadata if isinstance(item, Option)), None)
 
 
 def keys_of(model: type[BaseModel], table: str = "", *, changes: bool = False) -> Iterator[Key]:

@@ -116,12 +116,12 @@ class _Tried:
         if held.put and held.complete:
             return ProbeFinding(capability, ProbeVerdict.OK, "If-None-Match holds")
         writes = ((held.put, "a PUT"), (held.complete, "the end of an upload in parts"))
-        said = [
-            f"{said} at {what}"
-            for (holds, what), said in zip(writes, held.said, strict=True)
+        verdict = [
+            f"{verdict} at {what}"
+            for (holds, what), verdict in zip(writes, held.said, strict=True)
             if not holds
         ]
-        detail = f"the server {' and '.join(said)}; Forge looks first instead"
+        detail = f"the server {' and '.join(verdict)}; Forge looks first instead"
         return ProbeFinding(capability, ProbeVerdict.OK, detail)
 
     def signed(self) -> ProbeFinding:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forge_functions.auth import shell_ticket, short_token
 from forge_functions.streams import relay
-from forge_schema.access.sessions import Sessions
+from forge_schema.access.api_keys import Sessions
 from forge_schema.http_client import tls_context
 from forge_schema.model.states import Phase, Role
 from forge_schema.shell import CALLER_PATH, LEASE, WORKER_PATH, ShellNews, ShellTicket, connect

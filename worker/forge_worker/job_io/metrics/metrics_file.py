@@ -224,14 +224,14 @@ class MetricsFile:
 
     def _lines(self, new: bytes) -> tuple[list[Line], int]:
         """Return the lines that are neither blank nor known, and the number of the last of all."""
-        found, number, place = [], self.position.lines, self.position.place
+        lines, number, place = [], self.position.lines, self.position.place
         for data in new.splitlines(keepends=True):
             place += len(data)
             goes_on, self._inside_line = self._inside_line, not data.endswith(LINE_ENDS)
             number += not goes_on
             if not goes_on and data.strip() and not self._is_known(data):
-                found.append(Line(data, number, place))
-        return found, number
+                lines.append(Line(data, number, place))
+        return lines, number
 
     def _is_known(self, line: bytes) -> bool:
         """Tell whether a line stood there before; from the first other one on, all are new."""

@@ -105,8 +105,8 @@ class MetricsTail(Loop):
         own = len(self._unsent) + self._file.left()
         if self._measures:
             return own
-        found = self._events.look()
-        return own + sum(self._events.left(number, self._place(number + 1)) for number in found)
+        numbers = self._events.look()
+        return own + sum(self._events.left(number, self._place(number + 1)) for number in numbers)
 
     def close(self) -> None:
         """Close the file, and log what could not be used."""
@@ -115,11 +115,11 @@ class MetricsTail(Loop):
             log.warning("metric_lines_skipped", job=self._attempt.fence.job_id, lines=self.skipped)
 
     def _sources(self) -> list[int]:
-        now, found = monotonic(), []
+        now, event_files = monotonic(), []
         if not self._measures and (self._source or now - self._looked_at >= EVENTS_S):
             self._looked_at = now
-            found = [number + 1 for number in self._events.look()]
-        return sorted([OWN, *found], key=lambda source: source != self._source)
+            event_files = [number + 1 for number in self._events.look()]
+        return sorted([OWN, *event_files], key=lambda source: source != self._source)
 
     def _forward(self, source: int) -> bool:
         """Send the next lines of a source, and return whether it may have more."""

@@ -21,8 +21,8 @@ from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
 from forge_worker.attempt.attempt import LiveAttempt
-from forge_worker.files.atomic import write_atomically
 from forge_worker.files.safe_files import Parts, entered, walk, weight
+from forge_worker.files.small_files import write_atomically
 from forge_worker.prepare.cache import LruFolders, visible
 from forge_worker.prepare.inputs.journal import Journal, digest_of
 from forge_worker.prepare.inputs.source import (

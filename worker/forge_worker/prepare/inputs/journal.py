@@ -10,7 +10,7 @@ from threading import Lock
 
 from forge_schema.storage.manifest import Extent
 
-from forge_worker.files.atomic import write_atomically
+from forge_worker.files.small_files import write_atomically
 from forge_worker.transfers.fetching import FetchedFile
 from forge_worker.transfers.threads import TRANSFERS, batches
 

@@ -7,7 +7,7 @@ from typing import TypedDict, TypeVar
 from uuid import UUID
 
 from forge_schema.database.pool import Row
-from forge_schema.ending.statement import storable
+from forge_schema.ending import storable
 from forge_schema.model.attempt_records import ROWS, AttemptRecord
 from forge_schema.model.lease import End, Ended, Fence, Gathering, Grant, Renewal, Usage
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
@@ -135,11 +135,11 @@ class HttpGateway:
         status: WorkerStatus,
         condition: Mapping[str, object] | None = None,
     ) -> Renewal:
-        said = {"boot_id": self._boot_id, "status": status, "condition": condition}
+        state = {"boot_id": self._boot_id, "status": status, "condition": condition}
         standings: dict[Fence, Standing] = {}
         for first in range(0, max(len(leases), 1), LEASES):
             some = list(leases[first : first + LEASES])
-            beat = messages.Heartbeat.model_validate({**said, "leases": some})
+            beat = messages.Heartbeat.model_validate({**state, "leases": some})
             renewed = self._session.post("/heartbeat", beat, Renewed, apart=True)
             standings |= {standing.fence(): standing.standing for standing in renewed.standings}
         return Renewal(

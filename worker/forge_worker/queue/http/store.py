@@ -153,8 +153,8 @@ class HttpObjects:
         except (ServerRefused, ObjectTooLarge):
             # One of the objects is refused: each is signed in its turn.
             return
-        for one, url in zip(wanted, urls, strict=True):
-            self._ahead[one.operation, one.key] = (one, url)
+        for request, url in zip(wanted, urls, strict=True):
+            self._ahead[request.operation, request.key] = (request, url)
 
     def _urls(self, wanted: list[Transfer]) -> list[SignedUrl]:
         fence = self._attempt.fence
@@ -238,7 +238,7 @@ class WaitingObjects(HttpObjects):
 
     def _urls(self, wanted: list[Transfer]) -> list[SignedUrl]:
         path = f"/next/{self._attempt.fence.job_id}/objects"
-        body = InputsWanted(keys=[one.key for one in wanted])
+        body = InputsWanted(keys=[request.key for request in wanted])
         return self._store.session.post(path, body, SignedUrls).urls
 
     def _url(self, wanted: Transfer) -> SignedUrl:

@@ -70,11 +70,11 @@ class MainProcess:
     def of(cls, pid: int, container: str) -> MainProcess | None:
         """Return the container's process with this id; None if it is not visible from here."""
         try:
-            found = cls(os.pidfd_open(pid), pid)
+            process = cls(os.pidfd_open(pid), pid)
         except OSError:
             return None
         # An agent in a container sees other process ids than the engine.
-        return found if names_container(pid, container) else None
+        return process if names_container(pid, container) else None
 
     def ended(self, timeout: float = 0.0, wake: int | None = None) -> bool:
         """Return whether the container has ended, waiting up to `timeout` seconds for that.
@@ -161,12 +161,12 @@ class Containers:
     def may_live(self, name: str) -> bool:
         """Kill what can be killed of a container, and return whether any of it may be alive."""
         with self._lock:
-            found = [
+            processes = [
                 process
                 for held, process in self._remaining.items()
                 if held == name or held.startswith(f"{name}-")
             ]
-        return not all(process is not None and killed(process) for process in found)
+        return not all(process is not None and killed(process) for process in processes)
 
 
 def killed(process: MainProcess) -> bool:
@@ -271,10 +271,10 @@ class ContainerHandle:
 
     def _inside(self) -> Inside | None:
         """Return the container's processes; None if it has ended, or they are not seen here."""
-        found = None if self._process is None else self._process.inside()
-        if found is not None and not self._main:
-            self._main = found.main
-        return None if found is None else replace(found, main=self._main)
+        inside = None if self._process is None else self._process.inside()
+        if inside is not None and not self._main:
+            self._main = inside.main
+        return None if inside is None else replace(inside, main=self._main)
 
     def _signal_init(self, signum: int) -> None:
         """Signal the container's init, which passes it on to the job's group."""

@@ -168,9 +168,9 @@ def engine_run(engine: Engine, known: EngineRun | None = None) -> EngineRun:
 def _process() -> str:
     """Return the id of the process behind the engine's socket, and when it began."""
     with suppress(OSError, psutil.Error):
-        found = psutil.Process(pid) if (pid := listener()) != MANAGER else _only_one()
-        if found is not None and found.name() == PROGRAM:
-            return f"{found.pid}:{_began(found.pid)}"
+        process = psutil.Process(pid) if (pid := listener()) != MANAGER else _only_one()
+        if process is not None and process.name() == PROGRAM:
+            return f"{process.pid}:{_began(process.pid)}"
     return ""
 
 
@@ -185,7 +185,7 @@ def _began(pid: int | str) -> str:
 
 
 def _only_one() -> psutil.Process | None:
-    found = [
+    processes = [
         process for process in psutil.process_iter(["name"]) if process.info["name"] == PROGRAM
     ]
-    return found[0] if len(found) == 1 else None
+    return processes[0] if len(processes) == 1 else None

@@ -138,15 +138,16 @@ class Inside:
     def job(self, number: int) -> list[Process]:
         """Return what lives of the job; `number` as of `living`."""
         return [
-            one
-            for one in living(self.init, number)
-            if one.pid != self.shell and (one.parent != self.shell or one.pid == self.main)
+            process
+            for process in living(self.init, number)
+            if process.pid != self.shell
+            and (process.parent != self.shell or process.pid == self.main)
         ]
 
     def kill(self) -> None:
         """Kill all of the job; the shell then ends with the main process's own code."""
-        for one in self.job(signal.SIGKILL):
-            send(one.pid, signal.SIGKILL)
+        for process in self.job(signal.SIGKILL):
+            send(process.pid, signal.SIGKILL)
 
 
 class Telling:
@@ -179,15 +180,15 @@ class Telling:
         while not self._ended():
             if self._inside.main:
                 self._turn()
-            elif found := Inside.of(self._inside.init):
+            elif inside := Inside.of(self._inside.init):
                 # The shell had not started it yet.
-                self._inside = found
+                self._inside = inside
                 self._tell_main()
             pause.wait(TURN_S)
 
     def _turn(self) -> None:
         job, now, main = self._inside.job(self._notice.number), time.monotonic(), self._inside.main
-        if self._main_runs and main not in {one.pid for one in job}:
+        if self._main_runs and main not in {process.pid for process in job}:
             self._main_runs = False
             self._notice.ended(now, dealt=self._main_deals)
         self._notice.turn(now, job, main if self._main_runs else None)

@@ -220,8 +220,8 @@ def _find_or_create(
 ) -> dict[str, Any]:
     refusal: APIError | None = None
     for _ in range(CREATE_TRIES):
-        if found := _find(client, name):
-            return found
+        if network := _find(client, name):
+            return network
         try:
             client.api.create_network(
                 name,
@@ -235,12 +235,12 @@ def _find_or_create(
             )
         except APIError as error:
             refusal = error
-    if found := _find(client, name):
-        return found
+    if network := _find(client, name):
+        return network
     raise refusal or RuntimeError(f"the network {name} disappears right after its creation")
 
 
 def _find(client: DockerClient, name: str) -> dict[str, Any] | None:
     same_name = client.api.networks(names=[name])
-    exact: list[dict[str, Any]] = [found for found in same_name if found["Name"] == name]
+    exact: list[dict[str, Any]] = [network for network in same_name if network["Name"] == name]
     return exact[0] if exact else None

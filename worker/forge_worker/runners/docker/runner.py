@@ -238,12 +238,12 @@ class DockerRunner:
         """
         remaining = self.containers.remaining
         listed = self._listed()
-        for found in listed:
-            own = found.labels.get(AGENT_LABEL) == self._agent or found.name in remaining
-            if own and not self.containers.used(found.name):
-                log.warning("container_removed", container=found.name)
-                self.reap(found)
-        for name in remaining - {found.name for found in listed}:
+        for container in listed:
+            own = container.labels.get(AGENT_LABEL) == self._agent or container.name in remaining
+            if own and not self.containers.used(container.name):
+                log.warning("container_removed", container=container.name)
+                self.reap(container)
+        for name in remaining - {container.name for container in listed}:
             self.containers.gone(name)
 
     def reap(self, leftover: Leftover) -> None:

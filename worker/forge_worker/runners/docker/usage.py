@@ -126,12 +126,12 @@ def _number(file: Path) -> int:
 
 def _table(file: Path, *names: str) -> dict[str, int]:
     """Return the numbers with these names in a table; the others cost time, once a second."""
-    found = {}
+    values = {}
     for line in file.read_text().splitlines():
         name, _, value = line.partition(" ")
         if name in names:
-            found[name] = int(value)
-    return found
+            values[name] = int(value)
+    return values
 
 
 class Gauge:

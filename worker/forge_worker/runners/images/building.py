@@ -94,9 +94,9 @@ def _parts(
     client: DockerClient, output: BuildOutput, began: float, *, whole: bool
 ) -> Iterator[str]:
     for end in output.ends[:-1] if whole else output.ends:
-        found = _found(client, end)
+        image = _found(client, end)
         # An image without a parent was not built here: the stage was empty.
-        if found.get("Parent"):
+        if image.get("Parent"):
             yield end
     # A command of the build may have printed this line, so only a new, untagged image counts.
     last = _found(client, output.printed) if output.printed else {}

@@ -93,8 +93,8 @@ def _joined(text: str) -> Iterator[str]:
     """Yield logical lines: without comments, with continuation lines joined verbatim."""
     begun: list[str] = []
     for line in text.split("\n"):
-        said = line.lstrip()
-        if said.startswith("#") or not said:
+        stripped = line.lstrip()
+        if stripped.startswith("#") or not stripped:
             continue
         body = line.rstrip(" ")
         if body.endswith("\\\\"):
@@ -114,8 +114,8 @@ def images(text: str) -> list[str]:
         DockerfileRefused: they are ambiguous, or the engine would fetch something else too.
     """
     reading = _Reading()
-    for one in instructions(text):
-        reading.take(one)
+    for an_instruction in instructions(text):
+        reading.take(an_instruction)
     return list(dict.fromkeys(reading.images))
 
 
@@ -129,19 +129,19 @@ class _Reading:
         self._stage = ""
         self._begun = False
 
-    def take(self, one: Instruction) -> None:
-        match one.word:
+    def take(self, step: Instruction) -> None:
+        match step.word:
             case "ONBUILD":
-                self.take(instruction(one.rest))
+                self.take(instruction(step.rest))
             case "ARG" if not self._begun:
-                self._define(one.rest)
+                self._define(step.rest)
             case "FROM":
-                self._begin(one.rest.split())
+                self._begin(step.rest.split())
             case "COPY":
-                _check_copy(one.rest)
-                self._copy(one.flags)
+                _check_copy(step.rest)
+                self._copy(step.flags)
             case "ADD":
-                _check_add(one.rest)
+                _check_add(step.rest)
 
     def _define(self, rest: str) -> None:
         while rest:
@@ -177,8 +177,8 @@ class _Reading:
             self.images.append(name)
 
     def _filled(self, name: str) -> str:
-        def value(found: re.Match[str]) -> str:
-            return self._arguments.get(found["bare"] or found["braced"], "$")
+        def value(match: re.Match[str]) -> str:
+            return self._arguments.get(match["bare"] or match["braced"], "$")
 
         filled = VARIABLE.sub(value, name)
         if not filled or not PLAIN.fullmatch(filled):

@@ -165,15 +165,15 @@ def _pulled(
     hear: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     refusal, final = _refusal(client, reference.full, hear)
-    found = None if refusal else find(client, reference)
-    if found is None:
+    image = None if refusal else find(client, reference)
+    if image is None:
         # A full disk is not the registry's fault.
         retried = StartFailed if NO_ROOM in refusal else PullFailed
         raise (ImageMissing if final else retried)(
             f"the image {name} could not be pulled: {refusal or 'it is missing after the pull'}",
             hint="check its name and tag, the worker's login to its registry, and the network",
         )
-    return found
+    return image
 
 
 def _refusal(

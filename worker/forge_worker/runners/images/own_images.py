@@ -37,13 +37,13 @@ log = structlog.get_logger(__name__)
 def kept(client: DockerClient, name: str) -> dict[str, Any] | None:
     """Return one of Forge's images by name, if it is here, and mark it as used."""
     reference = parse(name)
-    found = find(client, reference)
-    if found is not None:
-        before = _time(found)
-        client.api.tag(found["Id"], reference.repository, reference.tag)
-        if _tagged_at(client, found["Id"]) <= before:
-            _mark(client, found, reference)
-    return found
+    image = find(client, reference)
+    if image is not None:
+        before = _time(image)
+        client.api.tag(image["Id"], reference.repository, reference.tag)
+        if _tagged_at(client, image["Id"]) <= before:
+            _mark(client, image, reference)
+    return image
 
 
 def _mark(client: DockerClient, image: dict[str, Any], reference: Reference) -> None:
@@ -74,24 +74,24 @@ def make_room(client: DockerClient, max_bytes: int) -> list[str]:
         listed = client.api.images()
         if sum(image["Size"] for image in listed if _names(image)) <= max_bytes:
             return []
-        images = [_image(client, one) for one in listed]
-        ours = sorted((_used_at(client, one), one.id, one) for one in images if one.names)
+        images = [_image(client, each) for each in listed]
+        ours = sorted((_used_at(client, each), each.id, each) for each in images if each.names)
     except FAILED:
         # Another process may have removed one; this can wait for the next image.
         return []
-    held = Counter(layer for one in images for layer in one.layers)
-    foreign = {layer for one in images if one.stays for layer in one.layers}
-    sizes = {layer: size for _, _, one in ours for layer, size in one.layers.items()}
+    held = Counter(layer for each in images for layer in each.layers)
+    foreign = {layer for each in images if each.stays for layer in each.layers}
+    sizes = {layer: size for _, _, each in ours for layer, size in each.layers.items()}
     excess = sum(size for layer, size in sizes.items() if layer not in foreign) - max_bytes
     removed: list[str] = []
-    for used_at, _, one in ours:
+    for used_at, _, each in ours:
         if excess <= 0 or time.time() - used_at < FRESH_S:
             break
-        gone = [name for name in one.names if _removed(client, name)]
+        gone = [name for name in each.names if _removed(client, name)]
         removed += gone
-        if len(gone) == len(one.names) and not one.stays:
-            held.subtract(dict.fromkeys(one.layers, 1))
-            excess -= sum(size for layer, size in one.layers.items() if not held[layer])
+        if len(gone) == len(each.names) and not each.stays:
+            held.subtract(dict.fromkeys(each.layers, 1))
+            excess -= sum(size for layer, size in each.layers.items() if not held[layer])
     if removed:
         log.info("images_removed", images=removed)
     return removed

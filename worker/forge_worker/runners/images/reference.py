@@ -72,16 +72,16 @@ def parse(name: str) -> Reference:
     Raises:
         ImageMissing: it is not an image's name.
     """
-    found = None if ID.fullmatch(name) else _NAME.fullmatch(name)
-    if found is None:
+    match = None if ID.fullmatch(name) else _NAME.fullmatch(name)
+    if match is None:
         raise ImageMissing(
             f"{name!r} is not the name of an image",
             hint="write it as for docker pull: name:tag, or name@sha256:… to pin it",
         )
-    repository = found["repository"]
+    repository = match["repository"]
     for default in _DEFAULTS:
         repository = repository.removeprefix(default)
-    return Reference(repository, found["tag"], found["digest"])
+    return Reference(repository, match["tag"], match["digest"])
 
 
 def normal(listed: str) -> str:

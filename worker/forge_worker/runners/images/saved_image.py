@@ -58,13 +58,13 @@ def load(client: DockerClient, tar: Path, name: str, progress: Progress) -> dict
         raise unsound(f"it is not an uncompressed tar of docker save ({error})") from error
     if refusal and NO_ROOM not in refusal:
         raise unsound(f"the engine rejected it: {refusal}")
-    found = find(client, parse(name))
-    if refusal or found is None:
+    image = find(client, parse(name))
+    if refusal or image is None:
         raise StartFailed(f"the image was not loaded: {refusal or 'it is missing afterwards'}")
     # containerd's ids are those of manifests, not of configurations.
-    if found["Id"] != image_id and not kind_of(client.info()).containerd:
+    if image["Id"] != image_id and not kind_of(client.info()).containerd:
         raise StartFailed(f"the engine has another image under the name {name}")
-    return found
+    return image
 
 
 def unsound(why: str) -> SavedImageUnsound:

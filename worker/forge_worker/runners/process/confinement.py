@@ -115,8 +115,8 @@ def confine(
 
 def confinement_of(name: str) -> Confinement:
     """Return the existing groups of a job."""
-    found = {kind: parent / name for kind, parent in parents().items()}
-    return Confinement({kind: group for kind, group in found.items() if group.is_dir()})
+    groups = {kind: parent / name for kind, parent in parents().items()}
+    return Confinement({kind: group for kind, group in groups.items() if group.is_dir()})
 
 
 def parents(own: Path = OWN, root: Path = ROOT) -> dict[str, Path]:
@@ -128,8 +128,8 @@ def parents(own: Path = OWN, root: Path = ROOT) -> dict[str, Path]:
     if (root / "cgroup.controllers").exists():
         return next((_unified(root / path[1:]) for _, kinds, path in lines if not kinds), {})
     paths = {kind: path for _, kinds, path in lines for kind in kinds.split(",")}
-    found = {kind: _split(root / kind, paths[kind]) for kind in WANTED if kind in paths}
-    return {kind: parent for kind, parent in found.items() if os.access(parent, os.W_OK)}
+    folders = {kind: _split(root / kind, paths[kind]) for kind in WANTED if kind in paths}
+    return {kind: parent for kind, parent in folders.items() if os.access(parent, os.W_OK)}
 
 
 def _split(mounted: Path, path: str) -> Path:

@@ -24,13 +24,13 @@ NO_LIMIT = 1 << 62
 
 def descendants(root: int) -> list[int]:
     """Return the process ids below `root`, parents before their children."""
-    found: list[int] = []
+    pids: list[int] = []
     todo = [root]
     while todo:
         below = children(todo.pop())
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def memory_bytes(pids: list[int], limit: int) -> int:
@@ -90,18 +90,18 @@ def _kill(pid: int) -> None:
 
 def children(pid: int) -> list[int]:
     """Return the process ids of the children of `pid`, oldest first; none if it is gone."""
-    found: list[int] = []
+    pids: list[int] = []
     threads = f"/proc/{pid}/task"
     try:
         names = os.listdir(threads)  # noqa: PTH208  as the docstring above says
     except OSError:  # it ended meanwhile
-        return found
+        return pids
     for name in names:
         try:
-            found += map(int, _read(f"{threads}/{name}/children").split())
+            pids += map(int, _read(f"{threads}/{name}/children").split())
         except OSError:
             continue
-    return found
+    return pids
 
 
 def _total(pid: int, table: str, fields: tuple[bytes, ...]) -> int:

@@ -70,30 +70,32 @@ class SignalNotice:
     def turn(self, now: float, processes: Sequence[Process], main: int | None) -> None:
         """Signal those that are due; `main` is the main process while it runs."""
         rest = {process.pid: process for process in processes if process.pid != main}
-        if any(one.deals for one in rest.values()):
+        if any(each.deals for each in rest.values()):
             self._last_s = now + SETTLE_S
-        parents = {one.parent for one in rest.values()}
-        for one in rest.values():
-            useful = one.deals or one.pid in parents or now >= self._last_s
-            if useful and one.pid not in self._told and self._due(one, rest, main, now):
-                self._told.add(one.pid)
-                send(one.pid, self.number)
+        parents = {each.parent for each in rest.values()}
+        for each in rest.values():
+            useful = each.deals or each.pid in parents or now >= self._last_s
+            if useful and each.pid not in self._told and self._due(each, rest, main, now):
+                self._told.add(each.pid)
+                send(each.pid, self.number)
         # Parents come before their children.
-        for one in rest.values():
-            dealing = one.parent in self._told and one.parent in rest and rest[one.parent].deals
-            if dealing or one.parent in self._below_dealing:
-                self._below_dealing.add(one.pid)
+        for each in rest.values():
+            dealing = each.parent in self._told and each.parent in rest and rest[each.parent].deals
+            if dealing or each.parent in self._below_dealing:
+                self._below_dealing.add(each.pid)
 
-    def _due(self, one: Process, rest: Mapping[int, Process], main: int | None, now: float) -> bool:
+    def _due(
+        self, process: Process, rest: Mapping[int, Process], main: int | None, now: float
+    ) -> bool:
         """Return whether nothing above a process will tell it to stop."""
-        if one.parent == main or one.parent in rest:
-            asked = one.parent == main or one.parent in self._told
-            return asked and now >= self._late_s and is_shell(one.parent)
+        if process.parent == main or process.parent in rest:
+            asked = process.parent == main or process.parent in self._told
+            return asked and now >= self._late_s and is_shell(process.parent)
         if main is not None:
             return False
-        told_before = self._main_dealt or one.pid in self._below_dealing
+        told_before = self._main_dealt or process.pid in self._below_dealing
         pause_s = min(PASSED_ON_S, max(0.0, self._until_s - now) / 2) if told_before else 0.0
-        return now >= self._due_s.setdefault(one.pid, now + pause_s)
+        return now >= self._due_s.setdefault(process.pid, now + pause_s)
 
 
 def send(pid: int, number: int) -> None:
@@ -106,8 +108,8 @@ def send(pid: int, number: int) -> None:
 
 def living(root: int, number: int = signal.SIGTERM) -> list[Process]:
     """Return the processes below `root` that have not ended, parents before their children."""
-    found = (_process(pid, number) for pid in descendants(root))
-    return [process for process in found if process is not None]
+    processes = (_process(pid, number) for pid in descendants(root))
+    return [process for process in processes if process is not None]
 
 
 def deals(pid: int, number: int) -> bool:

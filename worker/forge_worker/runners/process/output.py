@@ -11,7 +11,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from forge_worker.files.locks import held
+from forge_worker.files.small_files import held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

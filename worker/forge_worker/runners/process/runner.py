@@ -218,12 +218,12 @@ class ProcessRunner:
 
     def leftovers(self, folder: str, own: Own = nobodys) -> list[Leftover]:
         """Return the jobs whose shim belongs to this worker's folder and has lost its agent."""
-        found = (
+        handles = (
             _leftover(process.info)
             for process in psutil.process_iter(["pid", "create_time", "cmdline"])
             if process.info["pid"] not in self._own
         )
-        return [left for left in found if left and belongs(left, folder, own)]
+        return [left for left in handles if left and belongs(left, folder, own)]
 
     def adopt(self, leftover: Leftover, log_path: Path, grace_s: float) -> ProcessHandle | None:
         """Return the job's handle; None if it has ended, or its shim is stopping it."""
@@ -269,13 +269,13 @@ def kill_remains(variable: str, value: str) -> None:
 
     What had been below a shim that was killed is found by nothing else.
     """
-    found = True
+    any_left = True
     until = time.monotonic() + REAP_PATIENCE_S
-    while found and time.monotonic() < until:
-        found = False
+    while any_left and time.monotonic() < until:
+        any_left = False
         for process in psutil.process_iter(["environ"]):
             if (process.info["environ"] or {}).get(variable) == value:
-                found = True
+                any_left = True
                 with contextlib.suppress(psutil.Error):
                     process.kill()
 
@@ -314,7 +314,7 @@ def _environment(spec: RunSpec, usual: dict[str, str]) -> dict[str, str]:
     env = {**base_environment(), **usual, **spec.env, **spec.secrets}
     path = {"PATH": ":".join([*map(str, spec.bin_dirs), env["PATH"]])}
     if spec.python_dirs:
-        own = [said] if (said := env.get("PYTHONPATH")) else []
+        own = [given] if (given := env.get("PYTHONPATH")) else []
         path["PYTHONPATH"] = ":".join([*own, *map(str, spec.python_dirs)])
     return env | path
 

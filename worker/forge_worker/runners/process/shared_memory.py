@@ -52,7 +52,7 @@ class SharedMemory:
 
 def _runs(uid: int) -> bool:
     users = (process.info["uids"] for process in psutil.process_iter(["uids"]))
-    return any(uid in found for found in users if found)
+    return any(uid in uids for uids in users if uids)
 
 
 def _remove_files(uid: int, since: float) -> int:
@@ -86,9 +86,9 @@ def _remove_system_v(uid: int, since: float) -> int:
         ("sem", libc.semctl, (0, REMOVE)),
         ("msg", libc.msgctl, (REMOVE, None)),
     ):
-        for one in _system_v(kind):
-            if int(one["cuid"]) == uid and int(one["ctime"]) >= int(since):
-                removed += call(int(one[f"{kind}id"]), *arguments) == 0
+        for segment in _system_v(kind):
+            if int(segment["cuid"]) == uid and int(segment["ctime"]) >= int(since):
+                removed += call(int(segment[f"{kind}id"]), *arguments) == 0
     return removed
 
 

@@ -273,8 +273,8 @@ class Shim:
         """Tell what runs on after a command that ended by itself to end."""
         self._leave_at = NEVER
         self._left = living(os.getpid())
-        for one in self._left:
-            send(one.pid, signal.SIGTERM)
+        for process in self._left:
+            send(process.pid, signal.SIGTERM)
 
     def _end_notice(self) -> None:
         """Kill what still runs."""
@@ -388,9 +388,9 @@ class Shim:
         ]
         return "; ".join(filter(None, sentences))
 
-    def _tell(self, **said: object) -> None:
+    def _tell(self, **message: object) -> None:
         with contextlib.suppress(OSError):  # the agent may be gone
-            self._agent.sendall(json.dumps(said).encode() + b"\n")
+            self._agent.sendall(json.dumps(message).encode() + b"\n")
 
 
 def receive_order(agent: socket.socket) -> Order | None:

@@ -87,11 +87,11 @@ def read(path: Path) -> Conda:
     Raises:
         ClientError: it is malformed, or names packages that are not Python's.
     """
-    found, pip = _read(path)
-    if foreign := [name for name, _ in found if is_foreign(name)]:
+    packages, pip = _read(path)
+    if foreign := [name for name, _ in packages if is_foreign(name)]:
         raise not_python(path.name, foreign)
-    python = next((version for name, version in found if name == PYTHON), "")
-    own = [required(name, version) for name, version in found if name not in INCLUDED]
+    python = next((version for name, version in packages if name == PYTHON), "")
+    own = [required(name, version) for name, version in packages if name not in INCLUDED]
     return Conda(python, (*own, *pip))
 
 
@@ -101,8 +101,8 @@ def asked_for(path: Path) -> dict[str, str]:
     Raises:
         ClientError: it is malformed.
     """
-    found, pip = _read(path)
-    asked = {name: version for name, version in found if name not in INCLUDED}
+    packages, pip = _read(path)
+    asked = {name: version for name, version in packages if name not in INCLUDED}
     for line in map(str.strip, pip):
         if match := NAME.match(line):
             asked[canonical(match[0])] = line[match.end() :]
@@ -115,10 +115,10 @@ def _read(path: Path) -> tuple[list[tuple[str, str]], list[str]]:
     import yaml  # noqa: PLC0415
 
     try:
-        said = yaml.safe_load(list_text(path.read_bytes()))
+        document = yaml.safe_load(list_text(path.read_bytes()))
     except (yaml.YAMLError, UnicodeError) as error:
         raise _wrong(f"{path}: it is not valid YAML: {error}") from error
-    lines, pip = _listed(said, path)
+    lines, pip = _listed(document, path)
     return [parsed(line, path) for line in lines], pip
 
 
@@ -142,9 +142,9 @@ def not_python(file: str, names: list[str]) -> ClientError:
     )
 
 
-def _listed(said: Any, path: Path) -> tuple[list[str], list[str]]:  # noqa: ANN401 - what YAML holds
+def _listed(document: Any, path: Path) -> tuple[list[str], list[str]]:  # noqa: ANN401 - what YAML holds
     """Return conda's lines and pip's."""
-    lines = said.get("dependencies") if isinstance(said, dict) else None
+    lines = document.get("dependencies") if isinstance(document, dict) else None
     if not isinstance(lines, list):
         raise _wrong(f"{path}: it has no list `dependencies`")
     conda = [line for line in lines if isinstance(line, str)]
@@ -164,21 +164,25 @@ def parsed(line: str, path: Path) -> tuple[str, str]:
     match = SPEC.fullmatch(line.strip().partition("#")[0].strip())
     if match is None:
         raise _wrong(f"{path}: {line!r} is not a package")
-    said = {
-        one[1]: one[2] or one[3] or one[4] or "" for one in IN_BRACKETS.finditer(match[3] or "")
+    brackets = {
+        match_in_brackets[1]: match_in_brackets[2]
+        or match_in_brackets[3]
+        or match_in_brackets[4]
+        or ""
+        for match_in_brackets in IN_BRACKETS.finditer(match[3] or "")
     }
-    return canonical(match[1]), _version(said.get("version") or match[2].strip(), line, path)
+    return canonical(match[1]), _version(brackets.get("version") or match[2].strip(), line, path)
 
 
-def _version(said: str, line: str, path: Path) -> str:
+def _version(text: str, line: str, path: Path) -> str:
     """`1.2`, `=1.2` and `=1.2.*` of conda mean any 1.2; `=1.2.3=build` means 1.2.3."""
     # The build comes after a space, where no comma or sign is before it.
-    said, _, build = SIGN.sub(r"\1\2", said).partition(" ")
-    if "|" in said or "@" in said:
+    text, _, build = SIGN.sub(r"\1\2", text).partition(" ")
+    if "|" in text or "@" in text:
         raise _wrong(f"{path}: {line!r}: this kind of version is not understood")
-    if said[:1] in {"<", ">", "!", "~"} or said.startswith("==") or "," in said:
-        return ",".join(_clause(part.strip()) for part in said.split(","))
-    number, _, built = said.removeprefix("=").strip().partition("=")
+    if text[:1] in {"<", ">", "!", "~"} or text.startswith("==") or "," in text:
+        return ",".join(_clause(part.strip()) for part in text.split(","))
+    number, _, built = text.removeprefix("=").strip().partition("=")
     if number in {"", "*"}:
         return ""
     if (build or built) and "*" not in number:

@@ -27,10 +27,10 @@ def read(path: Path, picked: Picked) -> LockRows:
             package belongs, or has no such extra or group.
     """
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-        if not said:
+        lock = tomllib.loads(path.read_text(encoding="utf-8"))
+        if not lock:
             raise wrong(f"{path} is empty", f"write it again with {LOCKS}")
-        return _rows(path, said, picked)
+        return _rows(path, lock, picked)
     except (tomllib.TOMLDecodeError, ValueError, AttributeError, TypeError) as error:
         raise wrong(f"{path}: it is not a valid pdm.lock: {error}", AGAIN) from error
     except KeyError as error:
@@ -38,52 +38,58 @@ def read(path: Path, picked: Picked) -> LockRows:
         raise wrong(f"{path}: a package has no {error}", hint) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
-    packages, about = said.get("package", []), said.get("metadata", {})
-    there = {canonical(one) for one in about.get("groups", [])}
+def _rows(path: Path, lock: Mapping[str, Any], picked: Picked) -> LockRows:
+    packages, about = lock.get("package", []), lock.get("metadata", {})
+    there = {canonical(each) for each in about.get("groups", [])}
     known(path, "extra", picked.extras, there - {DEFAULT})
     known(path, "group", picked.groups, there - {DEFAULT})
     asked = {DEFAULT, *map(canonical, (*picked.extras, *picked.groups))}
     groups = there if picked.whole else asked
-    found = LockRows(
-        [row for one in packages if (row := _row(one, groups))],
+    rows = LockRows(
+        [row for package in packages if (row := _row(package, groups))],
         _indexes(path.with_name(PROJECT)),
         " || ".join(
-            one["requires_python"] for one in about.get("targets", []) if one.get("requires_python")
+            each["requires_python"]
+            for each in about.get("targets", [])
+            if each.get("requires_python")
         ),
     )
-    _check(path, str(about.get("content_hash", "")), found)
-    return found
+    _check(path, str(about.get("content_hash", "")), rows)
+    return rows
 
 
-def _row(one: Mapping[str, Any], groups: set[str]) -> Row | None:
-    if not groups.intersection(map(canonical, one["groups"])):
+def _row(package: Mapping[str, Any], groups: set[str]) -> Row | None:
+    if not groups.intersection(map(canonical, package["groups"])):
         return None
-    marker = decided(one.get("marker", ""), (), ())
-    files = digests_of(one.get("files", []))
-    return Row(one["name"], str(one.get("version", "")), _located(one), marker or "", files)
+    marker = decided(package.get("marker", ""), (), ())
+    files = digests_of(package.get("files", []))
+    return Row(
+        package["name"], str(package.get("version", "")), _located(package), marker or "", files
+    )
 
 
-def _located(one: Mapping[str, Any]) -> str:
-    name, below = one["name"], one.get("subdirectory")
-    if "git" in one:
+def _located(package: Mapping[str, Any]) -> str:
+    name, below = package["name"], package.get("subdirectory")
+    if "git" in package:
         end = f"#subdirectory={below}" if below else ""
-        return f"{name} @ git+{one['git']}@{one['revision']}{end}"
-    if "path" in one:
-        return str(one["path"])
-    return f"{name} @ {one['url']}" if "url" in one else f"{name}=={one['version']}"
+        return f"{name} @ git+{package['git']}@{package['revision']}{end}"
+    if "path" in package:
+        return str(package["path"])
+    return f"{name} @ {package['url']}" if "url" in package else f"{name}=={package['version']}"
 
 
 def _indexes(project: Path) -> list[str]:
     listed = _settings(project).get("source", [])
-    return [one["url"] for one in listed if one.get("type", "index") == "index" and "url" in one]
+    return [
+        index["url"] for index in listed if index.get("type", "index") == "index" and "url" in index
+    ]
 
 
 def _settings(project: Path) -> dict[str, Any]:
     return table(project, "tool", "pdm") if project.is_file() else {}
 
 
-def _check(path: Path, kept: str, found: LockRows) -> None:
+def _check(path: Path, kept: str, rows: LockRows) -> None:
     project = path.with_name(PROJECT)
     if not project.is_file():
         return
@@ -92,7 +98,7 @@ def _check(path: Path, kept: str, found: LockRows) -> None:
         made = f"{SHA256}{digest(table(project))}"
         check_digest(path, project, LOCKS, kept, [made])
     else:
-        check_pins(path, PROJECT, LOCKS, dependencies(project), found.pins)
+        check_pins(path, PROJECT, LOCKS, dependencies(project), rows.pins)
 
 
 def digest(project: Mapping[str, Any]) -> str:

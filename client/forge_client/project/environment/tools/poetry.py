@@ -43,10 +43,10 @@ def read(path: Path, picked: Picked) -> LockRows:
             before or after 2, or has no such extra or group.
     """
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-        if not said:
+        lock = tomllib.loads(path.read_text(encoding="utf-8"))
+        if not lock:
             raise wrong(f"{path} is empty", f"write it again with {LOCKS}")
-        return _rows(path, said, picked)
+        return _rows(path, lock, picked)
     except (tomllib.TOMLDecodeError, ValueError, AttributeError, TypeError) as error:
         hint = f"write it again with {LOCKS}; or name another list with --requirements"
         raise wrong(f"{path}: it is not a valid poetry.lock: {error}", hint) from error
@@ -55,19 +55,19 @@ def read(path: Path, picked: Picked) -> LockRows:
         raise wrong(f"{path}: a package has no {error}", hint) from error
 
 
-def _check_version(path: Path, said: Mapping[str, Any]) -> None:
+def _check_version(path: Path, lock: Mapping[str, Any]) -> None:
     """Refuse the locks of Poetry 1, and those of a later one that may mean other things.
 
     Raises:
         ClientError: as said.
     """
-    version = str(said.get("metadata", {}).get("lock-version", ""))
+    version = str(lock.get("metadata", {}).get("lock-version", ""))
     if version and version.partition(".")[0] not in VERSIONS:
         raise wrong(
             f"{path} has the lock-version {version}, which this Forge does not know",
             "update Forge where you submit, or name another list with --requirements",
         )
-    if not all("groups" in one for one in said.get("package", [])):
+    if not all("groups" in package for package in lock.get("package", [])):
         raise wrong(
             f"{path} was written by Poetry 1, and does not say which packages are of which group",
             f"{LOCKS} of Poetry 2 writes it again with the same versions (`uvx poetry lock` runs"
@@ -75,34 +75,34 @@ def _check_version(path: Path, said: Mapping[str, Any]) -> None:
         )
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
-    _check_version(path, said)
-    packages = said.get("package", [])
-    there = {group for one in packages for group in one["groups"]}
-    known(path, "extra", picked.extras, said.get("extras", {}))
+def _rows(path: Path, lock: Mapping[str, Any], picked: Picked) -> LockRows:
+    _check_version(path, lock)
+    packages = lock.get("package", [])
+    there = {group for package in packages for group in package["groups"]}
+    known(path, "extra", picked.extras, lock.get("extras", {}))
     known(path, "group", picked.groups, there | _groups(path.with_name(PROJECT)))
     groups = there if picked.whole else {MAIN, *picked.groups}
-    needed = [one for one in packages if _is_wanted(one, said.get("extras", {}), picked)]
-    found = LockRows(
-        [row for one in needed if (row := _row(one, groups, picked.extras))],
+    needed = [each for each in packages if _is_wanted(each, lock.get("extras", {}), picked)]
+    rows = LockRows(
+        [row for each in needed if (row := _row(each, groups, picked.extras))],
         list(_indexes(packages)),
-        str(said.get("metadata", {}).get("python-versions") or ""),
+        str(lock.get("metadata", {}).get("python-versions") or ""),
     )
-    _check(path, said, found)
-    return found
+    _check(path, lock, rows)
+    return rows
 
 
-def _check(path: Path, said: Mapping[str, Any], found: LockRows) -> None:
+def _check(path: Path, lock: Mapping[str, Any], rows: LockRows) -> None:
     project = path.with_name(PROJECT)
     if not project.is_file():
         return
-    kept = said.get("metadata", {}).get("content-hash")
+    kept = lock.get("metadata", {}).get("content-hash")
     if kept:
         made_by = MADE_BY.match(path.read_text(encoding="utf-8"))
         old = made_by is None or tuple(map(int, made_by.groups())) < WITH_GROUPS
         check_digest(path, project, LOCKS, kept, digests(table(project), old=old))
     else:
-        check_pins(path, PROJECT, LOCKS, dependencies(project), found.pins)
+        check_pins(path, PROJECT, LOCKS, dependencies(project), rows.pins)
 
 
 def digests(project: Mapping[str, Any], *, old: bool) -> Iterator[str]:
@@ -136,39 +136,41 @@ def _groups(project: Path) -> set[str]:
     return {MAIN}.union(*named)
 
 
-def _is_wanted(one: Mapping[str, Any], extras: Mapping[str, Any], picked: Picked) -> bool:
+def _is_wanted(package: Mapping[str, Any], extras: Mapping[str, Any], picked: Picked) -> bool:
     """Tell whether an optional package is of an extra that was asked for, as far as that is said.
 
     Otherwise its marker names the extra.
     """
     asked = {canonical(extra) for extra in picked.extras}
     of_them = [line for extra in extras if canonical(extra) in asked for line in extras[extra]]
-    named = "extra" in str(one.get("markers", ""))
-    return named or not one.get("optional") or canonical(one["name"]) in map(name_of, of_them)
+    named = "extra" in str(package.get("markers", ""))
+    return (
+        named or not package.get("optional") or canonical(package["name"]) in map(name_of, of_them)
+    )
 
 
-def _row(one: Mapping[str, Any], groups: set[str], extras: Sequence[str]) -> Row | None:
+def _row(package: Mapping[str, Any], groups: set[str], extras: Sequence[str]) -> Row | None:
     """Return a package; None if it is not needed."""
-    wanted = [group for group in one["groups"] if group in groups]
-    marker = decided(_marker(one, wanted), extras, ())
+    wanted = [group for group in package["groups"] if group in groups]
+    marker = decided(_marker(package, wanted), extras, ())
     if not wanted or marker is None:
         return None
-    files = digests_of(one.get("files", []))
-    return Row(one["name"], str(one.get("version", "")), _located(one), marker, files)
+    files = digests_of(package.get("files", []))
+    return Row(package["name"], str(package.get("version", "")), _located(package), marker, files)
 
 
-def _marker(one: Mapping[str, Any], groups: Sequence[str]) -> str:
+def _marker(package: Mapping[str, Any], groups: Sequence[str]) -> str:
     """Return when a package is needed; groups may differ in that."""
-    said = one.get("markers", "")
-    if isinstance(said, str):
-        return said
-    if any(group not in said for group in groups):
+    written = package.get("markers", "")
+    if isinstance(written, str):
+        return written
+    if any(group not in written for group in groups):
         return ""
-    return " or ".join(f"({said[group]})" for group in groups)
+    return " or ".join(f"({written[group]})" for group in groups)
 
 
-def _located(one: Mapping[str, Any]) -> str:
-    name, source = one["name"], one.get("source", {})
+def _located(package: Mapping[str, Any]) -> str:
+    name, source = package["name"], package.get("source", {})
     match source.get("type"):
         case "git":
             below = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
@@ -178,11 +180,11 @@ def _located(one: Mapping[str, Any]) -> str:
         case "directory" | "file":
             return f"./{source['url']}"
         case _:
-            return f"{name}=={one['version']}"
+            return f"{name}=={package['version']}"
 
 
 def _indexes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for one in packages:
-        source = one.get("source", {})
+    for package in packages:
+        source = package.get("source", {})
         if source.get("type") == "legacy" and source["url"].rstrip("/") != PUBLIC:
             yield source["url"]

@@ -30,33 +30,35 @@ class LockRows:
     @property
     def pins(self) -> dict[str, set[str]]:
         """The versions of each package; "" for one that comes from elsewhere."""
-        found: dict[str, set[str]] = {}
-        for one in self.packages:
-            pinned = one.located == f"{one.name}=={one.version}"
-            found.setdefault(canonical(one.name), set()).add(one.version if pinned else "")
-        return found
+        versions: dict[str, set[str]] = {}
+        for package in self.packages:
+            pinned = package.located == f"{package.name}=={package.version}"
+            versions.setdefault(canonical(package.name), set()).add(
+                package.version if pinned else ""
+            )
+        return versions
 
     @property
     def text(self) -> str:
         """A requirements file; a package that is listed several times has one line."""
         grouped: dict[str, list[Row]] = {}
-        for one in self.packages:
-            grouped.setdefault(one.located, []).append(one)
-        options = sorted({f"--extra-index-url {one}" for one in _others(self.indexes)})
+        for package in self.packages:
+            grouped.setdefault(package.located, []).append(package)
+        options = sorted({f"--extra-index-url {other}" for other in _others(self.indexes)})
         return "".join(f"{line}\n" for line in (*options, *map(_line, grouped.values())))
 
 
 def _others(indexes: Iterable[str]) -> Iterator[str]:
-    return (one for one in indexes if one and one.rstrip("/") != PUBLIC)
+    return (index for index in indexes if index and index.rstrip("/") != PUBLIC)
 
 
 def _line(same: Sequence[Row]) -> str:
-    marker = joined([one.marker for one in same])
-    digests = dict.fromkeys(digest for one in same for digest in one.digests)
+    marker = joined([row.marker for row in same])
+    digests = dict.fromkeys(digest for row in same for digest in row.digests)
     hashes = "".join(f" --hash={digest}" for digest in digests)
     return f"{same[0].located}{f' ; {marker}' if marker else ''}{hashes}"
 
 
 def digests_of(files: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
     """Return the digests of a package's files, each a table with a `hash`."""
-    return tuple(str(one["hash"]) for one in files if one.get("hash"))
+    return tuple(str(file["hash"]) for file in files if file.get("hash"))

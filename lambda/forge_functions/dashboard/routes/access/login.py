@@ -17,8 +17,7 @@ from forge_schema.read.audit import Audit
 from forge_schema.service.caller import Forbidden
 
 from forge_functions.auth import short_token
-from forge_functions.auth.authentication import by_key
-from forge_functions.auth.roles import AsViewer
+from forge_functions.auth.authentication import AsViewer, by_key
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit import csrf, session
 from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, local

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from fastapi import Form, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials
-from forge_schema.access.sessions import Sessions
+from forge_schema.access.api_keys import Sessions
 from forge_schema.database.pool import Row
 from forge_schema.http_client import challenge_of
 from forge_schema.model.fields import Word
@@ -16,8 +16,7 @@ from forge_schema.model.states import Role
 from pydantic import BaseModel, Field
 
 from forge_functions.auth import short_token
-from forge_functions.auth.authentication import bearer, unauthenticated
-from forge_functions.auth.roles import AsViewer
+from forge_functions.auth.authentication import AsViewer, bearer, unauthenticated
 from forge_functions.dashboard.page import page
 from forge_functions.dashboard.routes.access.login import address_of
 from forge_functions.dashboard.visit.session import Visitor
@@ -100,15 +99,15 @@ def exchange(
     Raises:
         Refused: 401 for a code that is not valid any more, or is another's.
     """
-    found = use(shared, code.credentials if code else "", body.verifier)
-    begun = found and Sessions(shared.database).begin(
-        found["acts_for"],
-        found["owner"],
-        Role(found["role"]),
+    granted = use(shared, code.credentials if code else "", body.verifier)
+    begun = granted and Sessions(shared.database).begin(
+        granted["acts_for"],
+        granted["owner"],
+        Role(granted["role"]),
         name=body.name,
         address=address_of(request),
         # Not longer: each login would else put off the day on which a person's role is read.
-        lasts=found["expires_at"] - found["now"],
+        lasts=granted["expires_at"] - granted["now"],
     )
     if not begun:
         raise unauthenticated("this code is not valid any more", "run `forge login` again")

@@ -43,15 +43,15 @@ def file(
     request: Request, who: SeesPages, job: PageJob, shared: Shared, path: FilePath
 ) -> Response:
     """Show the beginning of an output file."""
-    found = _found(shared, job.job_id, path)
+    stored = _found(shared, job.job_id, path)
     try:
-        shown = previewed(shared.store, found)
+        shown = previewed(shared.store, stored)
     except Busy as error:
         raise Refused(
             HTTPStatus.SERVICE_UNAVAILABLE, "busy", "other files are being shown",
             hint="reload the page in a moment, or save the file", headers={"Retry-After": "5"},
         ) from error  # fmt: skip
-    return page(request, who, "file.html", job=job, file=found, shown=shown)
+    return page(request, who, "file.html", job=job, file=stored, shown=shown)
 
 
 @router.get("/artifact")
@@ -66,15 +66,15 @@ def artifact(
 @router.get("/image")
 def image(_who: SeesPages, job: PageJob, shared: Shared, path: FilePath) -> Response:
     """Return an output file that is an image, with the media type that its bytes say."""
-    found = _found(shared, job.job_id, path)
-    fits = found["bytes"] <= WHOLE_BYTES
-    kind = image_type(head(shared.store, found, TYPE_BYTES)) if fits else None
+    stored = _found(shared, job.job_id, path)
+    fits = stored["bytes"] <= WHOLE_BYTES
+    kind = image_type(head(shared.store, stored, TYPE_BYTES)) if fits else None
     if kind is None:
         raise Refused(
             HTTPStatus.NOT_FOUND, "not_found", "this is no image that can be shown", hint="save it"
         )
-    length = {"Content-Length": str(found["bytes"])}
-    pieces = content(shared.store, found)
+    length = {"Content-Length": str(stored["bytes"])}
+    pieces = content(shared.store, stored)
     return StreamingResponse(pieces, media_type=kind, headers={**IMAGE_HEADERS, **length})
 
 
@@ -116,20 +116,20 @@ def _destination(link: Row) -> str:
 
 def _found(shared: Services, job_id: int, path: str) -> Row:
     story = JobStory(shared.database, job_id)
-    found = story.artifact(path)
+    stored = story.artifact(path)
     for _ in range(MOST_LINKS):
-        if found is None or found["target"] is None:
+        if stored is None or stored["target"] is None:
             break
-        found = story.artifact(_destination(found))
-    if found is None or found["target"] is not None:
+        stored = story.artifact(_destination(stored))
+    if stored is None or stored["target"] is not None:
         raise Refused(
             HTTPStatus.NOT_FOUND, "not_found", "this job has no such file",
             hint="its page lists them",
         )  # fmt: skip
-    if in_chunks(found["key"]) and not shared.settings.long_poll_s:
+    if in_chunks(stored["key"]) and not shared.settings.long_poll_s:
         raise Refused(
             HTTPStatus.CONFLICT, "artifact_in_chunks",
             "this server cannot put a file of this size together",
             hint=f"forge artifacts {job_id} --to FOLDER",
         )  # fmt: skip
-    return found
+    return stored

@@ -1,7 +1,15 @@
-"""Replace small files atomically: a reader sees the old content or the new, never a part."""
+"""Small files: replaced as a whole, and locked by a process until it dies."""
 
+from __future__ import annotations
+
+import contextlib
+import fcntl
 import os
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def write_atomically(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> None:
@@ -31,3 +39,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(place)
     finally:
         os.close(place)
+
+
+def try_lock(file: int | IO[bytes] | IO[str], *, shared: bool = False) -> bool:
+    """Lock an open file without waiting; return False if another process holds the lock."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def held(file: int | IO[bytes]) -> Iterator[None]:
+    """Hold the lock on an open file; where its file system has none, go on without."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,6 +1,10 @@
-"""`forge exec`: a shell, or any command, inside a running job."""
+"""`forge exec`, `forge ssh` and `forge port`: a shell or a port inside a job, from anywhere."""
 
+import os
+import secrets
+import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,10 +12,12 @@ import typer
 from forge_schema.model.job import JobDetail, RunMember
 from forge_schema.model.states import Phase
 
+from forge_client import tunnel
 from forge_client.backend import Backend
 from forge_client.cli.options.command_line import command_of
-from forge_client.cli.options.job_names import JobId
-from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.names import HELP, JobId, job_id, jobs
+from forge_client.cli.options.session import backend_of, settings_of
+from forge_client.cli.show import narration
 from forge_client.connection import require_extra
 from forge_client.errors import ClientError
 from forge_client.results.endings import it_is
@@ -23,12 +29,14 @@ if TYPE_CHECKING:
 
 # Errors after which the job may still be entered on its own machine.
 UNABLE = {"path_unknown", "worker_silent"}
+LOWEST_PORT, HIGHEST_PORT = 1024, 65_535
+Rank = Annotated[int, typer.Option(help="Rank, of a job on several machines.", min=0)]
 
 
 def enter(
     context: typer.Context,
     job: JobId,
-    rank: Annotated[int, typer.Option(help="Rank, of a job on several machines.", min=0)] = 0,
+    rank: Rank = 0,
 ) -> None:
     """Run a command inside a running job, `sh` by default, with its exit code.
 
@@ -41,10 +49,10 @@ def enter(
         through = through_server(backend, lambda server: server.enter(job, command, rank=rank))
         if through is not None:
             raise typer.Exit(through)
-        found = on_this_machine(backend, status, rank, command[0])
+        entry = on_this_machine(backend, status, rank, command[0])
     from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
 
-    inside.enter(found, command)
+    inside.enter(entry, command)
 
 
 def through_server(backend: Backend, enter: Callable[["HttpBackend"], int]) -> int | None:
@@ -69,11 +77,11 @@ def on_this_machine(backend: Backend, status: JobDetail, rank: int, program: str
     require_extra("psutil", "worker", "look into jobs")
     from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
 
-    found = inside.here(_member(status, rank).worker or "", status.job_id, status.attempt)
-    if found is None:
+    entry = inside.here(_member(status, rank).worker or "", status.job_id, status.attempt)
+    if entry is None:
         raise _elsewhere(status, rank)
     _note(backend, status.job_id, program)
-    return found
+    return entry
 
 
 def running(backend: Backend, job: int, rank: int) -> JobDetail:
@@ -110,7 +118,7 @@ def running(backend: Backend, job: int, rank: int) -> JobDetail:
 def _member(status: JobDetail, rank: int) -> RunMember:
     """Return one rank of a running job."""
     alone = RunMember(rank=0, worker=status.worker, phase=status.phase or Phase.RUNNING)
-    return next((one for one in status.members if one.rank == rank), alone)
+    return next((member for member in status.members if member.rank == rank), alone)
 
 
 def _named(status: JobDetail, rank: int) -> str:
@@ -136,3 +144,100 @@ def _note(backend: Backend, job: int, program: str) -> None:
 
     if isinstance(backend, DirectBackend):
         backend.note_entry(job, program)
+
+
+def ssh(
+    context: typer.Context,
+    job: Annotated[
+        int | None,
+        typer.Argument(metavar="JOB", help=HELP, parser=str, callback=job_id, autocompletion=jobs),
+    ] = None,
+    rank: Rank = 0,
+    config: Annotated[
+        bool, typer.Option("--config", help="Print a section for ~/.ssh/config.")
+    ] = False,
+    stdio: Annotated[str, typer.Option(metavar="HOST", hidden=True)] = "",
+    ports: Annotated[list[int] | None, typer.Option("--tunnel", hidden=True)] = None,
+) -> None:
+    """Open a running job with your own ssh; what follows -- are its options and command.
+
+    With the section that --config prints, `ssh job-7`, `scp`, `rsync` and editors reach jobs too.
+    """
+    if stdio:
+        _connect(context, stdio, ports or [])
+    elif config:
+        print(tunnel.config([*tunnel.FORGE, *_flags(context)]))  # noqa: T201 - the data
+    elif job is None:
+        raise ClientError("no job is given", hint="write forge ssh 7", code="option_invalid")
+    else:
+        with backend_of(context) as backend:
+            running(backend, job, rank)
+            env = tunnel.environment(backend)
+        words = tunnel.command(tunnel.host(job, rank), *(command_of(context) or ()))
+        sys.stdout.flush()
+        os.execve(words[0], words, env)  # noqa: S606 - no shell is the point
+
+
+def port(
+    context: typer.Context,
+    job: JobId,
+    ports: Annotated[
+        list[str], typer.Argument(metavar="PORT...", help="8888, or 9999:8888 for 9999 here.")
+    ],
+    rank: Rank = 0,
+) -> None:
+    """Connect ports of 127.0.0.1 here with ports that a running job listens on."""
+    wanted = dict(map(_pair, ports))
+    with backend_of(context) as backend:
+        running(backend, job, rank)
+        with tunnel.forwarded(backend, job, wanted, rank=rank) as process:
+            for local, theirs in wanted.items():
+                narration.say(f"http://127.0.0.1:{local} is port {theirs} of job {job}")
+            narration.say("until you press Ctrl-C, or the job ends")
+            process.wait()
+    raise tunnel.lost(job)
+
+
+def _pair(text: str) -> tuple[int, int]:
+    local, _, theirs = text.rpartition(":")
+    try:
+        pair = int(local or theirs), int(theirs)
+    except ValueError:
+        pair = (0, 0)
+    if not all(LOWEST_PORT <= port_of_pair <= HIGHEST_PORT for port_of_pair in pair):
+        raise ClientError(
+            f"{text!r} is not a port from {LOWEST_PORT} to {HIGHEST_PORT}",
+            hint="write 8888, or 9999:8888 for another port here",
+            code="option_invalid",
+        )
+    return pair
+
+
+def _connect(context: typer.Context, name: str, ports: list[int]) -> None:
+    """Be the connection of an ssh that runs on this machine."""
+    job, rank = tunnel.named(name)
+    pin = partial(tunnel.pin, name)
+
+    def enter(server: "HttpBackend") -> int:
+        server.tunnel(job, ports, pin, rank=rank)
+        return 0
+
+    with backend_of(context) as backend:
+        status = running(backend, job, rank)
+        if through_server(backend, enter) is not None:
+            return
+        entry = on_this_machine(backend, status, rank, "port" if ports else "ssh")
+    from forge_client.up import exec as inside  # noqa: PLC0415 - only with the extra
+
+    inside.serve(entry, f"{job}-{secrets.token_hex(8)}", ports, pin)
+
+
+def _flags(context: typer.Context) -> list[str]:
+    """Return the options that lead another `forge` to the same server; they hold no secret."""
+    settings = settings_of(context)
+    given = {
+        "--url": settings.url,
+        "--api-key-file": settings.api_key_file and settings.api_key_file.absolute(),
+        "--tls-ca": settings.tls_ca and settings.tls_ca.absolute(),
+    }
+    return [word for name, value in given.items() if value for word in (name, str(value))]

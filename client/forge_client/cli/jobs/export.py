@@ -25,9 +25,9 @@ def export(rows: Sequence[Mapping[str, Any]], names: Sequence[str], to: Path) ->
             hint="write --to runs.csv or --to runs.parquet",
             code="option_invalid",
         )
-    found = [flat(row) for row in rows]
+    flat_rows = [flat(row) for row in rows]
     try:
-        writer(found, names_of(found) or [*names], to)
+        writer(flat_rows, names_of(flat_rows) or [*names], to)
     except OSError as error:
         raise ClientError(
             f"{to} cannot be written: {error.strerror}",

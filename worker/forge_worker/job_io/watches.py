@@ -1,18 +1,19 @@
-"""Stall detection: stop a job that shows no sign of life for longer than its own limit.
+"""Watches that stop a job: one without a sign of life, and one that exceeds its disk request.
 
-Signs are output, reported progress, and busy GPUs; only the rules that the job sets apply. A
-stopped job is retried from its last checkpoint.
+Signs of life are output, reported progress, and busy GPUs; only the rules that the job sets apply.
+A stalled job is retried from its last checkpoint.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any
 
 import structlog
-from forge_schema.model.quantities import duration_text
+from forge_schema.model.quantities import MIB, duration_text, size_text
 from forge_schema.model.spec import Stall
 from forge_schema.model.states import Reason
 
@@ -28,6 +29,12 @@ LOOKS_PER_LIMIT = 10
 IDLE = "--stall-idle-gpu"
 # If the machine or the agent was suspended between two looks, only this many periods count.
 COUNTED_PERIODS = 3
+DISK_PERIOD_S, LONGEST_DISK_S = 2.0, 60.0
+# While the whole disk loses less than this share of what is left to the job, it is measured this
+# often. Others may free as much as it writes, so the disk does not tell everything.
+DISK_SHARE, DISK_QUIET_S = 0.25, 10.0
+# A look at 100,000 files takes a good part of a second: the next one waits this many times as long.
+DISK_PAUSE = 20.0
 
 log = structlog.get_logger(__name__)
 
@@ -199,3 +206,46 @@ def stall_rules_of(spec: Mapping[str, Any]) -> Stall:
     return Stall.model_construct(
         **{name: rules[name] for name in Stall.model_fields if name in rules}
     )
+
+
+class DiskWatch(Loop):
+    """Measures the attempt's folders, including the log, and installations made for it.
+
+    The more CPU time that takes, the longer it pauses.
+    """
+
+    name = "disk"
+
+    def __init__(
+        self, attempt: LiveAttempt, limit_mb: int, clock: Callable[[], float] = thread_time
+    ) -> None:
+        super().__init__(DISK_PERIOD_S)
+        self._attempt = attempt
+        self._limit_mb = limit_mb
+        self._clock = clock
+        self._root = str(attempt.folders.root)
+        # The time of the last look, what the whole disk had free then, and what the job had left.
+        self._looked_at = float("-inf")
+        self._free_bytes = self._left_bytes = 0
+
+    def idle(self) -> bool:
+        if monotonic() - self._looked_at >= DISK_QUIET_S:
+            return False
+        return self._free_bytes - self._free() < DISK_SHARE * self._left_bytes
+
+    def step(self) -> None:
+        began, self._looked_at, self._free_bytes = self._clock(), monotonic(), self._free()
+        used = self._attempt.bytes_used()
+        used_mb, self._left_bytes = used >> 20, (self._limit_mb << 20) - used
+        self.period_s = min(
+            LONGEST_DISK_S, max(DISK_PERIOD_S, DISK_PAUSE * (self._clock() - began))
+        )
+        if used_mb > self._limit_mb:
+            detail = (
+                f"{size_text(used_mb * MIB)} on disk, {size_text(self._limit_mb * MIB)} requested"
+            )
+            self._attempt.request_stop(Stop(Reason.DISK_FULL, detail))
+
+    def _free(self) -> int:
+        disk = os.statvfs(self._root)
+        return disk.f_bfree * disk.f_frsize

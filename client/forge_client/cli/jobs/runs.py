@@ -23,10 +23,10 @@ from forge_schema.model.results import (
 )
 
 from forge_client.backend import Backend
+from forge_client.cli.jobs.export import export
 from forge_client.cli.options.selection import Query, wider
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.options.values import FormatOption
-from forge_client.cli.runs.export import export
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline
 from forge_client.cli.show.standing import ran
@@ -116,42 +116,42 @@ def runs(
             curve=wanted if drawn else (),
             count=count or (SHOWN if form is Format.TABLE and not to else MOST_RUNS),
         )
-        found = part.items
+        rows = part.items
         nothing = "no jobs yet"
-        if not found and (query or owner):
+        if not rows and (query or owner):
             nothing = f"no job matches{wider(backend, query or (), owner=owner)}"
     with as_client_error():
-        require_columns(found, named or ())
+        require_columns(rows, named or ())
         if metric:
-            require_metric(found, metric)
+            require_metric(rows, metric)
     if to:
-        export(_rows(found, named), named or [*Run.model_fields], to)
-        narration.say(f"{counted(len(found), 'run')} in {to}")
-    elif found or form is not Format.TABLE:
-        _show(found, named, wanted, form)
+        export(_rows(rows, named), named or [*Run.model_fields], to)
+        narration.say(f"{counted(len(rows), 'run')} in {to}")
+    elif rows or form is not Format.TABLE:
+        _show(rows, named, wanted, form)
     else:
         narration.say(nothing)
     _say_what_is_missing(part, sort, is_chosen=count is not None)
 
 
-def _rows(found: list[Run], named: list[str] | None) -> list[dict[str, Any]]:
+def _rows(rows: list[Run], named: list[str] | None) -> list[dict[str, Any]]:
     if named:
-        return [{name: run.value(name) for name in named} for run in found]
-    return [run.model_dump(exclude=LEFT_OUT) for run in found]
+        return [{name: run.value(name) for name in named} for run in rows]
+    return [run.model_dump(exclude=LEFT_OUT) for run in rows]
 
 
-def _show(found: list[Run], named: list[str] | None, wanted: list[str], form: Format) -> None:
-    shown = named or _columns(found)
+def _show(rows: list[Run], named: list[str] | None, wanted: list[str], form: Format) -> None:
+    shown = named or _columns(rows)
     # Without the id, nothing can be done with a row.
     shown = shown if form is not Format.TABLE or "job_id" in shown else ["job_id", *shown]
-    columns = [_column(one) for one in shown]
+    columns = [_column(column) for column in shown]
     # What is chosen is shown; else the job and its name stay longest.
     drop: tuple[str, ...] = DROP if named else (*DROP, *_least(shown))
-    if key := drawn_metric(found, wanted):
+    if key := drawn_metric(rows, wanted):
         curve = f"{CURVE} {key}"
         columns.append((curve, lambda run: sparkline(run.curve or [])))
-        drop = tuple(curve if one == CURVE else one for one in DROP)
-    output.show(found, columns, form, drop)
+        drop = tuple(curve if column == CURVE else column for column in DROP)
+    output.show(rows, columns, form, drop)
 
 
 def _say_what_is_missing(part: Runs, sort: str | None, *, is_chosen: bool) -> None:
@@ -178,14 +178,14 @@ def _show_groups(
     to: Path | None,
     form: Format,
 ) -> None:
-    found = backend.findings.run_groups(query, by=by, owner=owner)
-    rows = [_group(one, by) for one in found.items[:count]]
+    groups = backend.findings.run_groups(query, by=by, owner=owner)
+    rows = [_group(item, by) for item in groups.items[:count]]
     if to:
         export(rows, [by], to)
         narration.say(f"{counted(len(rows), by)} in {to}")
     else:
         output.show(rows, _group_columns(by), form)
-    if found.more:
+    if groups.more:
         _say_more("counted")
 
 
@@ -219,27 +219,27 @@ WRITTEN: dict[str, tuple[str, Callable[[Run], object]]] = {
 }
 
 
-def _columns(found: list[Run]) -> list[str]:
+def _columns(rows: list[Run]) -> list[str]:
     """Return the columns that tell runs apart: of metrics, the last and the best value."""
     return [
         *("job_id", "name", "state"),
-        *(_qualified("parameters", key) for key in differing(found)),
+        *(_qualified("parameters", key) for key in differing(rows)),
         *(
             column
-            for key in measured(found)[:METRICS]
+            for key in measured(rows)[:METRICS]
             for column in (_qualified("metrics", key), f"{_qualified('metrics', key)}.best")
         ),
-        *(f"result.{key}" for key in columns_of(found, "result")[:RESULTS]),
+        *(f"result.{key}" for key in columns_of(rows, "result")[:RESULTS]),
         *("seconds", "cost", "revision"),
     ]
 
 
 def _least(shown: list[str]) -> list[str]:
     """Return the titles of parameters, metrics and results, the least telling first."""
-    own = [one for one in shown if one not in FIELDS]
-    results = [one for one in own if one.startswith("result.")]
-    best = [one for one in own if one.endswith(".best")]
-    others = [one for one in own if one not in {*results, *best}]
+    own = [column for column in shown if column not in FIELDS]
+    results = [column for column in own if column.startswith("result.")]
+    best = [column for column in own if column.endswith(".best")]
+    others = [column for column in own if column not in {*results, *best}]
     return [*reversed(results), *reversed(best), *reversed(others[1:])]
 
 
@@ -254,9 +254,9 @@ def _column(name: str) -> Column:
     return name.upper() if name in FIELDS else name, lambda run: brief(run.value(name))
 
 
-def _group(one: RunGroup, by: str) -> dict[str, Any]:
-    said = one.model_dump(exclude={"name", "first_submitted_at"})
-    return {by: one.name, **said, "states": one.states}
+def _group(group: RunGroup, by: str) -> dict[str, Any]:
+    fields = group.model_dump(exclude={"name", "first_submitted_at"})
+    return {by: group.name, **fields, "states": group.states}
 
 
 def _group_columns(by: str) -> list[Column]:

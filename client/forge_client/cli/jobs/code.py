@@ -10,7 +10,7 @@ from forge_schema.model.quantities import counted
 from forge_client.cli.options import job_options as o
 from forge_client.cli.options.command_line import command_of
 from forge_client.cli.options.job_fields import INSTALLING, PACKING, changes
-from forge_client.cli.options.job_names import JobId, checkpoint
+from forge_client.cli.options.names import JobId, checkpoint
 from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration
@@ -37,23 +37,23 @@ def code(
 ) -> None:
     """Fetch the code of a job, as it was submitted."""
     with backend_of(context) as backend:
-        found = backend.job(job)
-        if revision := revision_text(found.spec):
+        status = backend.job(job)
+        if revision := revision_text(status.spec):
             narration.say(f"revision {revision}")
         if to is None and not (diff or packages):
             narration.say(f"`forge code {job} --to FOLDER` fetches its files")
         if diff:
-            changes = uncommitted(backend, found)
+            changes = uncommitted(backend, status)
             print(changes, end="")  # noqa: T201 - the data
             if not changes:
-                narration.say(f"job {job} has no patch: {no_patch_text(found.spec)}")
+                narration.say(f"job {job} has no patch: {no_patch_text(status.spec)}")
         if packages:
-            listed = listed_packages(backend, found)
+            listed = listed_packages(backend, status)
             print(listed, end="")  # noqa: T201 - the data
             if not listed:
                 narration.say(f"job {job} brought no list of packages")
         if to is not None:
-            fetch(backend, found, to)
+            fetch(backend, status, to)
             files = sum(path.is_file() for path in to.rglob("*"))
             narration.say(f"{counted(files, 'file')} in {to}")
 

@@ -1,1 +1,0 @@
-"""The code of jobs: fetch it, compare it, run it again."""

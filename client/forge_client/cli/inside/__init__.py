@@ -1,1 +1,0 @@
-"""Commands that lead into a running job."""

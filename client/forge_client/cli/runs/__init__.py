@@ -1,1 +1,0 @@
-"""Commands about runs: the jobs of experiments, side by side."""

@@ -1,1 +1,0 @@
-"""The end of a lease, and of a run of several."""
