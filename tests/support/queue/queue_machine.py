@@ -43,6 +43,7 @@ from hypothesis.stateful import (
     rule,
 )
 from support.database.clock import START
+from support.queue import queue_tables
 from support.queue.queue_model import CHARGED, Job, Model, as_modelled
 from support.queue.queue_tables import RECORDS, Row, as_stored, empty, fence, histories, places
 from support.queue.rig import spec
@@ -464,6 +465,7 @@ class QueueMachine(RuleBasedStateMachine):
 
         Only a worker that keeps its lane cache may take another look.
         """
+        wanted = queue_tables.not_avoiding(self.rig, self.team[number].id, wanted)
         held = {job.fence for job in self.model.jobs.values()}
         rows = [row for row in places(self.rig).values() if row["state"] == State.RUNNING]
         new = [f for row in rows if (f := fence(row)) is not None and f not in held]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forge_schema.model.lease import Fence
 
 if TYPE_CHECKING:
+    from support.queue.queue_model import Job
     from support.queue.rig import Rig
 
 Row = dict[str, Any]
@@ -62,6 +63,17 @@ def places(rig: Rig) -> dict[int, Row]:
         assert row["job_id"] not in found, f"job {row['job_id']} is in two places"
         found[row["job_id"]] = row
     return found
+
+
+def not_avoiding(rig: Rig, worker_id: int, jobs: list[Job]) -> list[Job]:
+    """Leave out the ready jobs that a worker may not have yet, since they failed on it."""
+    rows = rig.rows(
+        "SELECT job_id FROM ready"
+        " WHERE %s = ANY(avoids) AND ready_at > forge_now() - forge_avoidance()",
+        worker_id,
+    )
+    others = {row["job_id"] for row in rows}
+    return [job for job in jobs if job.id not in others]
 
 
 def histories(rig: Rig) -> dict[int, list[Row]]:
