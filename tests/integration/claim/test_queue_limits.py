@@ -309,6 +309,7 @@ def test_what_an_admin_sets_is_in_the_audit_trail(rig: Rig) -> None:
     rig.admin.set_queue("default", {"paused": False})
     told = rig.rows("SELECT actor, action, detail FROM event ORDER BY id")
     limited = {"name": "default", "max_jobs": 1, "max_gpus": 2}
+    limited |= {"preemption": "never", "preempts_after_s": 60, "most_preempted": 4}
     assert {row["actor"] for row in told} == {"user:root"}
     assert [(row["action"], row["detail"]) for row in told] == [
         ("queue set", {**limited, "paused": False}),

@@ -302,6 +302,9 @@ def test_what_an_admin_sets_is_set_when_repeated(rig: Rig) -> None:
         "paused": True,
         "max_jobs": 2,
         "max_gpus": None,
+        "preemption": "never",
+        "preempts_after_s": 60,
+        "most_preempted": 4,
     }
     assert rig.row("SELECT max_jobs FROM owner_quota")["max_jobs"] == 3
     assert worker.renew().command == "drain"

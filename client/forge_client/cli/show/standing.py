@@ -130,7 +130,7 @@ def search(backend: Any, text: str, **chosen: Any) -> tuple[list[Any], str]:  # 
             raise
         # A server of 0.2, which looks at all of them.
         return backend.jobs(text, **chosen), ""
-    more = f"looked at the newest jobs, down to {found.before}; --before {found.before} goes on"
+    more = f"looked at the newest jobs, down to {found.before}; --before {found.before} continues"
     return found.items, more if found.before else ""
 
 

@@ -61,9 +61,9 @@ def test_a_search_by_name_says_how_far_it_looked(
         rows, more = search(client.backend, "name:resnet*", count=5)
         reached = newest - 9
         assert rows == []
-        assert more == f"looked at the newest jobs, down to {reached}; --before {reached} goes on"
+        assert more == f"looked at the newest jobs, down to {reached}; --before {reached} continues"
         rows, more = search(client.backend, "resnet", count=5, before=reached)
-        assert (rows, f"--before {reached - 10} goes on" in more) == ([], True)
+        assert (rows, f"--before {reached - 10} continues" in more) == ([], True)
         rows, more = search(client.backend, "resnet", count=5, before=reached - 10)
         assert ([row.job_id for row in rows], more) == ([old], "")
         # What finds jobs to act on looks at all of them.
