@@ -54,7 +54,7 @@ ROUTERS = (
     shells.router,
     bundles.router,
     verbs.admins,
-    join.router,
+    join.enrolment,
     join.router,
     workers.router,
     worker_records.router,
