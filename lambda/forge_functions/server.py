@@ -9,6 +9,7 @@ from forge_schema import lean  # it makes the imports below cheaper
 # isort: split
 import signal
 import socket
+import sys
 from ipaddress import ip_address
 from threading import Thread
 from types import FrameType
@@ -117,6 +118,8 @@ def serve(settings: FunctionsSettings) -> None:
         StoreUnfit: Forge cannot work with the store.
         OSError: a TLS file or the address cannot be used.
     """
+    # FastAPI asks of each annotation whether it is of pydantic 1, all of which it imports for that.
+    sys.modules.setdefault("pydantic.v1", None)  # type: ignore[arg-type]  # None: not to be imported
     app = whole_app(settings)
     lean.loaded()
     services: Services = app.state.services

@@ -2,8 +2,6 @@
 
 httpx brings a command of its own, with click, rich and pygments, and structlog shows tracebacks by
 rich, with the local variables of each frame. Together they would take a fifth of a program's start.
-FastAPI asks of each annotation whether it is of pydantic 1, all of which it imports for that, and
-tenacity offers retries to programs with tornado.
 """
 
 import gc
@@ -13,8 +11,7 @@ from importlib import import_module
 # Loaded modules are no garbage; looking for some again and again would take a tenth of the start.
 USUAL = gc.get_threshold()
 gc.set_threshold(50_000)
-for _hidden in ("httpx._main", "pydantic.v1", "tornado"):
-    sys.modules.setdefault(_hidden, None)  # type: ignore[arg-type]  # None: not to be imported
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not to be imported
 
 
 def _without(hidden: str, module: str) -> None:

@@ -143,7 +143,7 @@ def test_queues_are_listed_paused_limited_and_resumed(admin: Command, project: P
     (row,) = rows(admin, "queue", "list")
     assert row == {
         "name": "night", "paused": True, "max_jobs": 3, "max_gpus": 8, "waiting": 2, "running": 0,
-        "gpus": 0,
+        "gpus": 0, "preemption": "never", "preempts_after_s": 60, "most_preempted": 4,
     }  # fmt: skip
     assert "0 of 3" in admin("queue", "list").stdout
     assert admin("queue", "limit", "night", "--jobs", "none").returncode == 0
