@@ -66,11 +66,6 @@ def store(here: Desk, attempt: LiveAttempt, *contents: str) -> CheckpointSync:
     return sync
 
 
-def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
-    here.gateway.queue.release(attempt.fence)
-    return here.attempt()
-
-
 def model(attempt: LiveAttempt) -> str:
     (only,) = attempt.folders.checkpoint.iterdir()
     assert only.name == "model"
@@ -121,7 +116,7 @@ def test_restore_that_was_cut_off_fetches_only_what_is_missing(
     for name in ("a", "b", "c"):
         (folder / name).write_text(name)
     sync_of(here, first).step()
-    second = again(here, first)
+    second = here.again(first)
     stream, fetched = here.store.stream, list[str]()
     away = [True]
 
@@ -163,7 +158,7 @@ def test_damaged_checkpoint_is_passed_over_for_the_next_older_one(
     harm(here, found[0]["key"])
     files = sorted(one.key for one in here.store.list("jobs/") if "/files/000001-" in one.key)
     harm(here, files[0])
-    second = again(here, first)
+    second = here.again(first)
     sync = sync_of(here, second)
     sync.restore()
     assert model(second) == "one"
@@ -173,7 +168,7 @@ def test_damaged_checkpoint_is_passed_over_for_the_next_older_one(
     # Its checkpoint is the newest from now on, whatever damaged ones lie below it.
     (second.folders.checkpoint / "model").write_text("four")
     sync.step()
-    third = again(here, second)
+    third = here.again(second)
     sync_of(here, third).restore()
     assert model(third) == "four"
     assert third.folders.log.read_text() == ""
@@ -233,7 +228,7 @@ def test_the_folder_is_stored_at_once_when_the_job_asks(
     finally:
         call.end()
         sync.end()
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert model(following) == "two"
 
@@ -262,7 +257,7 @@ def test_files_that_stand_still_are_not_even_read_again(
     # A file just written may change again with the same time.
     assert sorted(read) == ["fresh", "new"]
     assert len([key for key in here.store.given if "/files/" in key]) == 1
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     names = {path.name: path.read_text() for path in following.folders.checkpoint.iterdir()}
     assert names == {"big": "big", "fresh": "fresh", "new": "new"}

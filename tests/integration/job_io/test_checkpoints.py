@@ -17,7 +17,7 @@ from forge_worker.job_io import checkpoints
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.job_io.logs import LogShipper
 from support.waiting import eventually
-from support.workers.attempts import Desk, desk
+from support.workers.attempts import Desk, content, desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,16 +41,10 @@ def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
 
 def fill(attempt: LiveAttempt, **files: str) -> None:
     """Write files into the checkpoint folder as a careful job does: elsewhere, then renamed."""
-    for name, content in files.items():
+    for name, text in files.items():
         new = attempt.folders.control / name
-        new.write_text(content)
+        new.write_text(text)
         new.rename(attempt.folders.checkpoint / name)
-
-
-def content(attempt: LiveAttempt) -> dict[str, str]:
-    folder = attempt.folders.checkpoint
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in found}
 
 
 def given(here: Desk) -> list[str]:
@@ -58,14 +52,6 @@ def given(here: Desk) -> list[str]:
     files = [key for key in here.store.given if "/checkpoints/files/" in key]
     here.store.given.clear()
     return files
-
-
-def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
-    """Give the job back and claim it again."""
-    here.gateway.queue.release(attempt.fence)
-    following = here.attempt()
-    assert following.fence.job_id == attempt.fence.job_id
-    return following
 
 
 def forge(here: Desk, attempt: LiveAttempt, *rows: dict[str, Any]) -> None:
@@ -98,7 +84,7 @@ def test_files_that_did_not_change_do_not_travel_again(here: Desk) -> None:
     sync.step()
     assert here.store.given == []
 
-    second = again(here, first)
+    second = here.again(first)
     later = sync_of(here, second)
     later.restore()
     assert content(second) == {"model": "m2", "optimizer": "o1"}
@@ -107,7 +93,7 @@ def test_files_that_did_not_change_do_not_travel_again(here: Desk) -> None:
     fill(second, model="m3")
     later.step()
     assert len(given(here)) == 1
-    third = again(here, second)
+    third = here.again(second)
     sync_of(here, third).restore()
     assert content(third) == {"model": "m3", "optimizer": "o1"}
 
@@ -119,7 +105,7 @@ def test_file_that_was_removed_is_not_restored(here: Desk) -> None:
     sync.step()
     (first.folders.checkpoint / "old").unlink()
     sync.step()
-    second = again(here, first)
+    second = here.again(first)
     sync_of(here, second).restore()
     assert content(second) == {"kept": "y"}
 
@@ -140,7 +126,7 @@ def test_checkpoint_without_its_row_is_never_restored(here: Desk) -> None:
     here.store.put = broken  # type: ignore[method-assign]  # the store breaks half-way
     with pytest.raises(StoreError):
         sync.step()
-    second = again(here, first)
+    second = here.again(first)
     sync_of(here, second).restore()
     assert content(second) == {"model": "whole"}
 
@@ -209,7 +195,7 @@ def test_restore_ends_when_the_attempt_must_stop(here: Desk) -> None:
     first = here.attempt()
     fill(first, model="x")
     sync_of(here, first).step()
-    second = again(here, first)
+    second = here.again(first)
     second.lose()
     with pytest.raises(Stopped):
         sync_of(here, second).restore()
@@ -218,7 +204,7 @@ def test_restore_ends_when_the_attempt_must_stop(here: Desk) -> None:
 
 def passed_over(here: Desk, first: LiveAttempt, why: str) -> LiveAttempt:
     """Restore in another attempt, which must find no intact checkpoint and say so."""
-    following = again(here, first)
+    following = here.again(first)
     sync_of(here, following).restore()
     assert content(following) == {}
     said = following.folders.log.read_text(errors="replace")
@@ -270,7 +256,7 @@ def test_folder_that_never_stands_still_is_stored_when_it_does(
     ended.set()
     writer.join()
     sync.step()
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert content(following)["busy"] == target.read_text()
 
@@ -287,7 +273,7 @@ def test_folder_of_a_step_that_was_half_saved_is_not_restored(here: Desk) -> Non
         sync.step()
     sync.job_ended = True
     sync.step()
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert content(following).keys() == {f"checkpoint-5/{name}" for name in names}
 
@@ -399,7 +385,7 @@ def test_model_rewritten_in_place_beside_a_growing_log_is_never_stored_torn(
             assert stored(here, attempt) == {**whole, "train.log": "one\ntwo\nthree\nfour\n"}
     assert said(attempt, "'model'") == 1
     sync.step()
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert content(following)["model"] == "\0another half" * 3
 

@@ -66,13 +66,8 @@ def sync_of(here: Desk, attempt: LiveAttempt) -> CheckpointSync:
     return CheckpointSync(attempt, here.store, here.gateway, LIMIT_MB, CHUNK)
 
 
-def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
-    here.gateway.queue.release(attempt.fence)
-    return here.attempt()
-
-
 def restored(here: Desk, attempt: LiveAttempt) -> dict[str, bytes]:
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     return {path.name: path.read_bytes() for path in following.folders.checkpoint.iterdir()}
 
@@ -125,7 +120,7 @@ def test_holes_are_sent_once_and_stay_holes(here: Desk) -> None:
         file.truncate(50 << 20)
     sync.step()
     assert len(chunks(here)) == 2
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     found = following.folders.checkpoint / "sparse"
     assert sha256(found) == sha256(attempt.folders.checkpoint / "sparse")

@@ -15,7 +15,7 @@ from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.gateway import SqlGateway
 from forge_worker.transfers import packs
-from support.workers.attempts import Desk, desk
+from support.workers.attempts import Desk, content, desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,22 +47,11 @@ def fill(attempt: LiveAttempt, numbers: range = range(COUNT), of: str = "one") -
     (attempt.folders.checkpoint / "empty").touch()
 
 
-def content(attempt: LiveAttempt) -> dict[str, str]:
-    folder = attempt.folders.checkpoint
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in found}
-
-
 def given(here: Desk) -> list[str]:
     """Return what was sent beside manifests since the last call."""
     files = [key for key in here.store.given if "/files/" in key]
     here.store.given.clear()
     return files
-
-
-def again(here: Desk, attempt: LiveAttempt) -> LiveAttempt:
-    here.gateway.queue.release(attempt.fence)
-    return here.attempt()
 
 
 def newest(here: Desk, attempt: LiveAttempt) -> dict[str, Any]:
@@ -94,7 +83,7 @@ def test_small_files_travel_in_a_few_objects_and_only_when_their_content_is_new(
     assert len(given(here)) == 10
     saved = content(first)
 
-    second = again(here, first)
+    second = here.again(first)
     later = sync_of(here, second)
     later.restore()
     assert content(second) == saved
@@ -105,7 +94,7 @@ def test_small_files_travel_in_a_few_objects_and_only_when_their_content_is_new(
     # Little of four packs is needed: ten files of those are in the new ones too.
     assert 4 <= len(given(here)) <= 6
     saved = content(second)
-    third = again(here, second)
+    third = here.again(second)
     sync_of(here, third).restore()
     assert content(third) == saved
 
@@ -126,7 +115,7 @@ def test_a_pack_goes_once_less_than_half_of_it_is_needed(here: Desk) -> None:
     assert old.isdisjoint({pack["key"] for pack in newest(here, attempt)["packs"]})
     # Of the first checkpoint, and of the one that is kept beside the newest.
     assert len(kept(here, attempt)) <= 3 * (COUNT // IN_A_PACK + 2)
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert content(following) == content(attempt)
 
@@ -157,7 +146,7 @@ def test_an_interrupted_upload_goes_on_with_the_packs_that_are_missing(
     rest = given(here)
     assert not {*rest} & {*sent}
     assert len(rest) + len(sent) == COUNT // IN_A_PACK + 1
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert content(following) == content(attempt)
 
@@ -173,7 +162,7 @@ def test_a_damaged_or_missing_pack_has_the_checkpoint_before_restored(here: Desk
         fill(attempt, of=f"{damages}")
         sync.step()
         damages(given(here)[0])
-        following = again(here, attempt)
+        following = here.again(attempt)
         sync_of(here, following).restore()
         assert content(following) == saved
         assert "was skipped" in following.folders.log.read_text()
@@ -209,6 +198,6 @@ def test_small_files_travel_alone_where_packs_are_too_large(
     monkeypatch.setattr(here.store, "put", refuses)
     sync.step()
     assert newest(here, attempt)["version"] == 1
-    following = again(here, attempt)
+    following = here.again(attempt)
     sync_of(here, following).restore()
     assert content(following) == content(attempt)

@@ -92,6 +92,13 @@ class Desk:
         self.attempts.append(made)
         return made
 
+    def again(self, attempt: LiveAttempt) -> LiveAttempt:
+        """Give the job back and claim it again."""
+        self.gateway.queue.release(attempt.fence)
+        following = self.attempt()
+        assert following.fence.job_id == attempt.fence.job_id
+        return following
+
 
 @contextmanager
 def desk(database_url: str, root: Path) -> Iterator[Desk]:
@@ -102,6 +109,13 @@ def desk(database_url: str, root: Path) -> Iterator[Desk]:
         gateway = SqlGateway(database, name="desk", ttl=timedelta(seconds=60), store=store)
         gateway.register(Machine(uuid4(), 1000, 1 << 20, 1 << 30))
         yield Desk(gateway, database, store, root)
+
+
+def content(attempt: LiveAttempt) -> dict[str, str]:
+    """Return the text of each file in the checkpoint folder, by its path there."""
+    folder = attempt.folders.checkpoint
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in found}
 
 
 def attempt_of(grant: Grant, root: Path) -> LiveAttempt:
