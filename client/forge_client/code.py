@@ -84,7 +84,7 @@ def differences(backend: Backend, job: JobDetail, other: JobDetail | Path) -> It
         ClientError: as `fetch`, or the project's forge.toml is invalid.
     """
     if not isinstance(other, Path):
-        both = (_inputs(backend, one) for one in (job, other))
+        both = (_inputs(backend, job_id) for job_id in (job, other))
         yield from code.differences("inputs", *both)
     with ExitStack() as stack:
         before, after = (

@@ -90,7 +90,7 @@ def _counted(progress: Progress) -> Iterator[Callable[[Iterable[bytes]], Iterato
     """Report transferred bytes, and subtract them again if the try fails."""
     moved = 0
 
-    def told(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def counting(pieces: Iterable[bytes]) -> Iterator[bytes]:
         nonlocal moved
         for piece in pieces:
             yield piece
@@ -98,7 +98,7 @@ def _counted(progress: Progress) -> Iterator[Callable[[Iterable[bytes]], Iterato
             progress(len(piece))
 
     try:
-        yield told
+        yield counting
     except BaseException:
         progress(-moved)
         raise

@@ -32,16 +32,12 @@ class ServerPlace:
     """
 
     def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        owner: str | None,
-        slowest_s: float = SLOWEST_S,
+        self, url: str, headers: Mapping[str, str], owner: str | None, slowest_s: float = SLOWEST_S
     ) -> None:
         self.url, self.headers, self.owner, self.slowest_s = url, headers, owner, slowest_s
 
 
-def found() -> ServerPlace:
+def server_place() -> ServerPlace:
     """Return the server that the variables name, or else that of a `forge up`.
 
     Raises:
@@ -72,8 +68,8 @@ def _key_for(url: str) -> str:
 def login_name() -> str:
     """Return the user's login name, or one made from the user id if the system knows none."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        if said := os.environ.get(name):
-            return said
+        if login := os.environ.get(name):
+            return login
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -115,8 +111,8 @@ def of_up(folder: str | None, owner: str) -> ServerPlace:
     Raises:
         NotPlain: there is none, or it has no token for its user, or which one has to be said.
     """
-    told = _read(os.path.join(folder or _latest(), CONNECTION))
-    token, url = told.get("token"), told.get("url")
+    connection = _read(os.path.join(folder or _latest(), CONNECTION))
+    token, url = connection.get("token"), connection.get("url")
     if not (token and url and owner.isascii() and owner.isprintable()):
         raise NotPlain("this `forge up` has no such server")
     headers = {"Authorization": f"Bearer {token}", OWNER_HEADER: owner}
@@ -131,26 +127,26 @@ def state_folder() -> str:
     """
     if sys.platform != "linux":
         raise NotPlain("the folders of this platform")
-    said = os.environ.get("XDG_STATE_HOME", "")
-    home = said if said.strip() else os.path.expanduser("~/.local/state")
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    home = folder if folder.strip() else os.path.expanduser("~/.local/state")
     return f"{home}/forge"
 
 
 def _latest() -> str:
     """Return the folder of the latest `forge up`, if nothing has to be said about it."""
     state = state_folder()
-    told = _read(f"{state}/up")
-    if "dir" not in told or "before" in told or len(os.listdir(f"{state}/ups")) > 1:
+    latest = _read(f"{state}/up")
+    if "dir" not in latest or "before" in latest or len(os.listdir(f"{state}/ups")) > 1:
         raise NotPlain("which `forge up` it is has to be said")
-    return str(told["dir"])
+    return str(latest["dir"])
 
 
 def _read(path: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
-            told = json.load(file)
+            content = json.load(file)
     except (OSError, ValueError) as error:
         raise NotPlain(f"{path} cannot be read") from error
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise NotPlain(f"{path} is something else")
-    return told
+    return content

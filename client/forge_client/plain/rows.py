@@ -39,11 +39,11 @@ class PlainRow:
 
     fields: ClassVar[Mapping[str, Declared]]
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._told = told
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
         for name, field in self.fields.items():
-            known = name in told or "default" not in field
-            vars(self)[name] = made(told[name] if known else field["default"], field)
+            known = name in row or "default" not in field
+            vars(self)[name] = made(row[name] if known else field["default"], field)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return ((name, vars(self)[name]) for name in self.fields)
@@ -56,7 +56,7 @@ class PlainRow:
     def as_json(self, *, whole: bool = False) -> dict[str, Any]:
         """Return what JSON shows of it, as its model does; a `whole` one is inside another."""
         return {
-            name: self._told.get(name) if field.get("kind") == "time" else _json(vars(self)[name])
+            name: self._row.get(name) if field.get("kind") == "time" else _json(vars(self)[name])
             for name, field in self.fields.items()
             if whole or "hidden" not in field
         }
@@ -81,8 +81,8 @@ def made(value: Any, declared: Declared) -> Any:  # noqa: ANN401 - any JSON
 @cache
 def _record(name: str) -> type[PlainRow]:
     declared = table()["records"][name]
-    said = [getattr(reading, declared["reading"])] if "reading" in declared else []
-    return type(name, (*said, PlainRow), {"fields": declared["fields"]})
+    bases = [getattr(reading, declared["reading"])] if "reading" in declared else []
+    return type(name, (*bases, PlainRow), {"fields": declared["fields"]})
 
 
 def _json(value: Any) -> Any:  # noqa: ANN401 - any field

@@ -57,21 +57,21 @@ class PlainVerbs(LogPlaces):
                 sent["body"][parameter["inside"]] = [*value]
             elif value is not None:
                 sent[parameter["where"]][field] = value
-        has_body = any(one["where"] in {"body", "whole"} for one in verb["parameters"])
+        has_body = any(field["where"] in {"body", "whole"} for field in verb["parameters"])
         body = sent["body"] if has_body else None
         answer = self._wire.json(verb["method"], path, sent["query"], body)
         return None if "nothing" in verb else _value(verb, answer, given)
 
     def job_id(self, handle: str) -> int:
         known = id_of(handle)
-        found: int = self._do("job_id", handle) if known is None else known
-        return found
+        job_id: int = self._do("job_id", handle) if known is None else known
+        return job_id
 
     def artifacts(self, job_id: int) -> list[PlainRow]:
-        found: list[PlainRow] = self._do("artifacts", job_id)
-        if len(found) >= FILES:
+        rows: list[PlainRow] = self._do("artifacts", job_id)
+        if len(rows) >= FILES:
             raise NotPlain("there are more pages")
-        return found
+        return rows
 
     def has_bundle(self, bundle: Packed) -> bool:
         return bool(self._offer(bundle)["stored"])
@@ -115,9 +115,9 @@ def _bound(
     parameters: Sequence[Declared], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a call by name, with defaults."""
-    names = [parameter["name"] for parameter in parameters]
+    names = [field["name"] for field in parameters]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    known = {one["name"]: one["default"] for one in parameters if "default" in one} | given
+    known = {field["name"]: field["default"] for field in parameters if "default" in field} | given
     if len(args) > len(names) or known.keys() != {*names}:
         raise NotPlain("the call is wrong")
     return known

@@ -56,11 +56,7 @@ class Wire:
             raise NotPlain("the answer is not JSON") from error
 
     def ask(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] = JSON,
+        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
     ) -> bytes:
         """Send a request, and return the body of its answer.
 
@@ -131,13 +127,13 @@ def quoted(text: str) -> str:
 
 def _query(params: Mapping[str, object]) -> str:
     pairs = [
-        (name, one)
+        (name, item)
         for name, value in params.items()
-        for one in (value if isinstance(value, list | tuple) else [value])
-        if one is not None
+        for item in (value if isinstance(value, list | tuple) else [value])
+        if item is not None
     ]
-    said = "&".join(f"{name}={quoted(_text(value))}" for name, value in pairs)
-    return f"?{said}" if said else ""
+    query = "&".join(f"{name}={quoted(_text(value))}" for name, value in pairs)
+    return f"?{query}" if query else ""
 
 
 def _text(value: object) -> str:
@@ -179,7 +175,7 @@ def _body(answers: IO[bytes], headers: Mapping[str, str]) -> bytes:
 
 
 def _exactly(answers: IO[bytes], size: int) -> bytes:
-    found = answers.read(size)
-    if len(found) != size:
+    content = answers.read(size)
+    if len(content) != size:
         raise NotPlain("the answer is incomplete")
-    return found
+    return content

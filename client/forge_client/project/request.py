@@ -327,7 +327,7 @@ class Request(_Plain):
         }
 
 
-KNOWN = {*Request.model_fields, *(key for one in TABLES.values() for key in one.model_fields)}
+KNOWN = {*Request.model_fields, *(key for table in TABLES.values() for key in table.model_fields)}
 # The queue's names of times and sizes end with the unit, and it has two for a range of machines.
 WITH_UNIT = re.compile(r"\b([a-z_]+)_(?:s|mb)\b")
 

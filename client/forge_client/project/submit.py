@@ -166,7 +166,7 @@ def _with_packages(
 ) -> PreparedSubmit:
     """Choose what the jobs install, and bring them into the queue's form."""
     whole = with_packages(ready.requests, parcel.listing, config.spec if config else None)
-    for text in whole.said:
+    for text in whole.notes:
         ready.narrator.say(f"packages: {text}")
     if whole.absent:
         ready.narrator.warn(

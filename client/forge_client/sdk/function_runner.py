@@ -74,9 +74,9 @@ def _run_all(function: Any, calls: "list[Any]", file: str) -> None:  # noqa: ANN
         except Exception as error:
             error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
             result = raised(error, file)
-            said = result[RAISED]
-            print(said["traceback"], file=sys.stderr, end="")  # noqa: T201 - the job's log
-            why = said["traceback"].strip().rpartition("\n")[2] or said["type"]
+            failure = result[RAISED]
+            print(failure["traceback"], file=sys.stderr, end="")  # noqa: T201 - the job's log
+            why = failure["traceback"].strip().rpartition("\n")[2] or failure["type"]
             raise runner.TaskFailed(why, result) from error
 
     runner.run(tasks, call)

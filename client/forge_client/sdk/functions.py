@@ -343,7 +343,7 @@ class JobFunction(Generic[P, R]):
 
     def _submit(self, calls: Sequence[Call]) -> list[FunctionJob[R]]:
         parameters = [self._parameters(call) for call in calls]
-        ids = self._sent(calls, [{"parameters": one} for one in parameters])
+        ids = self._sent(calls, [{"parameters": given} for given in parameters])
         backend = self._connected().backend
         return [FunctionJob(backend, job_id, pickled=self._pickled) for job_id in ids]
 

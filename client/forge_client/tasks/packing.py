@@ -62,8 +62,8 @@ def packing(points: Sequence[Request], per_job: int | None) -> Iterator[Packed]:
         (folder / "run.py").write_bytes(Path(runner.__file__).read_bytes())
         for number, group in enumerate(groups):
             tasks = [
-                {"name": one.name, "parameters": one.parameters or {}, "command": one.command}
-                for one in group
+                {"name": task.name, "parameters": task.parameters or {}, "command": task.command}
+                for task in group
             ]
             (folder / f"{number}.json").write_text(json.dumps(tasks), encoding="utf-8")
         requests = [_job(group, number) for number, group in enumerate(groups)]
@@ -88,6 +88,6 @@ def with_files(parcel: Parcel, staged: Path) -> Parcel:
     """Return the files of a project with those of another folder, which replace its own."""
     ours = scan(staged)
     names = {entry.name.split("/")[0] for entry in ours.entries}
-    theirs = (one for one in parcel.listing.entries if one.name.split("/")[0] not in names)
+    theirs = (entry for entry in parcel.listing.entries if entry.name.split("/")[0] not in names)
     listing = Listing(parcel.listing.root, (*theirs, *ours.entries))
     return replace(parcel, listing=listing)

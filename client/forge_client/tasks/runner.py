@@ -42,9 +42,9 @@ _commands: list[str] = []
 class TaskFailed(Exception):
     """A task failed; `said` is what is kept of that."""
 
-    def __init__(self, why: str, said: Any = None) -> None:  # noqa: ANN401 - whatever JSON has
+    def __init__(self, why: str, result: Any = None) -> None:  # noqa: ANN401 - whatever JSON has
         super().__init__(why)
-        self.said = said
+        self.result = result
 
 
 class TaskRecords:
@@ -102,8 +102,8 @@ def run(tasks: list[dict[str, Any]], call: Callable[[int], Any]) -> NoReturn:
         records.keep(now=True)
     failed = records.failed()
     if failed:
-        told = ", ".join(map(str, failed[:NAMED])) + ", …" * (len(failed) > NAMED)
-        print(f"{len(failed)} of {len(tasks)} tasks failed: {told}", file=sys.stderr)  # noqa: T201 - the job's log
+        names = ", ".join(map(str, failed[:NAMED])) + ", …" * (len(failed) > NAMED)
+        print(f"{len(failed)} of {len(tasks)} tasks failed: {names}", file=sys.stderr)  # noqa: T201 - the job's log
     sys.exit(1 if failed else 0)
 
 
@@ -138,7 +138,7 @@ def _ended(number: int, call: Callable[[int], Any], places: dict[str, str]) -> d
         end["result"] = call(number)
     except TaskFailed as error:
         print(f"task {number} failed: {error}", file=sys.stderr)  # noqa: T201 - the job's log
-        end.update(state=FAILED, result=error.said, detail=str(error)[:1000])
+        end.update(state=FAILED, result=error.result, detail=str(error)[:1000])
     end.update(seconds=round(time.monotonic() - began_s, 6), metrics=_summary(metrics))
     shutil.rmtree(own, ignore_errors=True)
     with contextlib.suppress(OSError):
@@ -150,15 +150,15 @@ def _ended(number: int, call: Callable[[int], Any], places: dict[str, str]) -> d
 
 def _summary(path: str) -> dict[str, dict[str, float]]:
     """Return the last, the least and the greatest value of each metric in a file."""
-    found: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
         for line in file:
             for key, value in _numbers(line):
-                if key in found or len(found) < MOST_METRICS:
-                    of_key = found.setdefault(key, {"min": value, "max": value})
+                if key in metrics or len(metrics) < MOST_METRICS:
+                    of_key = metrics.setdefault(key, {"min": value, "max": value})
                     least, most = min(of_key["min"], value), max(of_key["max"], value)
                     of_key.update(last=value, min=least, max=most)
-    return found
+    return metrics
 
 
 def _numbers(line: str) -> list[Any]:
@@ -216,19 +216,19 @@ def command(words: list[str]) -> dict[str, Any] | None:
     if _stopped:
         sys.exit(128 + _stopped[0])
     try:
-        found = _object(result)
+        record = _object(result)
     finally:
         with contextlib.suppress(OSError):
             os.remove(result)  # noqa: PTH107 - as above
     if code:
-        raise TaskFailed(f"exit code {code}", found)
-    return found
+        raise TaskFailed(f"exit code {code}", record)
+    return record
 
 
 def _object(path: str) -> dict[str, Any] | None:
     with contextlib.suppress(OSError, ValueError):
-        found = _read(path)
-        return found if isinstance(found, dict) else None
+        value = _read(path)
+        return value if isinstance(value, dict) else None
     return None
 
 

@@ -160,7 +160,7 @@ ENVIRONMENT = "dependencies:\n- python=3.12\n- numpy>=1.26,<2\n- pip:\n  - six\n
 def test_what_a_project_needs_of_a_lock_of_conda(tmp_path: Path, files: dict[str, str]) -> None:
     # With an image, the worker resolves it: no index has to be asked here.
     whole = sent(write(tmp_path, files), image="busybox")
-    assert whole.said[0].startswith(next(iter(files)))
+    assert whole.notes[0].startswith(next(iter(files)))
     assert listed(whole) == ["numpy==1.26.4", "six==1.17.0"]
     assert whole.environments[".forge-requirements.txt"].python == "3.12"
 

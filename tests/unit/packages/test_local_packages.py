@@ -44,8 +44,8 @@ def test_a_member_of_a_workspace_has_its_lock_and_the_code_of_the_others(tmp_pat
     app = workspace(tmp_path)
     Uv.here().says("lock", folder=tmp_path)
     whole = sent(app)
-    assert whole.said[0].startswith("../../uv.lock (found in the folder before pyproject.toml)")
-    assert whole.said[0].endswith("1 package locked, lib from beside the project")
+    assert whole.notes[0].startswith("../../uv.lock (found in the folder before pyproject.toml)")
+    assert whole.notes[0].endswith("1 package locked, lib from beside the project")
     assert listed(whole)[1:] == ["./.forge-packages/lib"]
     names = {one.name: one for one in whole.listing.entries}
     assert names[".forge-packages/lib/src/mylib/__init__.py"].path == tmp_path / CODE
@@ -349,4 +349,4 @@ def test_no_lock_names_an_index_on_this_machine(tmp_path: Path) -> None:
     text = f"--no-index\n--find-links file://{tmp_path}\n"
     whole = sent(write(tmp_path, {"requirements.txt": text}))
     assert whole.requests[0].requirements == "requirements.txt"
-    assert re.search("not locked: it names an index on this machine", whole.said[0])
+    assert re.search("not locked: it names an index on this machine", whole.notes[0])

@@ -52,8 +52,8 @@ def _with_the_public_index(source: str, target: str) -> None:
 )
 def test_a_lock_of_another_tool_is_taken_as_it_is(tmp_path: Path, tool: str, lock: str) -> None:
     whole = sent(of(tmp_path, tool))
-    assert whole.said[0].startswith(f"{lock} (found in the folder")
-    assert whole.said[0].endswith("2 packages locked")
+    assert whole.notes[0].startswith(f"{lock} (found in the folder")
+    assert whole.notes[0].endswith("2 packages locked")
     assert pins(whole) == MAIN
     assert all("--hash=sha256:" in line for line in listed(whole)[1:])
     # A package is needed where the tool says so.
@@ -67,7 +67,7 @@ def test_extras_and_groups_are_those_that_are_asked_for(tmp_path: Path, tool: st
     assert set(pins(sent(folder, groups="gpu"))) == {*MAIN, GPU}
     whole = sent(folder, extras=["train"], groups=["gpu", "dev"])
     assert set(pins(whole)) == {*MAIN, TRAIN, GPU, DEV}
-    assert " with extra train, group gpu and group dev (found" in whole.said[0]
+    assert " with extra train, group gpu and group dev (found" in whole.notes[0]
     assert set(pins(sent(folder, kind="test"))) >= {*MAIN, GPU, DEV}
     for asked in ({"extras": ["gone"]}, {"groups": ["gone"]}):
         with pytest.raises(ClientError, match=r"has no (extra|group) 'gone': it has .*train|gpu"):
@@ -195,19 +195,19 @@ def test_a_lock_of_a_newer_poetry_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_list_is_used_by_its_lock(tmp_path: Path) -> None:
-    assert "not used" not in sent(of(tmp_path, "pipenv-2026.10.3")).said[0]
+    assert "not used" not in sent(of(tmp_path, "pipenv-2026.10.3")).notes[0]
     listed = "[tool.poetry.dependencies]\npython = '^3.11'\nsix = '*'\n"
     locked = "[[package]]\nname = 'six'\nversion = '1.17.0'\ngroups = ['main']\n"
     folder = tmp_path / "poetry"
     folder.mkdir()
     whole = sent(write(folder, {"pyproject.toml": listed, "poetry.lock": locked}))
-    assert whole.said[0].startswith("poetry.lock (found in the folder), 1 package")
+    assert whole.notes[0].startswith("poetry.lock (found in the folder), 1 package")
 
 
 def test_lists_that_are_there_too_are_named(tmp_path: Path) -> None:
     more = {"requirements.txt": "six==1.17.0\n", "Pipfile": "[packages]\n", "pixi.toml": ""}
     whole = sent(write(tmp_path, more))
-    assert "(found in the folder, not used: Pipfile and pixi.toml" in whole.said[0]
+    assert "(found in the folder, not used: Pipfile and pixi.toml" in whole.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_lock_that_is_left_out_of_the_bundle_is_not_taken(tmp_path: Path) -> N
     project = "[project]\nname = 'p'\nversion = '1'\nrequires-python = '>=3.11'\n"
     more = {"uv.lock": "", "poetry.lock": "", ".forgeignore": "*.lock\n", "requirements.txt": "\n"}
     whole = sent(write(tmp_path, {"pyproject.toml": project, **more}))
-    assert whole.said[0].startswith("requirements.txt (found in the folder)")
+    assert whole.notes[0].startswith("requirements.txt (found in the folder)")
 
 
 PYLOCK = """

@@ -47,7 +47,7 @@ def test_the_packages_of_the_script_that_runs(
     whole = sent(folder, command=command)
     assert pins(whole) == ["inner==1.0"]
     assert listed(whole)[0].startswith("# python 3.12 3.13 ")
-    assert whole.said[0].startswith("train.py (listed in the script itself), 1 package locked")
+    assert whole.notes[0].startswith("train.py (listed in the script itself), 1 package locked")
     assert whole.requests[0].command in (["python", "train.py"], ["python3", "./train.py"])
     assert pins(sent(folder, requirements="train.py")) == ["inner==1.0"]
 
@@ -100,7 +100,7 @@ def test_a_list_of_the_folder_comes_first_unless_uv_runs_the_script(
     folder = write(tmp_path / "p", files)
     whole = sent(folder, command=["python", "train.py"])
     assert pins(whole) == []
-    assert "not used: the packages that train.py lists itself" in whole.said[0]
+    assert "not used: the packages that train.py lists itself" in whole.notes[0]
     run = sent(folder, command=["uv", "run", "train.py"])
     assert chosen(run) == (["inner==2.0"], ["python", "train.py"])
     assert pins(sent(folder, command=["uv", "run", "python", "train.py"])) == []
@@ -169,7 +169,7 @@ def test_the_tool_that_would_make_an_environment_is_left_out(
     words = command.split()
     whole = sent(folder, command=words)
     assert whole.requests[0].command == (words if made is None else made.split())
-    assert any("is left out" in one for one in whole.said) == (made is not None)
+    assert any("is left out" in one for one in whole.notes) == (made is not None)
     # What nothing is installed for stays as it is.
     for other in ({"requirements": False}, {"image": "busybox"}):
         assert sent(folder, command=words, **other).requests[0].command == words

@@ -180,7 +180,7 @@ def test_lists_of_other_kinds_are_refused_by_name_and_never_left_to_the_worker(
     # All of these are ways on.
     assert chosen(tmp_path, requirements="other.txt") is None
     with_image = Request().changed({"command": ["true"], "image": "busybox"})
-    (said,) = with_packages([with_image], scan(tmp_path)).said
+    (said,) = with_packages([with_image], scan(tmp_path)).notes
     assert said.startswith(f"only what the image has: not used: {file}")
     (tmp_path / "forge.toml").write_text("requirements = false\n")
     assert chosen(tmp_path) is None
@@ -206,7 +206,7 @@ def test_what_lists_no_package_of_a_program_stops_nothing(
 ) -> None:
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     write(tmp_path, files)
-    (said,) = with_packages([Request().changed({"command": ["true"]})], scan(tmp_path)).said
+    (said,) = with_packages([Request().changed({"command": ["true"]})], scan(tmp_path)).notes
     assert said.startswith("only what the worker's Python has: ")
     assert (next(iter(files)) in said) == (
         "ruff" in "".join(files.values()) or "plot" in str(files)

@@ -84,7 +84,7 @@ def test_a_list_is_locked_with_all_that_it_requires_and_stays_so(tmp_path: Path)
         *("--no-index", "--find-links", "inner==1.0", "outer==1.0"),
     ]
     assert "--hash=sha256:" in lines[-1]
-    assert whole.said == ("requirements.txt (found in the folder), 2 packages locked",)
+    assert whole.notes == ("requirements.txt (found in the folder), 2 packages locked",)
     shown = whole.shown({"requirements": whole.requests[0].requirements})["environment"]
     assert (shown["source"], shown["packages"], len(shown["lock"])) == ("requirements.txt", 2, 64)
     # A job that is submitted after a release sees the same packages.
@@ -122,7 +122,7 @@ def test_a_list_with_files_of_the_project_is_left_to_the_worker(tmp_path: Path, 
     folder = project(tmp_path, requirements_txt=f"{line}\n", a_whl="", lib="", wheels="")
     whole = sent(folder)
     assert whole.requests[0].requirements == "requirements.txt"
-    assert "not locked: it names files of the project" in whole.said[0]
+    assert "not locked: it names files of the project" in whole.notes[0]
 
 
 def test_without_uv_a_list_is_sent_as_it_is(
@@ -134,7 +134,7 @@ def test_without_uv_a_list_is_sent_as_it_is(
     monkeypatch.setattr(Uv, "here", absent)
     whole = sent(project(tmp_path, requirements_txt="numpy\n"))
     assert whole.requests[0].requirements == "requirements.txt"
-    assert "not locked: uv is not installed here: pip install uv" in whole.said[0]
+    assert "not locked: uv is not installed here: pip install uv" in whole.notes[0]
 
 
 def test_packages_for_other_systems_are_not_counted() -> None:
@@ -174,7 +174,7 @@ def test_uv_lock_is_what_uv_exports_unless_it_is_out_of_date(tmp_path: Path) -> 
     whole = sent(folder)
     assert listed(whole)[1].startswith("--find-links ")
     assert [line.partition(" ")[0] for line in listed(whole)[2:]] == ["wanted==1.0"]
-    assert "uv.lock (found in the folder before pyproject.toml, requirements.txt)" in whole.said[0]
+    assert "uv.lock (found in the folder before pyproject.toml, requirements.txt)" in whole.notes[0]
     tests = listed(sent(folder, kind="test"))
     assert {line.partition(" ")[0] for line in tests[2:]} == {"wanted==1.0", "for-tests==1.0"}
     (folder / "pyproject.toml").write_text(toml.replace("'wanted'", ""), encoding="utf-8")
@@ -238,7 +238,7 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
     install(packages, "shell")
     folder = project(tmp_path, main_py="", lib="")
     assert sent(folder).requests[0].requirements is None
-    assert "the folder has no list of packages" in sent(folder).said[0]
+    assert "the folder has no list of packages" in sent(folder).notes[0]
     install(packages, "numpy", "2.3.0")
     install(packages, "torch", "2.8.0+cu126")
     install(packages, "mine", direct_url__json='{"url": "file:///mine", "dir_info": {}}')
@@ -253,8 +253,8 @@ def test_an_active_environment_is_sent_if_the_folder_has_no_list(
         "from-git @ git+https://git.example/g@abc",
         *("numpy==2.3.0", "scipy==1.0", "torch==2.8.0+cu126"),
     ]
-    assert "the active environment mine (the folder has no list of packages)" in whole.said[0]
-    assert whole.said[0].endswith("not sent, because no index has it: mine")
+    assert "the active environment mine (the folder has no list of packages)" in whole.notes[0]
+    assert whole.notes[0].endswith("not sent, because no index has it: mine")
     # An image has what its jobs need, and a list comes before an environment.
     assert sent(folder, image="i").requests[0].requirements is None
     (folder / "requirements.txt").write_text("./lib\n", encoding="utf-8")
@@ -333,14 +333,14 @@ def test_the_range_of_pythons_that_a_project_asks_for(
         assert whole.requests[0].requirements is None
         return
     assert listed(whole) == [f"# python {head}"]
-    assert whole.said[0].startswith(f"none, and Python {asked} (pyproject.toml)")
+    assert whole.notes[0].startswith(f"none, and Python {asked} (pyproject.toml)")
     (folder / "requirements.txt").write_text("\n")
     assert listed(sent(folder))[0] == f"# python {head}"
     (folder / ".python-version").write_bytes("3.12.4\r\n".encode("utf-16"))
     whole = sent(folder)
     assert listed(whole)[0] == "# python 3.12"
     excluded = f"for Python 3.12 (.python-version), not {asked} (pyproject.toml)"
-    assert (excluded in whole.said[0]) == ("3.12" not in head)
+    assert (excluded in whole.notes[0]) == ("3.12" not in head)
 
 
 @pytest.mark.parametrize("asked", ["^3.13", ">=3.13 || ==3.14.*"])

@@ -118,15 +118,15 @@ def test_the_key_of_a_login_and_of_a_file_are_found(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("FORGE_URL", f"{url}/")
     with pytest.raises(FileNotFoundError):
-        place.found()
+        place.server_place()
     logins.keep(url, "fgk_login")
-    assert place.found().headers == {"Authorization": "Bearer fgk_login"}
+    assert place.server_place().headers == {"Authorization": "Bearer fgk_login"}
     (tmp_path / "key").write_text("fgk_file\n")
     monkeypatch.setenv("FORGE_API_KEY_FILE", str(tmp_path / "key"))
-    assert place.found().headers == {"Authorization": "Bearer fgk_file"}
+    assert place.server_place().headers == {"Authorization": "Bearer fgk_file"}
     monkeypatch.setenv("FORGE_API_KEY", "fgk_own")
     with pytest.raises(NotPlain):
-        place.found()
+        place.server_place()
 
 
 @pytest.mark.parametrize(

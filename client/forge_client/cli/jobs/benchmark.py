@@ -201,10 +201,10 @@ def compare(
         points = {
             each: list(all_points(backend.findings, each, owner=owner))
             for each in dict.fromkeys(
-                whole_name(backend, one, owner) for one in (name, other) if one
+                whole_name(backend, sweep, owner) for sweep in (name, other) if sweep
             )
         }
-    names = [one for text in by or [] for one in text.split(",")] or None
+    names = [field for text in by or [] for field in text.split(",")] or None
     comparison = compared(points, metric, names)
     columns: list[Column] = [
         *([("SWEEP", lambda g: g.sweep)] if other else []),

@@ -54,15 +54,15 @@ def _sweeps(backend: "Backend") -> Known:
 jobs = _completing(known_jobs)
 sweeps = _completing(_sweeps)
 experiments = _completing(_experiments)
-keys = _completing(lambda backend: ((one.id, one.name) for one in backend.admin.api_keys()))
-queues = _completing(lambda backend: ((one.name, "") for one in backend.admin.queues()))
+keys = _completing(lambda backend: ((row.id, row.name) for row in backend.admin.api_keys()))
+queues = _completing(lambda backend: ((row.name, "") for row in backend.admin.queues()))
 notifications = _completing(
-    lambda backend: ((one.name, one.kind) for one in backend.notifications.listed())
+    lambda backend: ((row.name, row.kind) for row in backend.notifications.listed())
 )
 reports = _completing(lambda backend: ((name, "") for name in backend.reports()))
-schedules = _completing(lambda backend: ((one.name, one.cron) for one in backend.schedules()))
-templates = _completing(lambda backend: ((one.name, "") for one in backend.templates()))
-workers = _completing(lambda backend: ((one.name, one.status) for one in backend.workers()))
+schedules = _completing(lambda backend: ((row.name, row.cron) for row in backend.schedules()))
+templates = _completing(lambda backend: ((row.name, "") for row in backend.templates()))
+workers = _completing(lambda backend: ((row.name, row.status) for row in backend.workers()))
 
 
 def _is_id(handle: str) -> bool:

@@ -12,7 +12,7 @@ from forge_schema.model.states import StateWord
 
 from forge_client.cli.quick.arguments import Declined, whole_number
 from forge_client.plain.backend import PlainBackend
-from forge_client.plain.place import found
+from forge_client.plain.place import server_place
 from forge_client.plain.wire import NotPlain
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def backend() -> Any:  # noqa: ANN401 - a `Backend`, as far as the verbs go that
         Declined: it takes more to find it.
     """
     try:
-        return PlainBackend(found(), _whole)
+        return PlainBackend(server_place(), _whole)
     except (NotPlain, OSError) as error:
         raise Declined from error
 
@@ -84,8 +84,8 @@ def show(given: Given) -> None:
     form = form_of(given)
     _only(given, "job")
     with backend() as asked:
-        found = everything(asked, asked.job_id(given.get("job", NEWEST)))
-    output.show_one(found, form, lambda: details(**found))
+        document = everything(asked, asked.job_id(given.get("job", NEWEST)))
+    output.show_one(document, form, lambda: details(**document))
 
 
 def logs(given: Given) -> None:

@@ -45,33 +45,33 @@ def parsed(parameters: Sequence[Parameter], words: Sequence[str]) -> dict[str, A
             _option(options, word, coming, given)
         else:
             rest.append(word)
-    return {**given, **_arguments([one for one in parameters if "opts" not in one], rest)}
+    return {**given, **_arguments([field for field in parameters if "opts" not in field], rest)}
 
 
 def _option(
     options: dict[str, Parameter], word: str, coming: Iterator[str], given: dict[str, Any]
 ) -> None:
     name, equals, text = word.partition("=")
-    one = options.get(name)
+    parameter = options.get(name)
     if (
-        one is None
-        or one["name"] == "help"
-        or name in one.get("off", ())
+        parameter is None
+        or parameter["name"] == "help"
+        or name in parameter.get("off", ())
         or (equals and not name.startswith("--"))
     ):
         raise Declined
-    if one.get("flag"):
+    if parameter.get("flag"):
         if equals:
             raise Declined
-        given[one["name"]] = True
+        given[parameter["name"]] = True
         return
     value = text if equals else next(coming, "")
     if not value or value.startswith("-"):
         raise Declined
-    if one.get("many"):
-        given.setdefault(one["name"], []).append(value)
+    if parameter.get("many"):
+        given.setdefault(parameter["name"], []).append(value)
     else:
-        given[one["name"]] = value
+        given[parameter["name"]] = value
 
 
 def _arguments(parameters: Sequence[Parameter], words: list[str]) -> dict[str, Any]:

@@ -30,13 +30,13 @@ def complete(instruction: str) -> str:
         case "complete_bash":
             words = _words(os.environ.get("COMP_WORDS", ""))
             at = int(os.environ.get("COMP_CWORD", "0"))
-            found = _found(words[1:at], words[at] if at < len(words) else "")
-            return "\n".join(word for word, _ in found) + "\n"
+            typed = _found(words[1:at], words[at] if at < len(words) else "")
+            return "\n".join(word for word, _ in typed) + "\n"
         case "complete_zsh":
             items = "\n".join(map(_of_zsh, _typed()))
             return f"_arguments '*: :(({items}))'\n" if items else "_files\n"
         case "complete_fish" if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "get-args":
-            return "\n".join(f"{word}\t{said}" if said else word for word, said in _typed()) + "\n"
+            return "\n".join(f"{word}\t{text}" if text else word for word, text in _typed()) + "\n"
         case _:
             raise Declined
 
@@ -55,8 +55,8 @@ def _typed() -> list[Item]:
 
 
 def _of_zsh(item: Item) -> str:
-    word, said = ("".join(ZSH.get(char, char) for char in text) for text in item)
-    return f'"{word}":"{said}"' if said else f'"{word}"'
+    word, text = ("".join(ZSH.get(char, char) for char in text) for text in item)
+    return f'"{word}":"{text}"' if text else f'"{word}"'
 
 
 def _found(words: Sequence[str], incomplete: str) -> list[Item]:
@@ -64,18 +64,22 @@ def _found(words: Sequence[str], incomplete: str) -> list[Item]:
     command, given, waiting, arguments = _read(commands(), words)
     if "=" in incomplete:
         raise Declined
-    found: Iterable[Item]
+    items: Iterable[Item]
     if incomplete.startswith("-"):
-        found = _options(command["parameters"], given)
+        items = _options(command["parameters"], given)
     elif waiting is not None:
-        found = _values(waiting, incomplete)
+        items = _values(waiting, incomplete)
     elif "commands" in command:
-        found = [(name, one["help"]) for name, one in command["commands"].items()]
+        items = [(name, subcommand["help"]) for name, subcommand in command["commands"].items()]
     else:
         open_ones = (parameter for parameter in command["parameters"] if "opts" not in parameter)
-        left = [one for n, one in enumerate(open_ones) if n >= arguments or one.get("many")]
-        found = _values(left[0], incomplete) if left else ()
-    return [item for item in found if item[0].startswith(incomplete)]
+        left = [
+            parameter
+            for n, parameter in enumerate(open_ones)
+            if n >= arguments or parameter.get("many")
+        ]
+        items = _values(left[0], incomplete) if left else ()
+    return [item for item in items if item[0].startswith(incomplete)]
 
 
 def _read(
@@ -116,15 +120,15 @@ def _options(parameters: Sequence[Parameter], given: set[str]) -> list[Item]:
     ]
 
 
-def _values(one: Parameter, incomplete: str) -> Iterable[Item]:
-    completes: str = one.get("completes", "")
+def _values(parameter: Parameter, incomplete: str) -> Iterable[Item]:
+    completes: str = parameter.get("completes", "")
     if completes == "jobs":
         return _asked(known_jobs)
     if completes in OWN:
         return [(word, "") for word in OWN[completes](incomplete)]
     if completes:
         raise Declined
-    return [(word, "") for word in one.get("choices", ())]
+    return [(word, "") for word in parameter.get("choices", ())]
 
 
 OWN: Mapping[str, Callable[[str], list[str]]] = {"states": states, "terms": terms}
@@ -132,10 +136,10 @@ OWN: Mapping[str, Callable[[str], list[str]]] = {"states": states, "terms": term
 
 def _asked(known: Callable[["Backend"], Iterable[Item]]) -> list[Item]:
     from forge_client.plain.backend import PlainBackend  # noqa: PLC0415 - only for names
-    from forge_client.plain.place import found  # noqa: PLC0415 - as above
+    from forge_client.plain.place import server_place  # noqa: PLC0415 - as above
 
     try:
-        place = found()
+        place = server_place()
     except (NotPlain, OSError) as error:
         raise Declined from error
     # Whatever goes wrong, a person who types must not see it, nor wait any longer.

@@ -22,11 +22,11 @@ def write_help() -> None:
     columns = shutil.get_terminal_size().columns
     if columns < NARROWEST:
         raise Declined
-    said = commands()
-    lines = [*_text(said["before"], columns)]
-    for box in said["boxes"]:
+    table = commands()
+    lines = [*_text(table["before"], columns)]
+    for box in table["boxes"]:
         lines += _box(box, columns)
-    lines += _text(said["after"], columns)
+    lines += _text(table["after"], columns)
     sys.stdout.write("".join(f"{line}\n" for line in [*lines, ""]))
 
 

@@ -43,7 +43,7 @@ def _described(
     if any(os.environ.get(option.variable) for option in OPTIONS.values() if option.variable):
         raise Declined
     try:
-        fields = changes({name: _value(name, said) for name, said in given.items()})
+        fields = changes({name: _value(name, text) for name, text in given.items()})
         project = project_in(folder, limit=given.get("limit"), include=given.get("include"))
         request = project.request().changed({**fields, "command": command})
     except (ClientError, ValueError) as error:
@@ -53,6 +53,6 @@ def _described(
     return project, request
 
 
-def _value(name: str, said: Any) -> Any:  # noqa: ANN401 - as the option
+def _value(name: str, text: Any) -> Any:  # noqa: ANN401 - as the option
     kind = kind_of(name)
-    return kind(said) if kind in {int, float} else said
+    return kind(text) if kind in {int, float} else text

@@ -149,7 +149,7 @@ def _result(result: Mapping[str, Any] | None) -> str:
     tasks = result.get(RECORDS)
     if not isinstance(tasks, list):
         return inline(result)
-    states = Counter(one.get("state") or "not ended" for one in tasks if isinstance(one, dict))
+    states = Counter(task.get("state") or "not ended" for task in tasks if isinstance(task, dict))
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     return f"of {counted(len(tasks), 'task')}: {counts}"
 

@@ -124,14 +124,14 @@ def search(backend: Any, text: str, **chosen: Any) -> tuple[list[Any], str]:  # 
     if not any(map(_is_name, text.split())):
         return backend.jobs(text, **chosen), ""
     try:
-        found = backend.search(text, **chosen)
+        page = backend.search(text, **chosen)
     except ForgeError as error:
         if error.code != "not_found":
             raise
         # A server of 0.2, which looks at all of them.
         return backend.jobs(text, **chosen), ""
-    more = f"looked at the newest jobs, down to {found.before}; --before {found.before} continues"
-    return found.items, more if found.before else ""
+    more = f"looked at the newest jobs, down to {page.before}; --before {page.before} continues"
+    return page.items, more if page.before else ""
 
 
 def _is_name(word: str) -> bool:

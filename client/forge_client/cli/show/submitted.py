@@ -100,8 +100,8 @@ NOBODY = {
 def tell_job(job: JobDetail) -> None:
     """Say that a job was submitted, and with which resources."""
     # If a job that it needs has failed, it is cancelled at once.
-    said = (job.detail if job.state == "cancelled" else None) or resources(job)
-    narration.say(f"job {job.job_id} {job.name!r} is {job.state}{f': {said}' if said else ''}")
+    detail = (job.detail if job.state == "cancelled" else None) or resources(job)
+    narration.say(f"job {job.job_id} {job.name!r} is {job.state}{f': {detail}' if detail else ''}")
 
 
 def tell_nobody(backend: Backend, job_id: int) -> None:

@@ -72,7 +72,7 @@ class ChosenPackages:
     are added to the bundle.
     """
 
-    said: str
+    note: str
     file: str = ""
     text: str = ""
     environment: Environment | None = None
@@ -115,8 +115,8 @@ def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
     )
     locked = f"{counted(made.packages, 'package')} locked{made.note}{_beside(carrier)}"
     other = _passed_over(files, source, python)
-    said = f"{called}{_picked(wanted.picked)} ({why}), {locked}{other}{_left(source)}"
-    return ChosenPackages(said, "", made.text, environment, (), tuple(carrier.entries.values()))
+    note = f"{called}{_picked(wanted.picked)} ({why}), {locked}{other}{_left(source)}"
+    return ChosenPackages(note, "", made.text, environment, (), tuple(carrier.entries.values()))
 
 
 def _python(files: Mapping[str, Path], source: Source | None) -> Python | None:
@@ -143,7 +143,7 @@ def _passed_over(files: Mapping[str, Path], source: Source | None, python: Pytho
             and other.where != python.where
             and set(other.versions).isdisjoint(python.versions)
         ):
-            return f" for Python {python.said} ({python.where}), not {other.said} ({other.where})"
+            return f" for Python {python.text} ({python.where}), not {other.text} ({other.where})"
     return ""
 
 
@@ -157,11 +157,15 @@ def _beside_of(files: Mapping[str, Path], name: str) -> dict[str, Path]:
     folder = f"{PurePosixPath(name).parent}/"
     if folder == "./" or name not in files:
         return {}
-    return {one.removeprefix(folder): path for one, path in files.items() if one.startswith(folder)}
+    return {
+        name.removeprefix(folder): path for name, path in files.items() if name.startswith(folder)
+    }
 
 
 def _picked(picked: Picked) -> str:
-    named = [f"extra {one}" for one in picked.extras] + [f"group {one}" for one in picked.groups]
+    named = [f"extra {name}" for name in picked.extras] + [
+        f"group {name}" for name in picked.groups
+    ]
     return f" with {names_text(named)}" if named else ""
 
 
@@ -204,15 +208,15 @@ def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, s
     """Return where the packages are listed, and why there, for people."""
     if wanted.asked and (wanted.asked != ACTIVE or ACTIVE in files):
         return _asked(files, wanted.asked), "as requested"
-    if not wanted.asked and (found := _listed(files, wanted)):
-        return found
+    if not wanted.asked and (listed := _listed(files, wanted)):
+        return listed
     seen = [] if wanted.asked else unused.unused(files)
-    why = f"not used: {names_text([one.name for one in seen])}" if seen else NO_LIST
+    why = f"not used: {names_text([listed.name for listed in seen])}" if seen else NO_LIST
     if wanted.has_image and not wanted.asked:
         return None, f"only what the image has: {why}"
     if active := active_environment():
         return ActiveSource(active), "as requested" if wanted.asked else why
-    if stopping := [one for one in seen if one.stops]:
+    if stopping := [listed for listed in seen if listed.stops]:
         raise unused.refuse(stopping)
     if wanted.asked:
         raise wrong(
@@ -225,7 +229,7 @@ def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, s
 def _listed(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source, str] | None:
     """Return the list in the folder, or in the script that the command runs."""
     has_block = bool(wanted.script and script.block(files[wanted.script]))
-    present = [one for one in ORDER if _is_list(files, one, wanted)]
+    present = [name for name in ORDER if _is_list(files, name, wanted)]
     if has_block and (wanted.first or not present):
         return script_of(wanted.script, files[wanted.script]), "listed in the script itself"
     if present:
@@ -241,7 +245,7 @@ def _found(files: Mapping[str, Path], name: str) -> Source:
 def _others(files: Mapping[str, Path], wanted: Wanted, present: Sequence[str]) -> str:
     """Name the lists that are there too, and are not used."""
     others = f" before {', '.join(present[1:])}" if present[1:] else ""
-    ignored = [one.name for one in unused.unused(files) if one.exact or one.lock]
+    ignored = [listed.name for listed in unused.unused(files) if listed.exact or listed.lock]
     if wanted.script and script.block(files[wanted.script]):
         ignored.append(f"the packages that {wanted.script} lists itself")
     return others + (f", not used: {names_text(ignored)}" if ignored else "")
@@ -259,8 +263,8 @@ def _asked(files: Mapping[str, Path], name: str) -> Source:
 
 def _is_list(files: Mapping[str, Path], name: str, wanted: Wanted) -> bool:
     if name == UV:
-        found = uv_lock(PROJECT, files[PROJECT]) if PROJECT in files else None
-        return found is not None and (name in files or found.called != name)
+        own = uv_lock(PROJECT, files[PROJECT]) if PROJECT in files else None
+        return own is not None and (name in files or own.called != name)
     if name == SETUP and name in files:
         listed = setup_option(files[name], INSTALLED)
         return bool(listed) and not listed.startswith("file:")
@@ -275,11 +279,11 @@ def _without_list(why: str, python: Python | None) -> ChosenPackages:
     if python is None:
         return ChosenPackages(why)
     made = lock("", python)
-    said = f"none, and Python {python.said} ({python.where}): {NO_LIST}"
+    note = f"none, and Python {python.text} ({python.where}): {NO_LIST}"
     environment = Environment(
         source=python.where, reason=NO_LIST, packages=0, lock=made.digest, python=python.lowest
     )
-    return ChosenPackages(said, "", made.text, environment)
+    return ChosenPackages(note, "", made.text, environment)
 
 
 def _lock(
@@ -309,12 +313,12 @@ def _unlocked(
     called = source.called if source else OF_A_NOTEBOOK
     file, text = source.plain(wanted.picked) if source else ("", "")
     environment = Environment(source=called, reason=why, python=python.lowest if python else None)
-    said = f"{called}{_picked(wanted.picked)} ({why}){_left(source)}"
+    note = f"{called}{_picked(wanted.picked)} ({why}){_left(source)}"
     if file and not more:
-        return ChosenPackages(said, file, "", environment)
-    return ChosenPackages(said, "", text + more, environment)
+        return ChosenPackages(note, file, "", environment)
+    return ChosenPackages(note, "", text + more, environment)
 
 
 def _left(source: Source | None) -> str:
-    left_out = source.found.left_out if isinstance(source, ActiveSource) else ()
+    left_out = source.active.left_out if isinstance(source, ActiveSource) else ()
     return f"; not sent, because no index has it: {', '.join(left_out)}" if left_out else ""

@@ -62,17 +62,19 @@ def check_pins(
     Raises:
         ClientError: as said.
     """
-    for one in filter(None, map(_requirement, direct)):
-        found = pins.get(canonical(one.name))
-        if found is None and (part or not _needed(one)):
+    for wanted in filter(None, map(_requirement, direct)):
+        pinned = pins.get(canonical(wanted.name))
+        if pinned is None and (part or not _needed(wanted)):
             continue
-        if found is None:
-            raise stale(lock, of, advice, f"{one.name} is not in it")
-        if "" in found or one.url or not _needed(one):
+        if pinned is None:
+            raise stale(lock, of, advice, f"{wanted.name} is not in it")
+        if "" in pinned or wanted.url or not _needed(wanted):
             continue
-        if not any(one.specifier.contains(version, prereleases=True) for version in found):
-            versions = ", ".join(sorted(found))
-            raise stale(lock, of, advice, f"it has {one.name} {versions}, not {one.specifier}")
+        if not any(wanted.specifier.contains(version, prereleases=True) for version in pinned):
+            versions = ", ".join(sorted(pinned))
+            raise stale(
+                lock, of, advice, f"it has {wanted.name} {versions}, not {wanted.specifier}"
+            )
 
 
 def check_platform(lock: Path, markers: Sequence[str]) -> None:
@@ -114,9 +116,9 @@ def _requirement(line: str) -> "Requirement | None":
         return None
 
 
-def _needed(one: "Requirement") -> bool:
+def _needed(requirement: "Requirement") -> bool:
     """Tell whether every Linux needs it; without extras, which were chosen by name."""
-    marker = one.marker
+    marker = requirement.marker
     return marker is None or all(marker.evaluate(_python(version)) for version in PYTHONS)
 
 

@@ -50,18 +50,18 @@ def place_in(line: str) -> Place | None:
     """Return the file or folder that a line names; None if it names a package, or is an option."""
     if line.lstrip().startswith(("#", "--")) and not line.lstrip().startswith("--editable"):
         return None
-    found = LINE.match(line)
-    if found is None or not found["place"]:
+    match = LINE.match(line)
+    if match is None or not match["place"]:
         return None
-    text, extras = found["place"], EXTRAS.search(found["place"])
+    text, extras = match["place"], EXTRAS.search(match["place"])
     bare = text.removesuffix(extras[0]) if extras else text
-    path = _path(bare, sure=bool(found["option"] or found["name"]))
+    path = _path(bare, sure=bool(match["option"] or match["name"]))
     if path is None:
         return None
-    named = re.search(r"\[[^\]]*\]", found["name"] or "")
+    named = re.search(r"\[[^\]]*\]", match["name"] or "")
     more = (extras or named or ("",))[0].replace(" ", "")
-    below = re.search(r"#(?:.*&)?subdirectory=([^&\s]+)", found["fragment"] or "")
-    return Place(text, path / below[1] if below else path, more, found["rest"])
+    below = re.search(r"#(?:.*&)?subdirectory=([^&\s]+)", match["fragment"] or "")
+    return Place(text, path / below[1] if below else path, more, match["rest"])
 
 
 def _path(text: str, *, sure: bool) -> PurePosixPath | None:
@@ -92,28 +92,28 @@ def refuse_elsewhere(text: str, called: str, root: Path, folder: Path) -> None:
         ClientError: as said.
     """
     for line in text.splitlines():
-        found = place_in(line)
-        if found is None:
+        place = place_in(line)
+        if place is None:
             continue
-        paths = [_resolved(found.path, base) for base in (folder, root)]
-        inside = [one for one in paths if one.is_relative_to(root)]
-        if not any(one.exists() for one in inside):
-            raise _elsewhere(called, line.strip(), found, root, paths[0])
+        paths = [_resolved(place.path, base) for base in (folder, root)]
+        inside = [path for path in paths if path.is_relative_to(root)]
+        if not any(path.exists() for path in inside):
+            raise _elsewhere(called, line.strip(), place, root, paths[0])
 
 
 def _resolved(path: PurePosixPath, base: Path) -> Path:
     return (base / Path(path).expanduser()).resolve()
 
 
-def _elsewhere(called: str, line: str, found: Place, root: Path, path: Path) -> ClientError:
+def _elsewhere(called: str, line: str, place: Place, root: Path, path: Path) -> ClientError:
     if not path.exists() and path.is_relative_to(root):
         return wrong(
-            f"{called}: {line!r} names {found.text}, which is not in the project",
+            f"{called}: {line!r} names {place.text}, which is not in the project",
             "correct the path, or name the package and its version in its place",
         )
     if not path.exists():
         return wrong(
-            f"{called}: {line!r} names {found.text}, which is not on this machine",
+            f"{called}: {line!r} names {place.text}, which is not on this machine",
             "name the package and its version in its place; `pip list --format=freeze` writes such"
             " a list of an environment",
         )
@@ -124,8 +124,8 @@ def _elsewhere(called: str, line: str, found: Place, root: Path, path: Path) -> 
     )
 
 
-def _common(one: Path, other: Path) -> Iterator[str]:
-    for mine, theirs in zip(one.parts, other.parts, strict=False):
+def _common(path: Path, other: Path) -> Iterator[str]:
+    for mine, theirs in zip(path.parts, other.parts, strict=False):
         if mine != theirs:
             return
         yield mine
@@ -150,9 +150,9 @@ class Carrier:
         Raises:
             ClientError: it names something that cannot come along.
         """
-        if found := ON_THIS_MACHINE.search(text):
+        if match := ON_THIS_MACHINE.search(text):
             raise wrong(
-                f"{called}: `{found[0].strip()}…` is an index on this machine",
+                f"{called}: `{match[0].strip()}…` is an index on this machine",
                 "name one that the workers reach, or a folder: --find-links ./wheels",
             )
         lines = [self._line(line, base, called) for line in text.splitlines()]
@@ -161,37 +161,39 @@ class Carrier:
     def _line(self, line: str, base: Path, called: str) -> str:
         if folder := FOUND_IN.match(line):
             return self._find_links(folder, base, called)
-        found = place_in(line)
-        if found is None:
+        place = place_in(line)
+        if place is None:
             return line
-        path = _resolved(found.path, base)
+        path = _resolved(place.path, base)
         if not path.exists():
-            raise _elsewhere(called, line, found, self.listing.root, path)
-        if found.text.startswith("git+file:"):
-            _check_commit(path, found.text, called)
-        return f"./{self._name(path, called)}{found.extras}{found.rest}".rstrip()
+            raise _elsewhere(called, line, place, self.listing.root, path)
+        if place.text.startswith("git+file:"):
+            _check_commit(path, place.text, called)
+        return f"./{self._name(path, called)}{place.extras}{place.rest}".rstrip()
 
-    def _find_links(self, found: re.Match[str], base: Path, called: str) -> str:
+    def _find_links(self, match: re.Match[str], base: Path, called: str) -> str:
         """Return the option for a folder with wheels; one beside the project does not come along.
 
         An absolute path may be on a disk that the workers share.
         """
-        if Path(found["place"]).is_absolute():
-            return found[0]
-        path = _resolved(PurePosixPath(found["place"]), base)
+        if Path(match["place"]).is_absolute():
+            return match[0]
+        path = _resolved(PurePosixPath(match["place"]), base)
         if not path.is_relative_to(self.listing.root):
             raise wrong(
-                f"{called}: `{found[0]}` is {path}, outside the project {self.listing.root}",
+                f"{called}: `{match[0]}` is {path}, outside the project {self.listing.root}",
                 "copy the folder into the project, or name an absolute path that the workers have",
             )
-        return f"{found[1]}./{self._name(path, called)}"
+        return f"{match[1]}./{self._name(path, called)}"
 
     def _name(self, path: Path, called: str) -> str:
         """Return a path's name in the bundle."""
         root = self.listing.root
         if path.is_relative_to(root):
             name = path.relative_to(root).as_posix()
-            if name != "." and not any(_is_below(one.name, name) for one in self.listing.entries):
+            if name != "." and not any(
+                _is_below(entry.name, name) for entry in self.listing.entries
+            ):
                 raise wrong(
                     f"{called} names {name}, which is left out of the bundle",
                     "check .gitignore and .forgeignore; --include packs what they leave out",
@@ -208,24 +210,24 @@ class Carrier:
 
     def _add(self, path: Path, called: str) -> None:
         name = self._free(path.name)
-        if path.is_dir() and any((path / one).is_file() for one in BUILDS):
-            inside = [replace(one, name=f"{name}/{one.name}") for one in scan(path).entries]
+        if path.is_dir() and any((path / part).is_file() for part in BUILDS):
+            inside = [replace(entry, name=f"{name}/{entry.name}") for entry in scan(path).entries]
         elif path.is_file() and path.name.endswith(ARCHIVES):
-            found = path.stat()
-            name, size = f"{name}/{path.name}", found.st_size
-            inside = [BundleEntry(name, path, folder=False, size=size, mtime_ns=found.st_mtime_ns)]
+            status = path.stat()
+            name, size = f"{name}/{path.name}", status.st_size
+            inside = [BundleEntry(name, path, folder=False, size=size, mtime_ns=status.st_mtime_ns)]
         else:
             raise wrong(f"{called} names {path}, which is no package", "correct it there")
         self.folders[path] = name
-        above = [str(one) for one in PurePosixPath(name).parents if str(one) != "."]
+        above = [str(part) for part in PurePosixPath(name).parents if str(part) != "."]
         folders = [*reversed(above), *([name] if path.is_dir() else [])]
-        added = [*(BundleEntry(one, path, folder=True) for one in folders), *inside]
-        self.entries |= {one.name: one for one in added if one.name not in self.entries}
+        added = [*(BundleEntry(folder, path, folder=True) for folder in folders), *inside]
+        self.entries |= {entry.name: entry for entry in added if entry.name not in self.entries}
 
     def _free(self, name: str) -> str:
         taken = set(self.entries)
         names = (f"{BESIDE}/{name}{f'-{number}' if number else ''}" for number in range(10_000))
-        return next(one for one in names if one not in taken)
+        return next(candidate for candidate in names if candidate not in taken)
 
 
 def _check_commit(path: Path, url: str, called: str) -> None:

@@ -113,8 +113,8 @@ class ListToResolve:
         """The settings of uv for it; none for a list as pip reads it, which says all itself."""
         if self.is_requirements:
             return []
-        found = [workspace.settings_of(self.folder)]
-        return [self.block.uv, *found] if self.block else found
+        settings = [workspace.settings_of(self.folder)]
+        return [self.block.uv, *settings] if self.block else settings
 
     def texts(self) -> list[str]:
         """Return the texts of the file, if there is one, and of those that it includes.
@@ -124,20 +124,22 @@ class ListToResolve:
             ClientError: one is not there or is no text, or names files outside the project.
         """
         refuse_elsewhere(self.more, self.called, self.root, self.folder)
-        found: dict[Path, str] = {}
+        texts: dict[Path, str] = {}
         if self.file:
-            found = list_texts(self.folder, self.file, includes=self.is_requirements)
+            texts = list_texts(self.folder, self.file, includes=self.is_requirements)
         if self.is_requirements:
-            for path, text in found.items():
+            for path, text in texts.items():
                 refuse_elsewhere(text, path.name, self.root, path.parent)
-        return list(found.values())
+        return list(texts.values())
 
     def options(self, texts: Iterable[str]) -> list[str]:
         """Return the options that say where its packages are."""
         if self.is_requirements:
             return list(_options(texts))
         # What builds a package of the project may be in no index of its own.
-        own = [one for one in workspace.index_options(*self.settings) if one != workspace.NO_INDEX]
+        own = [
+            word for word in workspace.index_options(*self.settings) if word != workspace.NO_INDEX
+        ]
         return [*own, *_options([self.more])]
 
 
@@ -169,9 +171,9 @@ def resolved(listed: ListToResolve, python: Python | None) -> Lock:
         ClientError: it includes a file that is not there, or names files outside the project.
     """
     texts = [*listed.texts(), listed.more]
-    if any(LOCAL.search(one) for one in texts):
+    if any(LOCAL.search(text) for text in texts):
         raise NotLocked("it names files of the project")
-    if any(ON_THIS_MACHINE.search(one) for one in texts):
+    if any(ON_THIS_MACHINE.search(text) for text in texts):
         raise NotLocked("it names an index on this machine")
     asked = [listed.picked.extras, listed.picked.groups] if listed.picked else []
     head = python.head if python else None
@@ -224,7 +226,7 @@ def _with_digests(listed: ListToResolve, made: str, texts: Iterable[str]) -> Ite
     for line in CONTINUED.sub(" ", made).splitlines():
         own = kept.get(name_of(line)) if _is_package(line) else None
         there = set(map(str.strip, PIP_HASH.findall(line)))
-        if own and there and all(SHA256 in one for one in own) and there.isdisjoint(own):
+        if own and there and all(SHA256 in digest for digest in own) and there.isdisjoint(own):
             raise wrong(
                 f"{listed.called} names digests of {line.split()[0]} that no file in the index has",
                 "somebody replaced the files, or the list is wrong: `uv pip compile"
@@ -259,12 +261,14 @@ def of_uv(path: Path, folder: Path, python: Python | None, picked: Picked) -> Lo
             f"{path} cannot be taken: {error}",
             f"correct that, or write the lock again with {advice}",
         ) from error
-    said = tomllib.loads(path.read_text(encoding="utf-8"))
-    check_platform(path, said.get("supported-markers", []))
-    packages = said.get("package", [])
-    found = {str(one.get("source", {}).get("registry", PUBLIC)).rstrip("/") for one in packages}
-    places = sorted(found - {PUBLIC})
-    options = [f"--{'extra-index-url' if '://' in one else 'find-links'} {one}" for one in places]
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    check_platform(path, document.get("supported-markers", []))
+    packages = document.get("package", [])
+    registries = {
+        str(entry.get("source", {}).get("registry", PUBLIC)).rstrip("/") for entry in packages
+    }
+    places = sorted(registries - {PUBLIC})
+    options = [f"--{'extra-index-url' if '://' in url else 'find-links'} {url}" for url in places]
     return replace(lock("\n".join((*options, lines)), python), base=path.parent)
 
 
@@ -284,10 +288,10 @@ def list_texts(folder: Path, file: str, *, includes: bool = True) -> dict[Path, 
         texts[path] = _text(path, texts)
         if includes:
             text = CONTINUED.sub(" ", texts[path])
-            found = [match[1] for match in NESTED.finditer(text)]
-            if at_a_url := [one for one in found if "://" in one]:
+            included = [match[1] for match in NESTED.finditer(text)]
+            if at_a_url := [name for name in included if "://" in name]:
                 raise NotLocked(f"it includes {at_a_url[0]}")
-            rest += [(path.parent / one).resolve() for one in found]
+            rest += [(path.parent / name).resolve() for name in included]
     return texts
 
 

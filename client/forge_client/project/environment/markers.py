@@ -39,7 +39,7 @@ def decided(marker: str, extras: Sequence[str], groups: Sequence[str]) -> str | 
     if not marker.strip():
         return ""
     words = list(_words(marker))
-    asked = {canonical(one) for one in extras}, {canonical(one) for one in groups}
+    asked = {canonical(name) for name in extras}, {canonical(name) for name in groups}
     left, rest = _either(words, asked)
     if rest:
         raise ValueError(marker)
@@ -59,11 +59,11 @@ def joined(markers: Sequence[str]) -> str:
 def _words(marker: str) -> Iterator[str]:
     at = 0
     while marker[at:].strip():
-        found = WORD.match(marker, at)
-        if found is None:
+        match = WORD.match(marker, at)
+        if match is None:
             raise ValueError(marker)
-        yield found[0].strip()
-        at = found.end()
+        yield match[0].strip()
+        at = match.end()
 
 
 Asked = tuple[set[str], set[str]]
@@ -95,10 +95,10 @@ def _every(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
 
 def _one(words: list[str], asked: Asked) -> tuple[Decided, list[str]]:
     if words[:1] == ["("]:
-        found, rest = _either(words[1:], asked)
+        result, rest = _either(words[1:], asked)
         if rest[:1] != [")"]:
             raise ValueError(" ".join(words))
-        return found, rest[1:]
+        return result, rest[1:]
     length = 4 if words[1:3] == ["not", "in"] else 3
     test, rest = words[:length], words[length:]
     if len(test) < length or {"(", ")", "and", "or"} & set(test):

@@ -21,4 +21,4 @@ def name_of(requirement: str) -> str:
 def extras_of(requirement: str) -> list[str]:
     """Return the extras in a requirement such as `psycopg[binary,pool]>=3`."""
     match = EXTRAS.match(requirement)
-    return [one.strip() for one in match[1].split(",")] if match else []
+    return [extra.strip() for extra in match[1].split(",")] if match else []

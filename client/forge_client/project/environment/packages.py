@@ -27,13 +27,13 @@ RUNNERS = {".py": "python", ".sh": "bash"}
 class WithPackages:
     """Jobs that name what they install, and the files of their project with the lists of it.
 
-    `said` tells people what was chosen, and `environments` by the path of a list. No index has the
-    packages that are `absent`.
+    `notes` tell people what was chosen, and `environments` by the path of a list. No index has
+    the packages that are `absent`.
     """
 
     requests: list[Request]
     listing: Listing
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     environments: Mapping[str, Environment] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
 
@@ -61,9 +61,9 @@ def choose_packages(
     # A folder that `forge code` fetched has those of its job.
     theirs = tuple(entry for entry in listing.entries if not entry.name.startswith(WRITTEN))
     whole = replace(listing, entries=(*theirs, *choosing.lists.values()))
-    sentences = tuple(dict.fromkeys(choosing.said))
+    notes = tuple(dict.fromkeys(choosing.notes))
     absent = tuple(name for packages in choosing.chosen.values() for name in packages.absent)
-    return WithPackages(made, whole, sentences, choosing.environments, tuple(dict.fromkeys(absent)))
+    return WithPackages(made, whole, notes, choosing.environments, tuple(dict.fromkeys(absent)))
 
 
 @dataclass
@@ -71,7 +71,7 @@ class _Choosing:
     listing: Listing
     below: Mapping[str, Any]
     chosen: dict[Wanted, ChosenPackages] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     lists: dict[str, BundleEntry] = field(default_factory=dict)
     environments: dict[str, Environment] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class _Choosing:
         listed = self._requirements(request, run)
         made = request.model_copy(update={"requirements": listed})
         if listed and run and not self._has_image(request):
-            self.said.append(f"`{run.tool} run` is left out: the packages are there without it")
+            self.notes.append(f"`{run.tool} run` is left out: the packages are there without it")
             made = made.model_copy(update={"command": list(run.words)})
         if script := self._as_script(made):
             return made.model_copy(update={"command": script})
@@ -112,7 +112,7 @@ class _Choosing:
     def _requirements(self, request: Request, run: ToolRun | None) -> str | Literal[False] | None:
         asked = request.requirements
         if asked is False:
-            self.said.append("none, as requested")
+            self.notes.append("none, as requested")
         if asked is False or (asked is None and "requirements" in self.below):
             return asked
         words = list(run.words) if run else request.command or []
@@ -121,12 +121,12 @@ class _Choosing:
             has_image=self._has_image(request),
             is_notebook=notebook.is_notebook(request.command),
             picked=self._picked(request, run),
-            script=next((one for one in map(_bare, words) if self._is_script(one, run)), ""),
+            script=next((word for word in map(_bare, words) if self._is_script(word, run)), ""),
             first=bool(run and run.takes_script),
         )
         if wanted not in self.chosen:
             self.chosen[wanted] = choose(self.listing, wanted)
-            self.said.append(self.chosen[wanted].said)
+            self.notes.append(self.chosen[wanted].note)
         self.lists |= {entry.name: entry for entry in self.chosen[wanted].entries}
         return self._path(self.chosen[wanted])
 

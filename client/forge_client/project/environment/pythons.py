@@ -31,10 +31,10 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Python:
-    """Versions such as `3.12`, any of which will do, the best first; `said` is for people."""
+    """Versions such as `3.12`, any of which will do, the best first; `text` is for people."""
 
     versions: tuple[str, ...]
-    said: str
+    text: str
     where: str = ""
 
     @property
@@ -45,7 +45,7 @@ class Python:
     @property
     def head(self) -> str:
         """Them all, as the first line of a lock names them."""
-        return " ".join(self.versions) + (f" ({self.said})" if len(self.versions) > 1 else "")
+        return " ".join(self.versions) + (f" ({self.text})" if len(self.versions) > 1 else "")
 
 
 def exactly(version: str, where: str = "") -> Python:

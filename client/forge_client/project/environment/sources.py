@@ -122,8 +122,8 @@ class UvLock(_File):
     def python(self) -> Python | None:
         """That of the whole workspace."""
         beside = self.path.with_name(PYTHON_FILE)
-        if found := pinned({PYTHON_FILE: beside} if beside.is_file() else {}):
-            return found
+        if python := pinned({PYTHON_FILE: beside} if beside.is_file() else {}):
+            return python
         asked = table(self.path).get("requires-python")
         return within(str(asked), self.called) if asked else None
 
@@ -144,14 +144,14 @@ class OtherLock(_File):
     exact: ClassVar = True
 
     def _read(self, picked: Picked) -> "LockRows":
-        found: LockRows = module(self.reader).read(self.path, picked)
-        return found
+        rows: LockRows = module(self.reader).read(self.path, picked)
+        return rows
 
     @property
     def python(self) -> Python | None:
         """The range that it was made for."""
-        found = self._read(Picked()).python
-        return within(found, self.called) if found else None
+        python = self._read(Picked()).python
+        return within(python, self.called) if python else None
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:
         """Return its packages."""
@@ -197,8 +197,8 @@ class CondaFile(_Text):
     reader: str = CONDA
 
     def _read(self) -> "Conda":
-        found: Conda = module(self.reader).read(self.path)
-        return found
+        packages: Conda = module(self.reader).read(self.path)
+        return packages
 
     @property
     def python(self) -> Python | None:  # type: ignore[override]  # other lists have none
@@ -230,10 +230,10 @@ class SetupFile(_Text):
     def plain(self, picked: Picked) -> tuple[str, str]:
         """Return them."""
         none_of(self.path, "group", picked.groups)
-        more = [(one, setup_option(self.path, one, EXTRAS)) for one in picked.extras]
-        known(self.path, "extra", picked.extras, [one for one, listed in more if listed])
-        listed = [setup_option(self.path, INSTALLED), *(one for _, one in more)]
-        return "", lines([line for one in listed for line in one.split("\n")])
+        more = [(extra, setup_option(self.path, extra, EXTRAS)) for extra in picked.extras]
+        known(self.path, "extra", picked.extras, [extra for extra, listed in more if listed])
+        listed = [setup_option(self.path, INSTALLED), *(option for _, option in more)]
+        return "", lines([line for option in listed for line in option.split("\n")])
 
 
 @dataclass(frozen=True)
@@ -244,13 +244,13 @@ class Script(_File):
 
     @property
     def _block(self) -> script.ScriptBlock:
-        found = script.block(self.path)
-        if found is None:
+        block = script.block(self.path)
+        if block is None:
             raise wrong(
                 f"{self.called} has no block `# /// script` that lists packages",
                 "name a list of packages, or write one with `uv add --script`",
             )
-        return found
+        return block
 
     @property
     def python(self) -> Python | None:
@@ -355,26 +355,26 @@ class ListFile(_File):
 class ActiveSource:
     """The active environment of the submitter."""
 
-    found: Active
+    active: Active
     exact: ClassVar = True
 
     @property
     def called(self) -> str:
         """Its name."""
-        return f"the active environment {self.found.name}"
+        return f"the active environment {self.active.name}"
 
     @property
     def python(self) -> Python:
         """Its own."""
-        return exactly(self.found.python)
+        return exactly(self.active.python)
 
     def lock(self, python: Python | None, picked: Picked) -> Lock:  # noqa: ARG002 - it has what is installed
         """Return its packages."""
-        return lock(self.found.text(), python)
+        return lock(self.active.text(), python)
 
     def plain(self, picked: Picked) -> tuple[str, str]:  # noqa: ARG002 - as above
         """Return its packages."""
-        return "", self.found.text()
+        return "", self.active.text()
 
 
 def source_of(name: str, path: Path) -> Source:

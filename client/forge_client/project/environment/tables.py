@@ -22,13 +22,13 @@ def table(path: Path, *keys: str) -> dict[str, Any]:
         ClientError: the file is malformed.
     """
     try:
-        found: Any = tomllib.loads(path.read_bytes().decode())
+        value: Any = tomllib.loads(path.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
         raise wrong(f"{path}: {why}", "correct it, or submit with --no-install") from error
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def dependencies(path: Path) -> list[str]:
@@ -37,8 +37,8 @@ def dependencies(path: Path) -> list[str]:
     Raises:
         ClientError: it is malformed.
     """
-    found = table(path, "project").get("dependencies")
-    return found if isinstance(found, list) else []
+    listed = table(path, "project").get("dependencies")
+    return listed if isinstance(listed, list) else []
 
 
 def needed(path: Path, picked: Picked) -> list[str]:
@@ -51,45 +51,45 @@ def needed(path: Path, picked: Picked) -> list[str]:
     groups = table(path, "dependency-groups")
     known(path, "extra", picked.extras, extras)
     known(path, "group", picked.groups, groups)
-    lists = [_named(extras, one) for one in picked.extras]
-    lists += [_group(path, groups, one, ()) for one in picked.groups]
+    lists = [_named(extras, name) for name in picked.extras]
+    lists += [_group(path, groups, name, ()) for name in picked.groups]
     own = canonical(str(table(path, "project").get("name", "")))
-    found = [*dependencies(path), *(one for listed in lists for one in listed)]
-    return list(dict.fromkeys(_without_itself(found, own, extras, ())))
+    requirements = [*dependencies(path), *(line for listed in lists for line in listed)]
+    return list(dict.fromkeys(_without_itself(requirements, own, extras, ())))
 
 
 def _without_itself(
     listed: Iterable[str], own: str, extras: dict[str, Any], above: Sequence[str]
 ) -> Iterator[str]:
     """Yield requirements, and in place of the project itself, as in `app[all]`, those of extras."""
-    for one in listed:
-        if not own or name_of(str(one)) != own:
-            yield one
+    for requirement in listed:
+        if not own or name_of(str(requirement)) != own:
+            yield requirement
             continue
-        for extra in map(canonical, extras_of(one)):
+        for extra in map(canonical, extras_of(requirement)):
             if extra not in above:
                 yield from _without_itself(_named(extras, extra), own, extras, (*above, extra))
 
 
 def _named(tables: dict[str, Any], name: str) -> list[Any]:
-    return next((one for key, one in tables.items() if canonical(key) == canonical(name)), [])
+    return next((listed for key, listed in tables.items() if canonical(key) == canonical(name)), [])
 
 
 def _group(path: Path, groups: dict[str, Any], name: str, above: Sequence[str]) -> list[str]:
     """Return the dependencies of a group, with those of the groups that it includes."""
     if name in above:
         raise wrong(f"{path}: the group {name!r} includes itself", "correct it there")
-    found: list[str] = []
-    for one in _named(groups, name):
-        included = one.get("include-group") if isinstance(one, dict) else None
+    requirements: list[str] = []
+    for entry in _named(groups, name):
+        included = entry.get("include-group") if isinstance(entry, dict) else None
         if included and canonical(included) in map(canonical, groups):
-            found += _group(path, groups, included, (*above, name))
-        elif isinstance(one, str):
-            found.append(one)
+            requirements += _group(path, groups, included, (*above, name))
+        elif isinstance(entry, str):
+            requirements.append(entry)
         else:
-            what = f"includes {included!r}, which is not there" if included else f"has {one!r}"
+            what = f"includes {included!r}, which is not there" if included else f"has {entry!r}"
             raise wrong(f"{path}: the group {name!r} {what}", "correct it there")
-    return found
+    return requirements
 
 
 def known(path: Path, what: str, asked: Iterable[str], there: Iterable[str]) -> None:
@@ -98,12 +98,12 @@ def known(path: Path, what: str, asked: Iterable[str], there: Iterable[str]) -> 
     Raises:
         ClientError: it does not have one.
     """
-    names = {canonical(one) for one in there}
-    for one in asked:
-        if canonical(one) not in names:
+    names = {canonical(name) for name in there}
+    for name in asked:
+        if canonical(name) not in names:
             have = f"it has {names_text(sorted(names), 5)}" if names else f"it has no {what}s"
             raise wrong(
-                f"{path} has no {what} {one!r}: {have}",
+                f"{path} has no {what} {name!r}: {have}",
                 f"correct --{what}; a lock has only what was there when it was made",
             )
 

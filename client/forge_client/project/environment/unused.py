@@ -24,8 +24,8 @@ LOCKS = {"Pipfile": "Pipfile.lock", "pixi.toml": "pixi.lock", "uv.lock": PROJECT
 LISTS = "requirements"
 # Names of lists of which a project has several, for several purposes; last, those of its parts.
 VARIANTS = tuple(
-    re.compile(one, re.IGNORECASE)
-    for one in (
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
         r"requirements/[^/]+\.(txt|in)",
         r"([^/]+[-_.])?(requirements|reqs)([-_.][^/]+)?\.(txt|in|lock)",
         r"[^/]+\.conda-lock\.ya?ml",

@@ -48,10 +48,10 @@ class Uv:
             NotLocked: there is none.
         """
         beside = Path(sys.executable).with_name("uv")
-        found = str(beside) if find_spec("uv") and beside.is_file() else shutil.which("uv")
-        if not found:
+        path = str(beside) if find_spec("uv") and beside.is_file() else shutil.which("uv")
+        if not path:
             raise NotLocked(MISSING)
-        return cls(found)
+        return cls(path)
 
     def says(self, *words: str, folder: Path, stdin: str = "") -> str:
         """Run uv in a project's folder and return what it prints.
@@ -79,10 +79,10 @@ class Uv:
         return done.stdout
 
 
-def _reason(said: str) -> str:
-    lines = [FRAME.sub(" ", line).strip() for line in said.splitlines()]
-    told = [line for line in lines if line and not line.startswith(("warning:", "Using ", "hint:"))]
-    text = " ".join(told).removeprefix("error: ") or "no output"
+def _reason(output: str) -> str:
+    lines = [FRAME.sub(" ", line).strip() for line in output.splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("warning:", "Using ", "hint:"))]
+    text = " ".join(kept).removeprefix("error: ") or "no output"
     return f"uv: {text[:MOST]}"
 
 

@@ -151,7 +151,7 @@ def _listed(document: Any, path: Path) -> tuple[list[str], list[str]]:  # noqa: 
     tables = [line for line in lines if isinstance(line, dict)]
     lists = [table.get("pip") or [] for table in tables]
     pip = [line for listed in lists for line in listed]
-    are_lists = all(isinstance(one, list) for one in lists) and all(
+    are_lists = all(isinstance(listed, list) for listed in lists) and all(
         isinstance(line, str) for line in pip
     )
     if len(conda) + len(tables) < len(lines) or not are_lists:

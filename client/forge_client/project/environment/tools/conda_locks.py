@@ -15,13 +15,7 @@ from forge_schema.model.bundles import list_text
 
 from forge_client.project.environment.fresh import check_pins
 from forge_client.project.environment.names import NAME, canonical, name_of
-from forge_client.project.environment.tables import (
-    OF_PYPI,
-    PROJECT,
-    dependencies,
-    table,
-    wrong,
-)
+from forge_client.project.environment.tables import OF_PYPI, PROJECT, dependencies, table, wrong
 from forge_client.project.environment.tools import conda
 
 PLATFORM, DEFAULT = "linux-64", "default"
@@ -54,8 +48,8 @@ def read(path: Path) -> conda.Conda:
 
     pixi = path.name == PIXI
     try:
-        said = yaml.safe_load(list_text(path.read_bytes()))
-        packages = list(_of_pixi(said) if pixi else _of_conda_lock(said))
+        document = yaml.safe_load(list_text(path.read_bytes()))
+        packages = list(_of_pixi(document) if pixi else _of_conda_lock(document))
     except (yaml.YAMLError, UnicodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise wrong(
@@ -67,43 +61,48 @@ def read(path: Path) -> conda.Conda:
         of, direct = listed
         advice = "`pixi lock`" if pixi else f"`conda-lock -f {of}`"
         check_pins(
-            path, of, advice, [conda.required(*one) for one in direct.items()], _pins(packages)
+            path, of, advice, [conda.required(*item) for item in direct.items()], _pins(packages)
         )
         return _conda(path, packages, set(direct))
-    needed = {name for one in packages for name in one.needs}
-    return _conda(path, packages, {one.name for one in packages} - needed)
+    needed = {name for package in packages for name in package.needs}
+    return _conda(path, packages, {package.name for package in packages} - needed)
 
 
 def _conda(path: Path, packages: Sequence[Locked], direct: set[str]) -> conda.Conda:
-    taken = [one for one in packages if one.name in direct or not one.by_conda]
-    if foreign := [one.name for one in taken if one.by_conda and conda.is_foreign(one.name)]:
+    taken = [entry for entry in packages if entry.name in direct or not entry.by_conda]
+    if foreign := [
+        entry.name for entry in taken if entry.by_conda and conda.is_foreign(entry.name)
+    ]:
         raise conda.not_python(path.name, foreign)
-    python = next((one.version for one in packages if one.name == conda.PYTHON), "")
+    python = next((entry.version for entry in packages if entry.name == conda.PYTHON), "")
     rows = [
-        one.place or conda.required(one.name, f"=={one.version}")
-        for one in taken
-        if one.name not in conda.INCLUDED
+        entry.place or conda.required(entry.name, f"=={entry.version}")
+        for entry in taken
+        if entry.name not in conda.INCLUDED
     ]
     return conda.Conda(f"=={'.'.join(python.split('.')[:2])}.*" if python else "", tuple(rows))
 
 
 def _pins(packages: Sequence[Locked]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for one in packages:
-        name = canonical(conda.required(one.name, ""))
-        found.setdefault(name, set()).add("" if one.place else one.version)
-    return found
+    pins: dict[str, set[str]] = {}
+    for package in packages:
+        name = canonical(conda.required(package.name, ""))
+        pins.setdefault(name, set()).add("" if package.place else package.version)
+    return pins
 
 
-def _of_pixi(said: Mapping[str, Any]) -> Iterator[Locked]:
+def _of_pixi(document: Mapping[str, Any]) -> Iterator[Locked]:
     known = {
-        url: one for one in said["packages"] for url in (one.get("conda"), one.get("pypi")) if url
+        url: entry
+        for entry in document["packages"]
+        for url in (entry.get("conda"), entry.get("pypi"))
+        if url
     }
     # Before version 6, a package names its kind and its URL.
-    known |= {one["url"]: one for one in said["packages"] if "url" in one}
-    for one in said["environments"][DEFAULT]["packages"][PLATFORM]:
-        by_conda = "conda" in one
-        url = one["conda"] if by_conda else one["pypi"]
+    known |= {entry["url"]: entry for entry in document["packages"] if "url" in entry}
+    for entry in document["environments"][DEFAULT]["packages"][PLATFORM]:
+        by_conda = "conda" in entry
+        url = entry["conda"] if by_conda else entry["pypi"]
         about = known.get(url, {})
         if by_conda:
             parts = unquote(PurePosixPath(urlsplit(url).path).name).rsplit("-", 2)
@@ -124,13 +123,13 @@ def _of_pixi(said: Mapping[str, Any]) -> Iterator[Locked]:
         yield Locked(canonical(name), str(version), by_conda, needs, place)
 
 
-def _of_conda_lock(said: Mapping[str, Any]) -> Iterator[Locked]:
-    for one in said["package"]:
-        if one["platform"] == PLATFORM and one.get("category", "main") == "main":
-            needs = [canonical(each) for each in one.get("dependencies", {})]
-            by_conda = one["manager"] == "conda"
-            place = "" if by_conda else _place(one["name"], one["url"])
-            yield Locked(canonical(one["name"]), str(one["version"]), by_conda, needs, place)
+def _of_conda_lock(document: Mapping[str, Any]) -> Iterator[Locked]:
+    for entry in document["package"]:
+        if entry["platform"] == PLATFORM and entry.get("category", "main") == "main":
+            needs = [canonical(each) for each in entry.get("dependencies", {})]
+            by_conda = entry["manager"] == "conda"
+            place = "" if by_conda else _place(entry["name"], entry["url"])
+            yield Locked(canonical(entry["name"]), str(entry["version"]), by_conda, needs, place)
 
 
 def _place(name: str, url: str) -> str:
@@ -160,16 +159,19 @@ def _pixi_list(path: Path) -> tuple[str, dict[str, str]] | None:
     """Return the name of the manifest of pixi beside a lock, and what it asks for."""
     beside, own = path.with_name(PIXI_LIST), path.with_name(PROJECT)
     if beside.is_file():
-        said, of = table(beside), PIXI_LIST
-    elif own.is_file() and (said := table(own, "tool", "pixi")):
+        manifest, of = table(beside), PIXI_LIST
+    elif own.is_file() and (manifest := table(own, "tool", "pixi")):
         of = PROJECT
     else:
         return None
-    linux = said.get("target", {}).get(PLATFORM, {}), said.get("target", {}).get("linux", {})
+    linux = (
+        manifest.get("target", {}).get(PLATFORM, {}),
+        manifest.get("target", {}).get("linux", {}),
+    )
     direct: dict[str, str] = {}
-    for one in (said, *linux):
+    for section in (manifest, *linux):
         for part in ("dependencies", "pypi-dependencies"):
-            for name, asked in one.get(part, {}).items():
+            for name, asked in section.get(part, {}).items():
                 if isinstance(asked, dict) and asked.get("path") in HERE:
                     continue
                 version = asked.get("version", "*") if isinstance(asked, dict) else str(asked)
@@ -177,5 +179,5 @@ def _pixi_list(path: Path) -> tuple[str, dict[str, str]] | None:
     direct.pop(conda.PYTHON, None)
     listed = dependencies(own) if of == PROJECT else []
     return of, {
-        name_of(one): one[len(match[0]) :] for one in listed if (match := NAME.match(one))
+        name_of(line): line[len(match[0]) :] for line in listed if (match := NAME.match(line))
     } | direct

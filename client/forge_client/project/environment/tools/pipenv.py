@@ -35,33 +35,33 @@ def read(path: Path, picked: Picked) -> LockRows:
         ClientError: it is malformed or older than its Pipfile, or has no such category.
     """
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        about = said["_meta"]
+        document = json.loads(path.read_text(encoding="utf-8"))
+        about = document["_meta"]
         _check(path, about.get("hash", {}).get("sha256", ""))
-        return _rows(path, said, picked)
+        return _rows(path, document, picked)
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         hint = f"write it again with {LOCKS}; or name another list with --requirements"
         raise wrong(f"{path}: it is not a valid Pipfile.lock: {error}", hint) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
+def _rows(path: Path, document: Mapping[str, Any], picked: Picked) -> LockRows:
     none_of(path, "extra", picked.extras)
-    there = said.keys() - {"_meta"}
-    asked = [NAMES.get(one, one) for one in picked.groups]
+    there = document.keys() - {"_meta"}
+    asked = [NAMES.get(group, group) for group in picked.groups]
     known(path, "group", asked, there - {DEFAULT})
     wanted = there if picked.whole else {DEFAULT, *asked}
-    needs = said["_meta"].get("requires", {})
+    needs = document["_meta"].get("requires", {})
     full = str(needs.get("python_full_version") or "")
     version = str(needs.get("python_version") or ".".join(full.split(".")[:2]))
     listed = _listed(path)
     return LockRows(
         [
-            _row(name, one)
+            _row(name, entry)
             for part in sorted(wanted)
-            for name, one in said.get(part, {}).items()
-            if one.get("version") != "*" or _is_needed(path, name, listed)
+            for name, entry in document.get(part, {}).items()
+            if entry.get("version") != "*" or _is_needed(path, name, listed)
         ],
-        [one["url"] for one in said["_meta"].get("sources", [])],
+        [source["url"] for source in document["_meta"].get("sources", [])],
         f"=={version}.*" if version else "",
     )
 
@@ -72,8 +72,10 @@ def _is_needed(path: Path, name: str, listed: Mapping[str, Any]) -> bool:
     Raises:
         ClientError: some Linux may need it.
     """
-    parts = [one for part, one in listed.items() if part not in SETTINGS or part in NAMES]
-    tests = [_tests(one[key]) for one in parts for key in one if canonical(key) == canonical(name)]
+    parts = [table for part, table in listed.items() if part not in SETTINGS or part in NAMES]
+    tests = [
+        _tests(table[key]) for table in parts for key in table if canonical(key) == canonical(name)
+    ]
     if tests and not any(all(map(may_hold, each)) for each in tests):
         return False
     raise wrong(
@@ -90,20 +92,22 @@ def _tests(listed: str | Mapping[str, str]) -> list[str]:
     return [*tests, listed["markers"]] if listed.get("markers") else tests
 
 
-def _row(name: str, one: Mapping[str, Any]) -> Row:
-    version = str(one.get("version", "")).removeprefix("==")
-    marker = decided(one.get("markers", ""), (), ()) or ""
-    return Row(name, version, _located(name, one, version), marker, tuple(one.get("hashes", ())))
+def _row(name: str, entry: Mapping[str, Any]) -> Row:
+    version = str(entry.get("version", "")).removeprefix("==")
+    marker = decided(entry.get("markers", ""), (), ()) or ""
+    return Row(
+        name, version, _located(name, entry, version), marker, tuple(entry.get("hashes", ()))
+    )
 
 
-def _located(name: str, one: Mapping[str, Any], version: str) -> str:
+def _located(name: str, entry: Mapping[str, Any], version: str) -> str:
     for kind in ("git", "hg", "svn", "bzr"):
-        if kind in one:
-            below = f"#subdirectory={one['subdirectory']}" if one.get("subdirectory") else ""
-            return f"{name} @ {kind}+{one[kind]}@{one['ref']}{below}"
-    if place := one.get("path"):
+        if kind in entry:
+            below = f"#subdirectory={entry['subdirectory']}" if entry.get("subdirectory") else ""
+            return f"{name} @ {kind}+{entry[kind]}@{entry['ref']}{below}"
+    if place := entry.get("path"):
         return str(place)
-    if place := one.get("file"):
+    if place := entry.get("file"):
         return f"{name} @ {place}" if "://" in place else str(place)
     if not version:
         raise KeyError("version")
@@ -124,7 +128,7 @@ def _listed(path: Path) -> dict[str, Any]:
 def digests(listed: Mapping[str, Any]) -> Iterator[str]:
     """Yield the digests of a Pipfile; newer versions of Pipenv take canonical names."""
     for spelt in (lambda name: name, canonical):
-        parts = {name: one for name, one in listed.items() if name not in SETTINGS}
+        parts = {name: category for name, category in listed.items() if name not in SETTINGS}
         parts |= {NAMES[name]: listed.get(name, {}) for name in ("packages", "dev-packages")}
         content = {
             "_meta": {
@@ -132,7 +136,7 @@ def digests(listed: Mapping[str, Any]) -> Iterator[str]:
                 "requires": listed.get("requires", {}),
             },
             **{
-                part: {spelt(name): one for name, one in packages.items()}
+                part: {spelt(name): package for name, package in packages.items()}
                 for part, packages in parts.items()
             },
         }

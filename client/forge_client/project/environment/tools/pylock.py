@@ -23,64 +23,66 @@ def read(path: Path, picked: Picked) -> LockRows:
             group.
     """
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-        return _rows(path, said, picked)
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _rows(path, document, picked)
     except KeyError as error:
         raise wrong(f"{path}: it is not a valid lock: {error} is missing", AGAIN) from error
     except (tomllib.TOMLDecodeError, ValueError, AttributeError, TypeError) as error:
         raise wrong(f"{path}: it is not a valid lock: {error}", AGAIN) from error
 
 
-def _rows(path: Path, said: Mapping[str, Any], picked: Picked) -> LockRows:
-    if not str(said["lock-version"]).startswith("1."):
-        raise ValueError(f"lock-version {said['lock-version']} is not known")
-    check_platform(path, said.get("environments", []))
-    extras, groups = said.get("extras", []), said.get("dependency-groups", [])
+def _rows(path: Path, document: Mapping[str, Any], picked: Picked) -> LockRows:
+    if not str(document["lock-version"]).startswith("1."):
+        raise ValueError(f"lock-version {document['lock-version']} is not known")
+    check_platform(path, document.get("environments", []))
+    extras, groups = document.get("extras", []), document.get("dependency-groups", [])
     known(path, "extra", picked.extras, extras)
     known(path, "group", picked.groups, groups)
-    asked = groups if picked.whole else [*said.get("default-groups", []), *picked.groups]
-    found = [row for one in said["packages"] if (row := _row(one, picked.extras, asked))]
-    rows = LockRows(found, _indexes(said["packages"]), str(said.get("requires-python", "")))
+    asked = groups if picked.whole else [*document.get("default-groups", []), *picked.groups]
+    packages = [row for entry in document["packages"] if (row := _row(entry, picked.extras, asked))]
+    rows = LockRows(
+        packages, _indexes(document["packages"]), str(document.get("requires-python", ""))
+    )
     project = path.with_name(PROJECT)
     if project.is_file():
-        advice = f"`{said.get('created-by', 'uv')} lock`, and an export of it,"
+        advice = f"`{document.get('created-by', 'uv')} lock`, and an export of it,"
         part = path.name != FILE
         check_pins(path, PROJECT, advice, needed(project, picked), rows.pins, part=part)
     return rows
 
 
-def _row(one: Mapping[str, Any], extras: Sequence[str], groups: Sequence[str]) -> Row | None:
-    marker = decided(one.get("marker", ""), extras, groups)
+def _row(entry: Mapping[str, Any], extras: Sequence[str], groups: Sequence[str]) -> Row | None:
+    marker = decided(entry.get("marker", ""), extras, groups)
     if marker is None:
         return None
-    digests = [digest for file in _files(one) for digest in _digests(file)]
-    located = _located(one)
-    return Row(one["name"], str(one.get("version", "")), located, marker, tuple(digests))
+    digests = [digest for file in _files(entry) for digest in _digests(file)]
+    located = _located(entry)
+    return Row(entry["name"], str(entry.get("version", "")), located, marker, tuple(digests))
 
 
-def _files(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [*one.get("wheels", []), *filter(None, (one.get("sdist"), one.get("archive")))]
+def _files(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*entry.get("wheels", []), *filter(None, (entry.get("sdist"), entry.get("archive")))]
 
 
 def _digests(file: Mapping[str, Any]) -> Iterator[str]:
-    return (f"{name}:{said}" for name, said in file["hashes"].items() if name in ALGORITHMS)
+    return (f"{name}:{digest}" for name, digest in file["hashes"].items() if name in ALGORITHMS)
 
 
-def _located(one: Mapping[str, Any]) -> str:
-    name = one["name"]
+def _located(entry: Mapping[str, Any]) -> str:
+    name = entry["name"]
     for kind in ("vcs", "archive", "directory"):
-        if kind in one:
-            return _elsewhere(name, kind, one[kind])
-    files = _files(one)
+        if kind in entry:
+            return _elsewhere(name, kind, entry[kind])
+    files = _files(entry)
     only = files[0] if len(files) == 1 else {}
     if only.get("path") and not only.get("url"):
         return _at(only["path"])
     # Without an index, a package that is not on PyPI is nowhere else than at its URL.
-    if "index" not in one and not only.get("url", OF_PYPI).startswith(OF_PYPI):
+    if "index" not in entry and not only.get("url", OF_PYPI).startswith(OF_PYPI):
         return f"{name} @ {only['url']}"
     if not all(file.get("url") for file in files):
         raise ValueError(f"{name} has several files on the machine that wrote it")
-    return f"{name}=={one['version']}"
+    return f"{name}=={entry['version']}"
 
 
 def _elsewhere(name: str, kind: str, place: Mapping[str, Any]) -> str:
@@ -97,4 +99,4 @@ def _at(path: str) -> str:
 
 
 def _indexes(packages: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [one["index"] for one in packages if "index" in one]
+    return [package["index"] for package in packages if "index" in package]

@@ -49,8 +49,8 @@ class ToolRun:
 
 def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | None:
     """Return a command without the tool that runs it; None if it has none, or needs it."""
-    if found := _by_shebang(command, files):
-        return found
+    if run := _by_shebang(command, files):
+        return run
     if len(command) < 3 or command[0] not in TOOLS or command[1] != "run":  # noqa: PLR2004 - with one word to run
         return None
     tool, rest = command[0], list(command[2:])
@@ -70,14 +70,14 @@ def without_tool(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun |
 
 def _of_uv(words: list[str]) -> Picked | None:
     """Take the options of `uv run` off a command; None if it has others than are understood."""
-    told: dict[str, list[str]] = {one: [] for one in VALUED}
+    values: dict[str, list[str]] = {option: [] for option in VALUED}
     while words and words[0].startswith("-") and words[0] not in AS_MODULE:
         word, sign, value = words.pop(0).partition("=")
         if word in VALUED and (sign or words):
-            told[word].append(value if sign else words.pop(0))
+            values[word].append(value if sign else words.pop(0))
         elif word not in CALM | AS_SCRIPT:
             return None
-    return Picked(tuple(told["--extra"]), tuple(told["--group"]))
+    return Picked(tuple(values["--extra"]), tuple(values["--group"]))
 
 
 def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | None:
@@ -94,14 +94,14 @@ def _by_shebang(command: Sequence[str], files: Mapping[str, Path]) -> ToolRun | 
 
 def _tasks(tool: str, files: Mapping[str, Path]) -> set[str]:
     """Return the names of what a tool runs that is not a program: tasks of the project."""
-    found: set[str] = set()
+    names: set[str] = set()
     if path := files.get(PROJECT):
-        found |= set().union(*(table(path, "tool", *keys) for keys in _places(tool)))
+        names |= set().union(*(table(path, "tool", *keys) for keys in _places(tool)))
     other = files.get({"pixi": "pixi.toml", "pipenv": "Pipfile"}.get(tool, ""))
     if other:
-        said = tomllib.loads(other.read_text(encoding="utf-8"))
-        found |= set(said.get("tasks" if tool == "pixi" else "scripts", {}))
-    return found
+        document = tomllib.loads(other.read_text(encoding="utf-8"))
+        names |= set(document.get("tasks" if tool == "pixi" else "scripts", {}))
+    return names
 
 
 def _places(tool: str) -> Iterator[tuple[str, ...]]:

@@ -44,12 +44,12 @@ def block(path: Path) -> ScriptBlock | None:
         text = list_text(path.read_bytes())
     except (OSError, UnicodeError):
         return None
-    found = [match for match in BLOCK.finditer(text) if match["type"] == "script"]
-    if not found:
+    blocks = [match for match in BLOCK.finditer(text) if match["type"] == "script"]
+    if not blocks:
         return None
-    if len(found) > 1:
-        raise wrong(f"{path}: it has {len(found)} blocks `# /// script`", "keep one of them")
-    content = "\n".join(line.removeprefix("#")[1:] for line in found[0]["content"].splitlines())
+    if len(blocks) > 1:
+        raise wrong(f"{path}: it has {len(blocks)} blocks `# /// script`", "keep one of them")
+    content = "\n".join(line.removeprefix("#")[1:] for line in blocks[0]["content"].splitlines())
     try:
         return _block(tomllib.loads(content))
     except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
@@ -58,9 +58,9 @@ def block(path: Path) -> ScriptBlock | None:
         ) from error
 
 
-def _block(said: dict[str, Any]) -> ScriptBlock:
-    listed = said.get("dependencies", [])
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+def _block(document: dict[str, Any]) -> ScriptBlock:
+    listed = document.get("dependencies", [])
+    if not isinstance(listed, list) or not all(isinstance(line, str) for line in listed):
         raise TypeError("`dependencies` is not a list of text")
-    uv = said.get("tool", {}).get("uv", {})
-    return ScriptBlock(tuple(listed), str(said.get("requires-python", "")), uv)
+    uv = document.get("tool", {}).get("uv", {})
+    return ScriptBlock(tuple(listed), str(document.get("requires-python", "")), uv)

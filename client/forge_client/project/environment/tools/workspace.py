@@ -10,6 +10,8 @@ from forge_client.project.environment.tables import PROJECT, PUBLIC, table, wron
 
 LOCK, SETTINGS = "uv.lock", "uv.toml"
 NO_INDEX = "--no-index"
+# How Poetry says that an index is a page or a folder of files.
+FLAT = "find_links"
 # What says in a table of Poetry that a package is not in the public index.
 PLACES = {"path", "file", "git", "url", "source"}
 
@@ -36,24 +38,24 @@ def _top(folder: Path) -> Path:
 
 
 def _roots(folder: Path) -> Iterator[Path]:
-    for one in folder.parents:
-        if (one / PROJECT).is_file() and table(one / PROJECT, "tool", "uv", "workspace"):
-            yield one
+    for parent in folder.parents:
+        if (parent / PROJECT).is_file() and table(parent / PROJECT, "tool", "uv", "workspace"):
+            yield parent
 
 
 def _is_member(folder: Path, root: Path) -> bool:
     # A project that is the root of its own workspace is no member of another.
     if table(folder / PROJECT, "tool", "uv", "workspace"):
         return False
-    said = table(root / PROJECT, "tool", "uv", "workspace")
-    return _matches(folder, root, said.get("members")) and not _matches(
-        folder, root, said.get("exclude")
+    settings = table(root / PROJECT, "tool", "uv", "workspace")
+    return _matches(folder, root, settings.get("members")) and not _matches(
+        folder, root, settings.get("exclude")
     )
 
 
 def _matches(folder: Path, root: Path, patterns: object) -> bool:
     listed = patterns if isinstance(patterns, list) else []
-    return any(folder in {one.resolve() for one in root.glob(str(each))} for each in listed)
+    return any(folder in {path.resolve() for path in root.glob(str(each))} for each in listed)
 
 
 def sources_of(path: Path) -> Mapping[str, Any]:
@@ -76,12 +78,12 @@ def settings_of(folder: Path) -> Mapping[str, Any]:
     """
     folder = folder.resolve()
     top = _top(folder)
-    for one in (top, *top.parents):
-        own = (one / SETTINGS).is_file() and table(one / SETTINGS)
-        of_project = (one / PROJECT).is_file() and table(one / PROJECT, "tool", "uv")
-        if found := own or of_project:
-            places = [_seen_from(folder, one, each) for each in found.get("find-links", [])]
-            return {**found, "find-links": places}
+    for above in (top, *top.parents):
+        own = (above / SETTINGS).is_file() and table(above / SETTINGS)
+        of_project = (above / PROJECT).is_file() and table(above / PROJECT, "tool", "uv")
+        if settings := own or of_project:
+            places = [_seen_from(folder, above, each) for each in settings.get("find-links", [])]
+            return {**settings, "find-links": places}
     return {}
 
 
@@ -95,23 +97,23 @@ def index_options(*settings: Mapping[str, Any]) -> list[str]:
 
     The public index is where the worker says.
     """
-    return list(dict.fromkeys(one for each in settings for one in _options(each)))
+    return list(dict.fromkeys(option for each in settings for option in _options(each)))
 
 
 def _options(settings: Mapping[str, Any]) -> Iterator[str]:
-    said = {**settings, **settings.get("pip", {})}
-    if said.get("no-index"):
+    given = {**settings, **settings.get("pip", {})}
+    if given.get("no-index"):
         yield NO_INDEX
-    indexes = [*said.get("index", []), *({"url": one} for one in said.get("extra-index-url", []))]
-    if "index-url" in said:
-        indexes.append({"url": said["index-url"], "default": True})
-    for one in indexes:
-        url = str(one["url"])
-        if "://" not in url or one.get("format") == "flat":
+    indexes = [*given.get("index", []), *({"url": url} for url in given.get("extra-index-url", []))]
+    if "index-url" in given:
+        indexes.append({"url": given["index-url"], "default": True})
+    for index in indexes:
+        url = str(index["url"])
+        if "://" not in url or index.get("format") == "flat":
             yield f"--find-links {url}"
         elif url.rstrip("/") != PUBLIC:
-            yield f"--{'index-url' if one.get('default') else 'extra-index-url'} {url}"
-    yield from (f"--find-links {one}" for one in said.get("find-links", []))
+            yield f"--{'index-url' if index.get('default') else 'extra-index-url'} {url}"
+    yield from (f"--find-links {place}" for place in given.get("find-links", []))
 
 
 def options_of_others(path: Path) -> list[str]:
@@ -120,13 +122,15 @@ def options_of_others(path: Path) -> list[str]:
     Raises:
         ClientError: it is malformed.
     """
-    found = [
-        one for tool in ("pdm", "poetry") for one in table(path, "tool", tool).get("source", [])
+    sources = [
+        source
+        for tool in ("pdm", "poetry")
+        for source in table(path, "tool", tool).get("source", [])
     ]
     return [
-        f"--{'find-links' if one.get('type') == 'find_links' else 'extra-index-url'} {one['url']}"
-        for one in found
-        if one.get("url", PUBLIC).rstrip("/") != PUBLIC
+        f"--{'find-links' if source.get('type') == FLAT else 'extra-index-url'} {source['url']}"
+        for source in sources
+        if source.get("url", PUBLIC).rstrip("/") != PUBLIC
     ]
 
 
@@ -136,7 +140,7 @@ def refuse_sources(path: Path, sources: Mapping[str, Any], listed: Sequence[str]
     Raises:
         ClientError: as said.
     """
-    for name in _among(listed, sources, lambda one: "index" not in one):
+    for name in _among(listed, sources, lambda place: "index" not in place):
         raise wrong(
             f"{path} takes {name} from [tool.uv.sources], which only uv reads, and uv could not"
             " lock it here",
@@ -152,7 +156,7 @@ def refuse_places_of_poetry(path: Path, listed: Sequence[str]) -> None:
         ClientError: as said.
     """
     sources = table(path, "tool", "poetry", "dependencies")
-    for name in _among(listed, sources, lambda one: bool(PLACES & one.keys())):
+    for name in _among(listed, sources, lambda place: bool(PLACES & place.keys())):
         raise wrong(
             f"{path} takes {name} from [tool.poetry.dependencies], which only Poetry reads",
             "`poetry lock` writes a lock, which is taken in its place",
@@ -166,5 +170,7 @@ def _among(
     names = set(map(name_of, listed))
     for name, place in sources.items():
         tables = place if isinstance(place, list) else [place]
-        if name_of(name) in names and any(isinstance(one, dict) and test(one) for one in tables):
+        if name_of(name) in names and any(
+            isinstance(source, dict) and test(source) for source in tables
+        ):
             yield name
