@@ -121,7 +121,7 @@ def put_together(path: Path, artifact: Artifact, page: Page, fetch: Fetch) -> No
         end = 0
         while end < artifact.bytes and (chunks := page(end - 1)):
             end = _end(chunks, end, artifact)
-            at_once(partial(_place, file.fileno(), artifact, fetch), chunks)
+            at_once(partial(_place, path, artifact, fetch), chunks)
     if end != artifact.bytes:
         raise corrupt(f"the artifact {artifact.path}")
 
@@ -169,27 +169,23 @@ def at_once(act: Callable[[T], object], items: Iterable[T]) -> None:
         threads.shutdown(cancel_futures=True)
 
 
-def _place(file: int, artifact: Artifact, fetch: Fetch, chunk: ArtifactChunk) -> None:
+def _place(path: Path, artifact: Artifact, fetch: Fetch, chunk: ArtifactChunk) -> None:
     digest, came = hashlib.sha256(), 0
 
     def write(piece: bytes) -> None:
         nonlocal came
-        if came + len(piece) > chunk.bytes:
+        came += len(piece)
+        if came > chunk.bytes:
             raise corrupt(f"the artifact {artifact.path}")
         digest.update(piece)
-        _write(file, piece, chunk.offset + came)
-        came += len(piece)
+        file.write(piece)
 
-    fetch(chunk, write)
+    # A place of its own in the file: Windows has no `os.pwrite`.
+    with path.open("r+b") as file:
+        file.seek(chunk.offset)
+        fetch(chunk, write)
     if came != chunk.bytes or digest.hexdigest() != chunk.sha256:
         raise corrupt(f"the artifact {artifact.path}")
-
-
-def _write(file: int, data: bytes, offset: int) -> None:
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(file, left, offset)
-        left, offset = left[written:], offset + written
 
 
 def download_all(

@@ -16,6 +16,9 @@ from forge_client.cli.show import narration
 from forge_client.errors import ClientError, as_client_error
 from forge_client.exit_codes import ExitCode
 
+# What Python has on no Windows.
+UNIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+
 
 def main() -> None:
     """Run the command; every expected error becomes one line, a hint and an exit code."""
@@ -66,15 +69,28 @@ def _run() -> None:
             ClientError(what, hint="check the path, the disk and your permissions there")
         )
         sys.exit(ExitCode.FAILED)
+    except ModuleNotFoundError as error:
+        _debug(error)
+        narration.complain(_not_here(error) if error.name in UNIX else _unexpected(error))
+        sys.exit(ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - the last line of defence
         _debug(error)
-        narration.complain(
-            ClientError(
-                f"unexpected error: {type(error).__name__}: {error}",
-                hint="FORGE_DEBUG=1 shows where; please report it",
-            )
-        )
+        narration.complain(_unexpected(error))
         sys.exit(ExitCode.FAILED)
+
+
+def _not_here(error: ModuleNotFoundError) -> ClientError:
+    return ClientError(
+        f"this command runs on Linux and macOS only: this system's Python has no {error.name}",
+        hint="on Windows, run it in WSL 2: `wsl --install`",
+    )
+
+
+def _unexpected(error: Exception) -> ClientError:
+    return ClientError(
+        f"unexpected error: {type(error).__name__}: {error}",
+        hint="FORGE_DEBUG=1 shows where; please report it",
+    )
 
 
 def _debug(error: Exception) -> None:

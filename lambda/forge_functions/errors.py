@@ -166,7 +166,9 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
     kind = request.headers.get("content-type", "application/json")
     hint = "/openapi.json describes each path"
-    if "json" not in kind and any(e["loc"] == ("body",) for e in error.errors()):
+    if any(e["type"] == "json_invalid" for e in error.errors()):
+        hint = HINTS[HTTPStatus.BAD_REQUEST]
+    elif "json" not in kind and any(e["loc"] == ("body",) for e in error.errors()):
         hint = f"send JSON as Content-Type: application/json, and not as {kind[:100]}"
     problem = Problem(code="invalid", message="; ".join(faults), hint=hint)
     return answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, problem)
@@ -177,16 +179,24 @@ def http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     status = HTTPStatus(error.status_code)
     hint = HINTS.get(status, "/openapi.json lists the paths")
+    if status is HTTPStatus.NOT_FOUND and (path := _versioned(request)):
+        hint = f"did you mean {path}?"
     problem = Problem(code=CODES.get(status, "refused"), message=str(error.detail), hint=hint)
     headers = dict(error.headers or {})
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(_allowed(request))
+        headers["Allow"] = ", ".join(_allowed(request, request.scope["path"]))
     return answer(request, status, problem, headers)
 
 
-def _allowed(request: Request) -> list[str]:
+def _versioned(request: Request) -> str:
+    """Return the path of the API that a path without its version stands for, or ""."""
+    path = f"/api/v1/{request.scope['path'].removeprefix('/').removeprefix('api/')}"
+    return path if _allowed(request, path) else ""
+
+
+def _allowed(request: Request, path: str) -> list[str]:
     # Each method has its own route, and the framework names only one of them.
-    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    scopes = {method: {**request.scope, "path": path, "method": method} for method in METHODS}
     return [
         method
         for method, scope in scopes.items()

@@ -1,5 +1,9 @@
 """`forge-worker`: run the agent, or one of the commands about it."""
 
+from forge_worker.startup import linux  # other systems lack what the imports below need
+
+linux.required()
+
 from forge_schema import lean  # it makes the imports below cheaper
 
 # isort: split

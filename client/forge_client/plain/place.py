@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -70,6 +69,8 @@ def login_name() -> str:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         if login := os.environ.get(name):
             return login
+    import pwd  # noqa: PLC0415 - there is none on Windows, which has USERNAME
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -180,6 +180,13 @@ def test_an_unknown_path_is_answered_with_404(shared_api: Api, path: str) -> Non
     problem(httpx.get(shared_api.url + path, timeout=60), 404, "not_found")
 
 
+@pytest.mark.parametrize("path", ["/api/queue/submit", "/queue/submit"])
+def test_a_path_without_its_version_is_told_the_whole_one(shared_api: Api, path: str) -> None:
+    response = shared_api.http.post(path, json=SPEC)
+    problem(response, 404, "not_found")
+    assert response.json()["hint"] == "did you mean /api/v1/queue/submit?"
+
+
 @pytest.mark.parametrize(
     "path",
     [
