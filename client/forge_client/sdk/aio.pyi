@@ -15,7 +15,15 @@ from forge_schema.model.admin import (
     Secret,
 )
 from forge_schema.model.explanation import Explanation
-from forge_schema.model.job import Attempt, Event, JobDetail, ListedJob, Schedule, Template
+from forge_schema.model.job import (
+    Attempt,
+    Event,
+    JobDetail,
+    ListedJob,
+    RegisteredInput,
+    Schedule,
+    Template,
+)
 from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 from forge_schema.model.overview import Overview
 from forge_schema.model.results import (
@@ -233,6 +241,9 @@ class AsyncClient:
         **spec: Unpack[KeptSpec],
     ) -> Template: ...
     async def remove_template(self, name: str) -> None: ...
+    async def inputs(self) -> Rows[RegisteredInput]: ...
+    async def keep_input(self, name: str, source: str) -> None: ...
+    async def remove_input(self, name: str) -> None: ...
     async def notifications(self) -> Rows[Notification]: ...
     async def add_notification(
         self,

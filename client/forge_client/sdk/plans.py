@@ -1,10 +1,10 @@
-"""Kept for later: schedules, saved job configs and notifications."""
+"""Kept for later: schedules, saved job configs, inputs and notifications."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from forge_schema.model.job import Schedule, Template
+from forge_schema.model.job import RegisteredInput, Schedule, Template
 from forge_schema.model.notifications import Delivery, KeptNotification, Notification, Notifier
 
 from forge_client.backend import Backend
@@ -17,7 +17,7 @@ from forge_client.sdk.spec import KeptSpec, RepeatedSpec
 
 
 class Plans:
-    """What `forge schedule`, `forge template` and `forge notification` do."""
+    """What `forge schedule`, `template`, `input` and `notification` do."""
 
     backend: Backend
     sender: Sender
@@ -111,6 +111,28 @@ class Plans:
     def remove_template(self, name: str) -> None:
         """Remove a saved job config."""
         self.backend.remove_template(name)
+
+    def inputs(self) -> Rows[RegisteredInput]:
+        """Return your registered inputs, by name."""
+        return Rows(self.backend.inputs())
+
+    def keep_input(self, name: str, source: str) -> None:
+        """Register the source of an input, for `submit(inputs={"data": name})`.
+
+        Any before is replaced; jobs that were submitted with it keep its source.
+
+        Args:
+            name: letters, digits, dots, dashes and underscores.
+            source: as in `submit`, such as `s3://bucket/set`.
+
+        Raises:
+            ClientError: the name or the source is malformed.
+        """
+        self.backend.keep_input(name, source)
+
+    def remove_input(self, name: str) -> None:
+        """Remove a registered input."""
+        self.backend.remove_input(name)
 
     def notifications(self) -> Rows[Notification]:
         """Return the notifications that you may see, without their secrets."""

@@ -281,6 +281,14 @@ class Template(Record):
     updated_at: datetime
 
 
+class RegisteredInput(Record):
+    """The source of an input, which jobs of its owner may call by this name."""
+
+    name: str
+    source: str
+    updated_at: datetime
+
+
 class Schedule(Record):
     """A job that is submitted at each time of a cron expression.
 

@@ -1,12 +1,15 @@
-"""Templates: an owner's named job configurations, to submit by name."""
+"""What an owner keeps by name, to submit with: job configs, and the sources of inputs."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.spec.inputs import is_name
+from forge_schema.queue.inputs import InputUnknown
 
 
 class NoSuchTemplate(ForgeError):
@@ -15,18 +18,53 @@ class NoSuchTemplate(ForgeError):
     code = "template_not_found"
 
 
-class Templates:
-    """The job configs of one owner. A config is validated only when a job is submitted."""
+class Named:
+    """The things of one kind that an owner keeps by name."""
+
+    kind: ClassVar[str]
+    called: ClassVar[str]
+    missing: ClassVar[type[ForgeError]]
 
     def __init__(self, database: Database, *, owner: str, actor: str) -> None:
         self._database = database
         self._owner = owner
         self._actor = actor
 
+    def listed(self) -> list[Row]:
+        """Return all of the owner, by name."""
+        return self._database.rows(f"{self.kind}s", again=True, owner=self._owner)
+
+    def remove(self, name: str) -> None:
+        """Remove one.
+
+        Raises:
+            ForgeError: there is none with this name.
+        """
+        gone = self._database.one(
+            f"delete_{self.kind}", owner=self._owner, name=name, actor=self._actor
+        )
+        if gone is None:
+            raise self._unknown(name)
+
+    def _put(self, name: str, **content: Any) -> None:  # noqa: ANN401 - columns of all types
+        params = {"owner": self._owner, "name": name, "actor": self._actor}
+        self._database.one(f"put_{self.kind}", again=True, **params, **content)
+
+    def _unknown(self, name: str) -> ForgeError:
+        return self.missing(
+            f"{self._owner} has no {self.called} {name!r}",
+            hint=f"`forge {self.kind} list` lists them",
+        )
+
+
+class Templates(Named):
+    """The job configs of one owner. A config is validated only when a job is submitted."""
+
+    kind, called, missing = "template", "job config", NoSuchTemplate
+
     def keep(self, name: str, spec: Mapping[str, Any]) -> None:
         """Store a config under a name, replacing any previous one."""
-        params = {"owner": self._owner, "name": name, "actor": self._actor}
-        self._database.one("put_template", again=True, spec=Jsonb(dict(spec)), **params)
+        self._put(name, spec=Jsonb(dict(spec)))
 
     def get(self, name: str) -> Row:
         """Return a config: `name`, `spec`, `updated_at`.
@@ -36,27 +74,34 @@ class Templates:
         """
         row = self._database.one("template", again=True, owner=self._owner, name=name)
         if row is None:
-            raise _unknown(self._owner, name)
+            raise self._unknown(name)
         return row
 
-    def listed(self) -> list[Row]:
-        """Return every config of the owner, by name."""
-        return self._database.rows("templates", again=True, owner=self._owner)
 
-    def remove(self, name: str) -> None:
-        """Remove a config.
+class RegisteredInputs(Named):
+    """The sources of inputs that an owner registered under names."""
+
+    kind, called, missing = "input", "registered input", InputUnknown
+
+    def keep(self, name: str, source: str) -> None:
+        """Register a source under a name, replacing any previous one."""
+        self._put(name, source=source)
+
+    def resolved(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs of a job with sources instead of their names.
 
         Raises:
-            NoSuchTemplate: there is none with this name.
+            InputUnknown: no source is registered under a name.
         """
-        gone = self._database.one(
-            "delete_template", owner=self._owner, name=name, actor=self._actor
-        )
-        if gone is None:
-            raise _unknown(self._owner, name)
+        return {name: self._source(text) for name, text in inputs.items()}
 
+    @cached_property
+    def _sources(self) -> Mapping[str, str]:
+        return {row["name"]: row["source"] for row in self.listed()}
 
-def _unknown(owner: str, name: str) -> NoSuchTemplate:
-    return NoSuchTemplate(
-        f"{owner} has no job config {name!r}", hint="`forge template list` lists them"
-    )
+    def _source(self, text: Any) -> Any:  # noqa: ANN401 - any input
+        if not is_name(text):
+            return text
+        if text not in self._sources:
+            raise self._unknown(text)
+        return self._sources[text]

@@ -64,6 +64,8 @@ ACTIONS: Mapping[str, str] = {
     "owner quota set": "The limits, weight, approvals or budget of an owner were changed.",
     "budget spent": "What an owner may use in a month is used up.",
     "budget renewed": "An owner has a budget again, in a new month or by an admin.",
+    "input_kept": "The source of an input was registered. `detail` has its name and the source.",
+    "input_removed": "A registered input was removed.",
     "template_kept": "A template was saved.",
     "template_removed": "A template was removed.",
     "schedule_kept": "A schedule was saved.",

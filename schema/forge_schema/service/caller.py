@@ -21,7 +21,7 @@ RANK = {Role.VIEWER: 0, Role.SUBMITTER: 1, Role.ADMIN: 2}
 
 
 # Of each owner. A notification sends to others, and a schedule submits, for each of its events.
-MOST_KEPT = {"notification": 50, "schedule": 100, "template": 500, "key": 200}
+MOST_KEPT = {"notification": 50, "schedule": 100, "template": 500, "input": 500, "key": 200}
 REMOVED_BY = {"key": "revoke KEY"}
 # Of the jobs in schedules, and in templates: they are listed together.
 MOST_KEPT_BYTES = 2 << 20

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Word
-from forge_schema.model.job import OWN, Submitted, Template, is_handle
+from forge_schema.model.job import OWN, RegisteredInput, Submitted, Template, is_handle
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.service.parameters import Owner
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forge_schema.database.pool import Database
     from forge_schema.model.spec import JobSpec
     from forge_schema.queue.submission import LaneIds
-    from forge_schema.queue.templates import Templates
+    from forge_schema.queue.templates import RegisteredInputs, Templates
     from forge_schema.service.job_requests import JobConfig
     from forge_schema.service.uploads import StoredUploads
     from forge_schema.storage import Store
@@ -39,16 +39,22 @@ NewJobs = Annotated[
     ),
 ]
 TEMPLATE = "/queue/templates/{name:path}"
+INPUT = "/queue/inputs/{name}"
 # Completes any config to a job, so that the rest can be checked.
 SAMPLE = {"name": "sample", "command": ["sample"], "owner": "sample"}
 
 
-class ConfigReference(BaseModel):
-    """A job config by its name."""
+class OwnerReference(BaseModel):
+    """An owner by name."""
 
     model_config = ConfigDict(defer_build=True)
 
     owner: Word
+
+
+class ConfigReference(OwnerReference):
+    """A job config by its name."""
+
     config_name: Word
 
 
@@ -135,7 +141,7 @@ class Submitting(Verbs):
         """Store a job config under a name, replacing any previous one."""
         self.caller.require(Role.SUBMITTER)
         templates = self._templates(owner)
-        _check_config(spec)
+        _check_config(self._with_sources(spec, owner or self.caller.owner, ("spec",)))
         self._check_room("template", name, owner, spec)
         templates.keep(name, spec)
 
@@ -145,11 +151,45 @@ class Submitting(Verbs):
         self.caller.require(Role.SUBMITTER)
         self._templates(owner).remove(name)
 
+    @verb("GET", "/queue/inputs", tag="inputs")
+    def inputs(self, *, owner: Owner = None) -> list[RegisteredInput]:
+        """Return an owner's registered inputs, by name."""
+        return [RegisteredInput.model_validate(row) for row in self._inputs(owner).listed()]
+
+    @verb("PUT", INPUT, SUBMITTER, tag="inputs", names_fields=True)
+    def keep_input(
+        self, name: Word, source: Annotated[str, Sent(kind="SourceText")], *, owner: Owner = None
+    ) -> None:
+        """Register the source of an input under a name, replacing any previous one.
+
+        Jobs of the owner may have the name as an input's source. They keep the source that it has
+        when they are submitted.
+        """
+        from forge_schema.model.spec.inputs import NewInput
+
+        self.caller.require(Role.SUBMITTER)
+        inputs = self._inputs(owner)
+        new = checked(NewInput, {"name": name, "source": source}, ())
+        self._check_room("input", name, owner)
+        inputs.keep(new.name, new.source)
+
+    @verb("DELETE", INPUT, SUBMITTER, again=False, errors=(404,), tag="inputs")
+    def remove_input(self, name: Word, *, owner: Owner = None) -> None:
+        """Remove a registered input. Jobs that were submitted with it keep its source."""
+        self.caller.require(Role.SUBMITTER)
+        self._inputs(owner).remove(name)
+
     def _jobs_of(self, requests: Sequence[Fields]) -> list[JobSpec]:
         """Return requests as jobs, each with the fields of its `config_name` below its own."""
-        return [self._whole(fields, ("jobs", n)) for n, fields in enumerate(requests)]
+        known: dict[str, RegisteredInputs] = {}
+        return [self._whole(fields, ("jobs", n), known) for n, fields in enumerate(requests)]
 
-    def _whole(self, given: Fields, place: tuple[str | int, ...]) -> JobSpec:
+    def _whole(
+        self,
+        given: Fields,
+        place: tuple[str | int, ...],
+        known: dict[str, RegisteredInputs] | None = None,
+    ) -> JobSpec:
         fields = {"owner": self.caller.owner, **given}
         if fields["owner"] != self.caller.owner and not self.caller.admin:
             raise Forbidden("only an admin may submit jobs of another owner")
@@ -160,13 +200,42 @@ class Submitting(Verbs):
             kept = self._templates(config.owner).get(config.config_name)
             # A config without a name for its jobs gives them its own.
             fields = merged({"name": _called(config.config_name), **kept["spec"]}, fields)
-        return _checked_job(fields, place)
+        return _checked_job(self._with_sources(fields, fields["owner"], place, known), place)
+
+    def _with_sources(
+        self,
+        fields: Fields,
+        whose: Any,  # noqa: ANN401 - not checked yet
+        place: tuple[str | int, ...],
+        known: dict[str, RegisteredInputs] | None = None,
+    ) -> Fields:
+        """Return fields of a job with sources instead of the names of registered inputs."""
+        inputs = fields.get("inputs")
+        if not isinstance(inputs, Mapping) or not any(map(_is_name, inputs.values())):
+            return fields
+        owner = checked(OwnerReference, {"owner": whose}, place).owner
+        known = {} if known is None else known
+        if owner not in known:
+            known[owner] = self._inputs(owner)
+        return {**fields, "inputs": known[owner].resolved(inputs)}
 
     def _templates(self, owner: str | None) -> Templates:
         from forge_schema.queue.templates import Templates
 
         whose = self.caller.acting_for(owner, "read or write the job configs")
         return Templates(self._database, owner=whose, actor=self.caller.actor)
+
+    def _inputs(self, owner: str | None) -> RegisteredInputs:
+        from forge_schema.queue.templates import RegisteredInputs
+
+        whose = self.caller.acting_for(owner, "read or write the registered inputs")
+        return RegisteredInputs(self._database, owner=whose, actor=self.caller.actor)
+
+
+def _is_name(source: object) -> bool:
+    from forge_schema.model.spec.inputs import is_name
+
+    return is_name(source)
 
 
 def _called(config_name: str) -> str:

@@ -72,6 +72,14 @@ def of_template(body: object = None) -> Callable[[World, str], Request]:
     return request
 
 
+def of_input(body: object = None) -> Callable[[World, str], Request]:
+    def request(world: World, kind: str) -> Request:
+        query = "?owner=ann" if kind == "admin" else ""
+        return f"/api/v1/queue/inputs/{world.input()}{query}", body
+
+    return request
+
+
 def of_schedule(body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
         query = "?owner=ann" if kind == "admin" else ""
@@ -199,6 +207,9 @@ TABLE: dict[tuple[str, str], Case] = {
     ("get", "/api/v1/queue/templates/{name}"): (READS_OWN, of_template()),
     ("put", "/api/v1/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
     ("delete", "/api/v1/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
+    ("get", "/api/v1/queue/inputs"): (READS, fixed("/api/v1/queue/inputs")),
+    ("put", "/api/v1/queue/inputs/{name}"): (WRITES, of_input({"source": "s3://sets"})),
+    ("delete", "/api/v1/queue/inputs/{name}"): (ACTS_ON_OWN, of_input()),
     ("get", "/api/v1/queue/schedules"): (READS, fixed("/api/v1/queue/schedules")),
     ("post", "/api/v1/queue/check-schedule"): (
         WRITES,
@@ -385,11 +396,12 @@ def test_the_table_has_every_path_and_no_other() -> None:
     assert all(set(expected) == set(KINDS) for expected, _ in TABLE.values())
 
 
-# These change the worker that holds the leases, or a template, schedule or notification that other
-# requests may share by name, and so would disturb the others.
+# These change the worker that holds the leases, or a template, schedule, input or notification that
+# other requests may share by name, and so would disturb the others.
 APART = (
     *("/api/v1/workers/register", "/api/v1/workers/disconnect"),
     *("/api/v1/queue/templates/{name}", "/api/v1/queue/schedules/{name}"),
+    "/api/v1/queue/inputs/{name}",
     *("/api/v1/queue/notifications/{name}", "/api/v1/queue/test-notification/{name}"),
 )
 

@@ -43,6 +43,8 @@ CHANGES: dict[str, Act] = {
     "cancel_sweep": lambda s, _: s.findings.cancel_sweep("grid"),
     "keep_template": lambda s, _: s.keep_template("nightly", {}),
     "remove_template": lambda s, _: s.remove_template("nightly"),
+    "keep_input": lambda s, _: s.keep_input("set", "s3://sets"),
+    "remove_input": lambda s, _: s.remove_input("set"),
     "keep_schedule": lambda s, _: s.keep_schedule("nightly", "0 3 * * *", SPEC),
     "check_schedule": lambda s, _: s.check_schedule("nightly", "0 3 * * *"),
     "pause_schedule": lambda s, _: s.pause_schedule("nightly"),
@@ -54,6 +56,7 @@ RULES: dict[str, Act] = {
     "report of all owners": lambda s, _: s.report("queue_demand", count=1),
     "job of another owner": lambda s, _: s.submit([{**SPEC, "owner": "ann"}]),
     "templates of another owner": lambda s, _: s.templates(owner="ann"),
+    "inputs of another owner": lambda s, _: s.inputs(owner="ann"),
     "schedules of another owner": lambda s, _: s.schedules(owner="ann"),
     "a schedule of another owner": lambda s, _: s.schedule("nightly", owner="ann"),
     "a new schedule of another owner": lambda s, _: s.keep_schedule(

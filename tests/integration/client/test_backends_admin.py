@@ -224,6 +224,33 @@ def test_job_configs_are_kept_replaced_and_removed(backend: Backend) -> None:
             act("a/b c")
 
 
+def test_jobs_have_the_source_that_a_registered_input_has_when_they_are_submitted(
+    client: Client, backend: Backend, project: Path
+) -> None:
+    for source in ("s3://before", "s3://sets/imagenet"):
+        backend.keep_input("imagenet", source)
+    (kept,) = backend.inputs()
+    assert (kept.name, kept.source) == ("imagenet", "s3://sets/imagenet")
+    inputs = {"data": "imagenet", "tok": "hf://gpt2"}
+    job = client.submit(project, "ls", inputs=inputs)
+    backend.keep_template("with-data", {"command": ["ls"], "inputs": inputs})
+    configured = client.submit(project, config="with-data")
+    backend.remove_input("imagenet")
+    given = {"data": "s3://sets/imagenet", "tok": "hf://gpt2"}
+    assert all(backend.job(one.id).spec["inputs"] == given for one in (job, configured))
+    for act in (
+        lambda: backend.remove_input("imagenet"),
+        lambda: client.submit(project, "ls", inputs=inputs),
+        lambda: client.submit(project, config="with-data"),
+        lambda: backend.keep_template("again", {"command": ["ls"], "inputs": inputs}),
+    ):
+        with refusal("input_unknown"):
+            act()
+    for name, source in (("a b", "s3://sets"), ("x", "./folder"), ("x", "imagenet")):
+        with refusal("spec_invalid"):
+            backend.keep_input(name, source)
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -28,6 +28,7 @@ JOB = {"name": "nightly", "command": ["true"]}
     [
         ("notification", "/api/v1/queue/notifications/", HOOK),
         ("template", "/api/v1/queue/templates/", {"spec": JOB}),
+        ("input", "/api/v1/queue/inputs/", {"source": "s3://sets"}),
         ("schedule", "/api/v1/queue/schedules/", {"cron": "0 0 1 1 *", "spec": JOB}),
     ],
 )

@@ -319,7 +319,7 @@ VERBS = frozenset(
 SMALL = frozenset({
     "approve", "artifact", "attempt_marks", "explain_begun", "claimed_before", "clock", "draft",
     "displace",
-    "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended",
+    "direct_workers", "drop_partitions", "due", "raise_numbers", "due_schedules", "ended", "inputs",
     "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
     "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",

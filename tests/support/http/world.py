@@ -145,6 +145,14 @@ class World:
         )
         return "nightly"
 
+    def input(self) -> str:
+        """Return a registered input of ann's, which an earlier request may have removed."""
+        self.api.rig.rows(
+            "INSERT INTO registered_input (owner, name, source, updated_at)"
+            " VALUES ('ann', 'set', 's3://sets', forge_now()) ON CONFLICT DO NOTHING"
+        )
+        return "set"
+
     def schedule(self) -> str:
         """Return a schedule of ann's, which an earlier request may have removed."""
         self.api.rig.rows(

@@ -28,6 +28,7 @@ from forge_schema.database.tables.plans import (
     Dependency,
     Notification,
     Notifier,
+    RegisteredInput,
     Schedule,
     Template,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "OwnerUsage",
     "Queue",
     "Ready",
+    "RegisteredInput",
     "RequestNonce",
     "Result",
     "Sample",

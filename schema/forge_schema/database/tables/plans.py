@@ -21,6 +21,17 @@ class Template(SQLModel, table=True):
     updated_at: datetime = c.moment()
 
 
+class RegisteredInput(SQLModel, table=True):
+    """The source of an input, under a name that its owner gave it."""
+
+    __tablename__ = "registered_input"
+
+    owner: str = c.key_string()
+    name: str = c.key_string()
+    source: str = c.string()
+    updated_at: datetime = c.moment()
+
+
 class Schedule(SQLModel, table=True):
     """A job submitted repeatedly by a cron schedule; `last_…` and `error` tell of its last time.
 

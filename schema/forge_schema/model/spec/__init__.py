@@ -1,6 +1,6 @@
 """The request for a job: its fields, which are all in `job_spec.py`, and their parts."""
 
-from forge_schema.model.spec.inputs import INPUT
+from forge_schema.model.spec.inputs import INPUT, SourceText
 from forge_schema.model.spec.job_spec import KEYS, VARIED, JobSpec
 from forge_schema.model.spec.options import CODE, PANELS, Key, Option, option_of
 from forge_schema.model.spec.parts import (
@@ -55,6 +55,7 @@ __all__ = [
     "Option",
     "Parallel",
     "Resources",
+    "SourceText",
     "Stall",
     "Tuning",
     "option_of",

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import Text
+from forge_schema.model.fields import KnownFields, Text
 
 ARTIFACT, CHECKPOINT, FOLDER, S3, HUB = "artifact", "checkpoint", "folder", "s3", "hf"
 OF_JOBS = (ARTIFACT, CHECKPOINT)
@@ -81,6 +81,11 @@ def source_of(text: str) -> NamedSource:
     return NamedSource(kind, parts)
 
 
+def is_name(text: object) -> bool:
+    """Tell whether a text is no source, but may be the name of a registered one."""
+    return isinstance(text, str) and re.fullmatch(WORD, text) is not None
+
+
 def _source(text: str) -> str:
     source_of(text)
     return text
@@ -136,7 +141,8 @@ def variable(name: str) -> str:
 
 SourceText = Annotated[
     Text,
-    Field(json_schema_extra={"pattern": f"^({'|'.join(REST)}):"}),
+    # In a request, it may be the name of a registered one.
+    Field(json_schema_extra={"pattern": f"^(({'|'.join(REST)}):|{WORD}$)"}),
     AfterValidator(_source),
 ]
 Inputs = Annotated[
@@ -144,3 +150,10 @@ Inputs = Annotated[
     Field(max_length=MOST_INPUTS, json_schema_extra=NAMES),
     AfterValidator(sound_names),
 ]
+
+
+class NewInput(KnownFields):
+    """The source of an input, and the name under which to register it."""
+
+    name: Annotated[Text, Field(pattern=f"^{WORD}$")]
+    source: SourceText

@@ -11,6 +11,9 @@ FROM (
     SELECT name, octet_length(spec::text) FROM template
     WHERE owner = %(owner)s AND %(kind)s = 'template'
     UNION ALL
+    SELECT name, 0 FROM registered_input
+    WHERE owner = %(owner)s AND %(kind)s = 'input'
+    UNION ALL
     SELECT id, 0 FROM api_key
     WHERE owner = %(owner)s AND %(kind)s = 'key' AND acts_for IS NULL AND revoked_at IS NULL
         AND (expires_at IS NULL OR expires_at > forge_now())
