@@ -9,7 +9,7 @@
 # One would expect a local cluster to concern nobody else. Give each cluster a token by
 # RAY_AUTH_TOKEN, and RAY_AUTH_MODE=token to all commands that ask it.
 #
-# It decided that worker/forge_worker/gang/launchers.py and runners/process/private_ray.py give each
+# It decided that worker/forge_worker/gang/launchers.py and runners/process/runner.py give each
 # cluster and each job a token of its own.
 #
 # Seen on 29 November 2026:

@@ -33,8 +33,8 @@ from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.queue.queue import Queue
 from forge_schema.storage import keys, open_store
 from forge_worker.agent.agent import Agent
+from forge_worker.agent.jobs import Reaper
 from forge_worker.agent.outbox import Outbox
-from forge_worker.agent.reaper import Reaper
 from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
 from forge_worker.job_io.checkpoints import CheckpointSync

@@ -12,11 +12,11 @@ import structlog
 from forge_schema.database.pool import AccessRefused, DatabaseUnreachable
 from forge_schema.http_client import trust_hint
 from forge_schema.model.errors import ForgeError
+from forge_schema.model.quantities import duration_text
 from forge_schema.proxies import ProxyUnusable
 
-from forge_worker.refusals import FIRST_PAUSE_S as FIRST_REFUSED_S
-from forge_worker.refusals import LONGEST_PAUSE_S as LONGEST_REFUSED_S
-from forge_worker.refusals import Refusals
+# Many tries would change nothing, and might lock the worker out.
+FIRST_REFUSED_S, LONGEST_REFUSED_S = 5.0, 120.0
 
 T = TypeVar("T")
 
@@ -28,6 +28,43 @@ TRIAL_S = 5.0
 AWAY = ("08", "53", "57P", "25006")
 
 log = structlog.get_logger(__name__)
+
+
+class Refusals:
+    """What refuses this worker now, and why. Thread-safe.
+
+    Of all that are refused for one reason, only the first is logged. At the start nothing is: the
+    program ends with the reason.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._reasons: dict[object, str] = {}
+        self._met = False
+
+    @property
+    def why(self) -> str:
+        """The reason, or "" if nothing refuses it."""
+        with self._lock:
+            return next(iter(self._reasons.values()), "")
+
+    def add(self, who: object, why: str) -> None:
+        with self._lock:
+            first = self._met and not self._reasons
+            self._reasons[who] = why
+        if first:
+            longest = duration_text(LONGEST_REFUSED_S)
+            log.error("queue_refuses", why=why, note=f"retried after up to {longest}, not logged")
+
+    def met(self) -> None:
+        """Note that the queue has let this worker in once."""
+        self._met = True
+
+    def remove(self, who: object) -> None:
+        with self._lock:
+            over = self._reasons.pop(who, None) is not None and not self._reasons
+        if over:
+            log.info("queue_accepts")
 
 
 class ServerUnreachable(DatabaseUnreachable):

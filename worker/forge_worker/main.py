@@ -31,10 +31,10 @@ from forge_schema.settings import faults
 from forge_schema.settings import help as settings_help
 from stamina.instrumentation import RetryDetails
 
-from forge_worker.agent import queue_wait
+from forge_worker.agent import registration
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.idle_exit import after_exit
-from forge_worker.agent.queue_wait import until_answered
+from forge_worker.agent.registration import until_answered
 from forge_worker.circuit_breaker import CircuitOpen, QueueRefused
 from forge_worker.commands import recovery, status
 from forge_worker.commands.doctor import lacking
@@ -176,7 +176,7 @@ def serve(settings: WorkerSettings) -> int:
     # The folder contains the code and checkpoints of all users.
     settings.worker_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.worker_dir
-    pause = partial(queue_wait.pause, settings)
+    pause = partial(registration.pause, settings)
     if flags := shown_flags(sys.argv[1:]):
         do = "give them as variables (FORGE_TOKEN, FORGE_DATABASE_URL) or as --token-file"
         log.warning("command_lines_readable", flags=flags, do=do)
@@ -204,7 +204,7 @@ def _work(settings: WorkerSettings) -> bool:
         transport = until_answered(
             lambda: stack.enter_context(connect(settings)),
             limit_s=settings.reconnect_limit_s,
-            unanswered=partial(queue_wait.end_leftovers, settings),
+            unanswered=partial(registration.end_leftovers, settings),
         )
         monitor = _monitor(settings)
         transport = monitor.on(transport) if monitor else transport

@@ -10,7 +10,7 @@ import docker
 import stamina
 from chaos.check.violation import by_hand, by_sql
 from forge_schema.storage.s3.store import S3Store
-from forge_worker.agent.spool import left_in
+from forge_worker.agent.outbox import left_in
 from forge_worker.worker_folder import known_id
 from support.workers.worker import processes_below
 

@@ -16,11 +16,10 @@ from forge_schema.read.jobs import Jobs
 from forge_schema.wake import Hint
 from forge_worker.agent.agent import Agent
 from forge_worker.agent.leaving import Shutdown
-from forge_worker.agent.outbox import Outbox
+from forge_worker.agent.outbox import FILE, Outbox, Spool
 from forge_worker.agent.registration import WorkerIdentity
-from forge_worker.agent.spool import FILE, Spool
 from forge_worker.attempt.attempt import LiveAttempt, Stop
-from forge_worker.attempt.window import Window
+from forge_worker.clock import Window
 from forge_worker.connect import connect
 from forge_worker.machine.watched import UNSAFE
 from forge_worker.queue.listener import Listener

@@ -11,9 +11,8 @@ import pytest
 from forge_schema.database.pool import DatabaseUnreachable, NotMigrated
 from forge_schema.model.lease import End
 from forge_schema.model.states import Phase, Reason
-from forge_worker.agent.outbox import HELD_S, Outbox
-from forge_worker.agent.queue_wait import until_answered
-from forge_worker.agent.spool import FILE, Spool
+from forge_worker.agent.outbox import FILE, HELD_S, Outbox, Spool
+from forge_worker.agent.registration import until_answered
 from forge_worker.job_runs.leftovers import take_up
 from forge_worker.queue.http.session import ServerRefused
 from forge_worker.runners.process.runner import ProcessRunner

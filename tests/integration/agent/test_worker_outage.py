@@ -13,9 +13,8 @@ from forge_schema.model.lease import End, Ended, Fence
 from forge_schema.model.spec import Resources
 from forge_schema.model.states import Phase, Reason, Standing, WorkerStatus
 from forge_worker.agent.agent import Agent
-from forge_worker.agent.outbox import Outbox
-from forge_worker.agent.queue_wait import NotWaited, until_answered
-from forge_worker.agent.spool import FILE, Spool, left_in
+from forge_worker.agent.outbox import FILE, Outbox, Spool, left_in
+from forge_worker.agent.registration import NotWaited, until_answered
 from forge_worker.circuit_breaker import CircuitBreaker, CircuitOpen, ServerUnreachable
 from forge_worker.clock import seconds
 from forge_worker.commands.recovery import recover

@@ -14,7 +14,7 @@ from forge_schema.model.worker import Machine
 from forge_schema.storage import ObjectTooLarge, StoreUnreachable
 from forge_worker.job_io.checkpoints import CheckpointSync
 from forge_worker.queue.gateway import SqlGateway
-from forge_worker.transfers import packs
+from forge_worker.transfers import checkpoint_files
 from support.workers.attempts import Desk, content, desk
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ COUNT, BYTES, IN_A_PACK = 100, 5000, 20
 
 @pytest.fixture
 def here(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(packs, "PACK_BYTES", BYTES * IN_A_PACK)
+    monkeypatch.setattr(checkpoint_files, "PACK_BYTES", BYTES * IN_A_PACK)
     with desk(database_url, tmp_path) as made:
         yield made
 

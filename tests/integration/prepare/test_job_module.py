@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from forge_worker import job
-from forge_worker.prepare.job_module import JobModuleProvision
+from forge_worker.prepare.provisions import JobModuleProvision
 from support.workers.attempts import attempt_of, some_grant
 from support.workers.runners import make_spec
 from support.workers.worker import Bed

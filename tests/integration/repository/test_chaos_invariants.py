@@ -28,7 +28,7 @@ from chaos.check.invariants import INVARIANTS, violations
 from chaos.evidence.history import History
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Reason, State
-from forge_worker.agent.spool import FILE, Spool
+from forge_worker.agent.outbox import FILE, Spool
 from support.engine.images import BASE_IMAGE
 from support.gangs.runs import formed, gang, running, settled, stop
 from support.queue.chaos_script import Script

@@ -18,7 +18,7 @@ from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.storage.keys import AttemptKeys
 from forge_schema.storage.manifest import Entry, Manifest
-from forge_worker.job_io.checkpoint_thinner import Thinner
+from forge_worker.job_io.occasions import Thinner
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import SqlGateway
 from support.queue.rig import Rig, spec

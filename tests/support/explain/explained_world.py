@@ -18,9 +18,8 @@ from forge_schema.queue.queue import Queue
 from forge_schema.queue.registry import Registry
 from forge_worker.agent.claim_loop import needs
 from forge_worker.devices import GpuDevice
-from forge_worker.machine.gpu_pool import GpuPool
 from forge_worker.machine.locks import Locks
-from forge_worker.machine.slots import Slots
+from forge_worker.machine.slots import GpuPool, Slots
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 from support.database.databases import Pinned

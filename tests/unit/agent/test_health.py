@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forge_worker.machine.health import LONGEST_REST_S, REST_S, ROW, EngineHealth
+from forge_worker.machine.watched import LONGEST_REST_S, REST_S, ROW, EngineHealth
 from forge_worker.runners.docker.runner import DockerRunner
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import threading
 from threading import Event
 from typing import TYPE_CHECKING
 
-from forge_worker.loop import Loop
-from forge_worker.rounds import Rounds
+from forge_worker.loop import Loop, Rounds
 
 if TYPE_CHECKING:
     from support.waiting import Eventually

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 from threading import Event, Thread, current_thread, get_ident
 from typing import TYPE_CHECKING
 
-from forge_worker import rounds
-from forge_worker.rounds import SpareThreads
+from forge_worker import loop
+from forge_worker.loop import SpareThreads
 
 if TYPE_CHECKING:
     import pytest
@@ -47,7 +47,7 @@ def test_jobs_that_run_at_once_have_threads_of_their_own(eventually: Eventually)
 def test_a_thread_without_a_job_ends(
     monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(rounds, "IDLE_S", 0.0)
+    monkeypatch.setattr(loop, "IDLE_S", 0.0)
     threads, own = SpareThreads(), SimpleQueue[Thread]()
     threads.start("job 1", lambda: own.put(current_thread()))
     ran = own.get(timeout=60)
@@ -58,7 +58,7 @@ def test_a_thread_without_a_job_ends(
 def test_a_job_given_to_a_thread_that_is_about_to_end_runs(
     monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(rounds, "IDLE_S", 0.0)
+    monkeypatch.setattr(loop, "IDLE_S", 0.0)
     threads, ran = SpareThreads(), list[int]()
     for n in range(200):
         threads.start(f"job {n}", partial(ran.append, n))

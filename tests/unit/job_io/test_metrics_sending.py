@@ -10,9 +10,11 @@ from forge_schema.database.pool import DatabaseUnreachable
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Reason, Standing
 from forge_worker.attempt.attempt import Stop
-from forge_worker.attempt.window import opening
 from forge_worker.circuit_breaker import CircuitOpen
-from forge_worker.job_io.metrics import MetricsTail, Settling, sender, settling
+from forge_worker.clock import opening
+from forge_worker.job_io.metrics import MetricsTail, Settling
+from forge_worker.job_io.metrics import sender as metrics_sender
+from forge_worker.job_io.metrics import tail as metrics_tail
 from support.workers.attempts import MetricsQueue, attempt_of, some_grant
 
 if TYPE_CHECKING:
@@ -64,8 +66,8 @@ def written(folder: Path, *lines: dict[str, Any]) -> LiveAttempt:
 
 def settled(attempt: LiveAttempt, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> str:
     """Store the last lines; return what the job's log says then."""
-    monkeypatch.setattr(settling, "PAUSE_S", 0.0)
-    monkeypatch.setattr(settling, "TRY_S", 0.0)
+    monkeypatch.setattr(metrics_tail, "PAUSE_S", 0.0)
+    monkeypatch.setattr(metrics_tail, "TRY_S", 0.0)
     tail = MetricsTail(attempt, queue)  # type: ignore[arg-type]
     Settling(attempt, queue, tail, clock=lambda: queue.now).settle()  # type: ignore[arg-type]
     return attempt.folders.log.read_text()
@@ -109,7 +111,7 @@ def test_a_queue_that_takes_no_lines_but_answers_is_not_asked_for_ever(
     said = settled(attempt, queue, monkeypatch)
     assert "300 lines of metrics were not stored, after 0 that were: the queue took none" in said
     assert "no time" in said
-    assert queue.now < 3 * settling.FAILING_S
+    assert queue.now < 3 * metrics_tail.FAILING_S
     assert set(queue.calls) <= {300, 50}
 
 
@@ -120,7 +122,7 @@ def test_the_time_in_which_the_queue_is_away_does_not_count(
     queue.answers = False
 
     def comes_back() -> None:
-        queue.answers = queue.now > 10 * settling.ENDED_S
+        queue.answers = queue.now > 10 * metrics_tail.ENDED_S
 
     queue.asked = comes_back
     attempt = written(tmp_path, {"step": 1})
@@ -131,7 +133,7 @@ def test_the_time_in_which_the_queue_is_away_does_not_count(
 @pytest.mark.parametrize("how", ["cancelled", "leaving", "lost", "before", "long"])
 def test_what_ends_the_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     attempt = written(tmp_path, *({"step": n} for n in range(400)))
-    monkeypatch.setattr(sender, "ROWS", 1)
+    monkeypatch.setattr(metrics_sender, "ROWS", 1)
     cancelled = Stop(Reason.CANCELLED, "cancelled on request")
     queue = Queue(lambda _: None)
 

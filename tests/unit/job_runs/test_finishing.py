@@ -11,8 +11,8 @@ import pytest
 from forge_schema.model.lease import Fence, Usage
 from forge_schema.model.states import Phase, Reason
 from forge_worker.attempt.redact import Redactor
-from forge_worker.job_runs import finishing
-from forge_worker.job_runs.finishing import _end_by_itself, _store_small
+from forge_worker.job_runs import job_run
+from forge_worker.job_runs.job_run import _end_by_itself, _store_small
 from forge_worker.runners.runner import Exit
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def test_the_others_of_a_run_stop_before_a_failed_member_stores_anything(
         ),
     )
     stored_after: list[list[Phase]] = []
-    monkeypatch.setattr(finishing, "_store_in_time", lambda _: stored_after.append([*sent]))
-    assert finishing.finish(failed, Exit(3)) is None
+    monkeypatch.setattr(job_run, "_store_in_time", lambda _: stored_after.append([*sent]))
+    assert job_run.finish(failed, Exit(3)) is None
     assert stored_after == [told]
     assert entered == [*told, Phase.FINISHING]
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from forge_schema.model.lease import End, Fence, Usage
 from forge_schema.model.states import Reason
-from forge_worker.agent.spool import HEAD, SLOT_BYTES, Spool, left_in
+from forge_worker.agent.outbox import HEAD, SLOT_BYTES, Spool, left_in
 from support.services import require
 
 if TYPE_CHECKING:

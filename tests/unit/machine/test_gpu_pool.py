@@ -9,9 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from forge_schema.model.worker import Capacity
 from forge_worker.devices import GpuDevice, Use
-from forge_worker.machine.gpu_pool import Choice, GpuPool
 from forge_worker.machine.locks import Locks, LocksUnusable
-from forge_worker.machine.slots import MachineSlot, Slots
+from forge_worker.machine.slots import Choice, GpuPool, MachineSlot, Slots
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

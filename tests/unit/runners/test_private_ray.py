@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from forge_worker.runners.process.private_ray import private_ray
+from forge_worker.runners.process.runner import private_ray
 
 OWN = "/own"
 

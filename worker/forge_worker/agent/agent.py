@@ -9,17 +9,20 @@ import structlog
 from forge_worker import worker_folder
 from forge_worker.agent.claim_loop import ClaimLoop, Claims
 from forge_worker.agent.idle_exit import IdleExit
-from forge_worker.agent.jobs import JobThreads
+from forge_worker.agent.jobs import JobThreads, Reaper
 from forge_worker.agent.leases import LeaseRenewal, LeaseWatchdog
 from forge_worker.agent.leaving import Leaving, Shutdown
-from forge_worker.agent.outbox import Outbox
-from forge_worker.agent.queue_wait import NotWaited, end_leftovers, until_answered
-from forge_worker.agent.reaper import Reaper
-from forge_worker.agent.registration import Registration, WorkerIdentity
-from forge_worker.agent.running import LiveAttempts
-from forge_worker.agent.spool import FILE, Spool
+from forge_worker.agent.outbox import FILE, Outbox, Spool
+from forge_worker.agent.registration import (
+    NotWaited,
+    Registration,
+    WorkerIdentity,
+    end_leftovers,
+    until_answered,
+)
 from forge_worker.agent.state_file import StateKeeper
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts
+from forge_worker.circuit_breaker import Refusals
 from forge_worker.gang.address import gang_policy
 from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.leftovers import Adopted, take_up
@@ -34,7 +37,6 @@ from forge_worker.prepare.inputs.provision import input_labels
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.refusals import Refusals
 from forge_worker.runners.choice import Runners
 from forge_worker.runners.docker.sandboxes import SandboxPool
 from forge_worker.settings.settings import WorkerSettings

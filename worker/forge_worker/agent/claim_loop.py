@@ -21,8 +21,7 @@ from forge_schema.model.worker import Capacity
 from forge_worker.agent.registration import WorkerIdentity
 from forge_worker.clock import seconds
 from forge_worker.loop import Loop
-from forge_worker.machine.gpu_pool import Choice
-from forge_worker.machine.slots import MachineSlot, Slots
+from forge_worker.machine.slots import Choice, MachineSlot, Slots
 from forge_worker.queue.gateway import Gateway
 
 BATCH = 8

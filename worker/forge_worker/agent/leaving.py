@@ -11,10 +11,8 @@ from forge_schema.queue.registry import NameInUse
 
 from forge_worker.agent.claim_loop import Claims
 from forge_worker.agent.outbox import Outbox
-from forge_worker.agent.running import LiveAttempts
-from forge_worker.attempt.attempt import LiveAttempt, Stop
-from forge_worker.attempt.window import Window, earlier, opening
-from forge_worker.clock import seconds
+from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts, Stop
+from forge_worker.clock import Window, earlier, opening, seconds
 from forge_worker.loop import Bell, Loop
 from forge_worker.machine.watched import UNSAFE, Condition
 from forge_worker.queue.gateway import Gateway

@@ -9,13 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from forge_worker.agent.claim_loop import Claims
-from forge_worker.agent.running import LiveAttempts
-from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.attempt.attempt import LiveAttempt, LiveAttempts
+from forge_worker.circuit_breaker import Refusals
 from forge_worker.files.small_files import write_atomically
 from forge_worker.loop import Loop
 from forge_worker.machine.slots import MachineSlot
 from forge_worker.machine.watched import WatchedMachine
-from forge_worker.refusals import Refusals
 from forge_worker.settings.settings import WorkerSettings
 
 NAME = "state.json"

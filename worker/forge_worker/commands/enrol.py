@@ -16,7 +16,7 @@ from forge_schema.protocol.answers import Enrolled
 from pydantic import Field, PositiveFloat, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from forge_worker.agent.queue_wait import until_answered
+from forge_worker.agent.registration import until_answered
 from forge_worker.circuit_breaker import Servers
 from forge_worker.files.small_files import write_atomically
 from forge_worker.queue.http.session import PATH, PROGRAM, TIMEOUT, TokenRefused, not_answered, read

@@ -15,7 +15,7 @@ from forge_schema.model.quantities import size_text
 from forge_schema.model.states import Reason
 
 from forge_worker import worker_folder
-from forge_worker.agent import spool, state_file
+from forge_worker.agent import outbox, state_file
 from forge_worker.agent.outbox import Outbox
 from forge_worker.attempt.folders import Folders
 from forge_worker.connect import connect
@@ -39,14 +39,14 @@ STATE = {
     "caches": "model caches, which jobs fill again",
     "warm": "notes of what is in these folders",
     speed.FILE: "the machine's speed, which is measured again",
-    spool.FILE: "results of jobs not yet delivered to the queue",
+    outbox.FILE: "results of jobs not yet delivered to the queue",
     "name": "the name, which is replaced by a new one",
 }
 # The queue may still identify the worker by its id.
 KEPT = {"lock", worker_folder.ID_FILE, worker_folder.QUEUE_FILE}
 
 FOLDERS = ("jobs", "bundles", "images", "envs", "caches")
-OWN_FILES = (gpu_health.FILE, gate.FILE, speed.FILE, crashes.FILE, spool.FILE)
+OWN_FILES = (gpu_health.FILE, gate.FILE, speed.FILE, crashes.FILE, outbox.FILE)
 FILES = ("name", ID_FILE, QUEUE_FILE, state_file.NAME, *OWN_FILES)
 
 log = structlog.get_logger(__name__)
@@ -134,7 +134,7 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
     """Give back leases and remove folders, except for jobs that may still run."""
     folders = [Folders(root) for root in leftovers.jobs_in(settings.worker_dir)]
     ended = [folder for folder in folders if not leftovers.may_run(folder, runners)]
-    spooled = spool.left_in(settings.worker_dir)
+    spooled = outbox.left_in(settings.worker_dir)
     if not ended and not spooled:
         return
     with ExitStack() as stack:
@@ -150,7 +150,7 @@ def _given_back(settings: WorkerSettings, runners: list[Runner]) -> Iterator[str
             yield _cleared(each, None if each.fence() in waiting else gateway)
 
 
-def _told(spooled: spool.Spool, gateway: Gateway) -> str:
+def _told(spooled: outbox.Spool, gateway: Gateway) -> str:
     """Deliver the spooled results to the queue, before any lease is given back."""
     count = len(spooled.ends())
     with suppress(ForgeError):

@@ -11,7 +11,7 @@ from forge_schema.model.errors import ForgeError
 from forge_schema.model.quantities import MIB, counted, duration_text, size_text
 from forge_schema.queue.own_leases import OwnLeases
 
-from forge_worker.agent import spool, state_file
+from forge_worker.agent import outbox, state_file
 from forge_worker.agent.state_file import queue_words
 from forge_worker.attempt.folders import Folders
 from forge_worker.commands.doctor import lacking
@@ -70,7 +70,7 @@ def look(settings: WorkerSettings) -> Json:
 def _untold(settings: WorkerSettings) -> list[int]:
     """Return the ids of jobs whose results wait until the queue answers."""
     with suppress(OSError):
-        if waiting := spool.left_in(settings.worker_dir):
+        if waiting := outbox.left_in(settings.worker_dir):
             return [end.fence.job_id for end in waiting.ends()]
     return []
 

@@ -12,7 +12,7 @@ from forge_schema.model.states import Launcher as Name
 from forge_worker.gang.address import interface_of, local_address
 from forge_worker.gang.members import Gang, Peer
 from forge_worker.inside import mpi, ray_cluster
-from forge_worker.runners.process.private_ray import store_bytes
+from forge_worker.runners.process.runner import store_bytes
 from forge_worker.runners.runner import Runner, RunSpec
 
 CONFIG = "accelerate.yaml"

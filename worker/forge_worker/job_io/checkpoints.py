@@ -29,15 +29,20 @@ from forge_worker.files.rest import in_memory
 from forge_worker.files.safe_files import Listing, entries, weight
 from forge_worker.files.saved_files import FilesSeen, Targets
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
-from forge_worker.job_io.checkpoint_thinner import Thinner
-from forge_worker.job_io.occasions import Commit, Commits, Following, SaveOccasion, TimeLimit
+from forge_worker.job_io.occasions import (
+    Commit,
+    Commits,
+    Following,
+    SaveOccasion,
+    Thinner,
+    TimeLimit,
+)
 from forge_worker.job_io.restore import ForeignFiles, Restore, RestoredCheckpoint
 from forge_worker.job_io.snapshots import Snapshots
 from forge_worker.loop import Loop
 from forge_worker.queue.gateway import Gateway
 from forge_worker.queue.objects import Objects
-from forge_worker.transfers.checkpoint_files import CheckpointFiles
-from forge_worker.transfers.packs import worn
+from forge_worker.transfers.checkpoint_files import CheckpointFiles, worn
 from forge_worker.transfers.sending import StoredChunks
 
 TRIES = 3

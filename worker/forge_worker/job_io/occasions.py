@@ -1,4 +1,4 @@
-"""When a checkpoint is stored: what the program asks for, and what rank 0 has stored."""
+"""When a checkpoint is stored: at the program's request or after rank 0; and which go again."""
 
 import os
 from collections.abc import Iterator
@@ -8,8 +8,12 @@ from math import inf
 from threading import Lock
 from time import monotonic
 
+import structlog
 from forge_schema.model.attempt_records import ALL
+from forge_schema.model.errors import ForgeError
 from forge_schema.model.reading import LARGEST
+from forge_schema.model.spec import JobSpec
+from forge_schema.queue.thinning import MOST
 
 from forge_worker.attempt.attempt import LiveAttempt, Stopped
 from forge_worker.clock import seconds
@@ -32,6 +36,10 @@ NO_STEP = (
     "rank 0 commits steps, the last one is {step}, and this rank has committed none: no checkpoint"
     " counts until every rank has committed its step, with job.save_now(step)"
 )
+THINNING_S = 60.0
+KEEP: int = JobSpec.model_fields["keep_checkpoints"].default
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +250,49 @@ class CheckpointRequest(Loop):
         except OSError:
             return None
         return status.st_mtime_ns, status.st_ino
+
+
+class Thinner(Loop):
+    """Thins out checkpoints once per request; a failed run is made up for by the next.
+
+    It stops before the next object if the attempt must stop. A call that hangs is abandoned.
+    """
+
+    name = "thinning"
+
+    def __init__(self, attempt: LiveAttempt, gateway: Gateway) -> None:
+        super().__init__(THINNING_S)
+        self._attempt = attempt
+        self._gateway = gateway
+        self._asked = False
+        self._everywhere = True
+
+    def ask(self) -> None:
+        """Request a run now."""
+        self._asked = True
+        self.wake()
+
+    def step(self) -> None:
+        """Thin out if requested."""
+        if not self._asked or not self._go_on():
+            return
+        self._asked = False
+        # Once per attempt, whether it succeeds or not, and again only while there is much to
+        # remove.
+        everywhere, self._everywhere = self._everywhere, False
+        fence, keep = self._attempt.fence, self._attempt.grant.spec.get("keep_checkpoints", KEEP)
+        try:
+            gone = self._gateway.thin_checkpoints(
+                fence, keep, everywhere=everywhere, go_on=self._go_on
+            )
+        except ForgeError as error:
+            log.warning("checkpoints_not_thinned", job=fence.job_id, error=error.message)
+        else:
+            self._everywhere = gone >= MOST
+
+    def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  a store may take long
+        """End without waiting for an answer."""
+        super().end(0.0)
+
+    def _go_on(self) -> bool:
+        return not (self.ending or self._attempt.stopping.is_set())

@@ -25,7 +25,7 @@ from forge_worker.files.kills import Doubt, Kill, Openings
 from forge_worker.files.safe_files import Listing, Status
 from forge_worker.files.saved_files import SavedFiles
 from forge_worker.job_io.checkpoint_notes import CheckpointNotes
-from forge_worker.transfers.packs import SMALL_BYTES, contents
+from forge_worker.transfers.checkpoint_files import SMALL_BYTES, contents
 
 # How many files are held open at once, the largest; others are copied.
 MOST_HELD = 256

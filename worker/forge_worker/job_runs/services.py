@@ -20,15 +20,12 @@ from forge_worker.job_io.usage import Sampler
 from forge_worker.job_runs.job_environment import Host
 from forge_worker.machine.gate import Gate
 from forge_worker.machine.gpu_health import FaultWatch
-from forge_worker.machine.health import EngineHealth
-from forge_worker.machine.watched import WatchedMachine
+from forge_worker.machine.watched import EngineHealth, WatchedMachine
 from forge_worker.prepare.cache import CacheProvision, LruFolders, visible
-from forge_worker.prepare.handlers import KindProvision
 from forge_worker.prepare.images import Images
 from forge_worker.prepare.inputs.cache import InputCache
 from forge_worker.prepare.inputs.provision import InputProvision
-from forge_worker.prepare.job_module import JobModuleProvision
-from forge_worker.prepare.provisions import Provision
+from forge_worker.prepare.provisions import JobModuleProvision, KindProvision, Provision
 from forge_worker.prepare.python_env import EnvironmentProvision
 from forge_worker.prepare.secrets import SecretProvision, SecretStore
 from forge_worker.queue.gateway import Gateway

@@ -15,8 +15,7 @@ from forge_schema.model.quantities import duration_text
 from forge_schema.model.states import Phase, Reason
 
 from forge_worker.attempt.attempt import Stop
-from forge_worker.attempt.window import opening
-from forge_worker.clock import seconds
+from forge_worker.clock import opening, seconds
 from forge_worker.files.kills import kill
 from forge_worker.files.safe_files import touch
 from forge_worker.job_io.watches import stall_watches

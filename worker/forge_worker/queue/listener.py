@@ -11,9 +11,8 @@ from forge_schema.database.connections import KEEPALIVE
 from forge_schema.database.pool import AccessRefused, explained, explicable
 from forge_schema.wake import ANY, ASKED, BACK, SHELL, Hint
 
-from forge_worker.circuit_breaker import CircuitBreaker, QueueRefused
+from forge_worker.circuit_breaker import CircuitBreaker, QueueRefused, Refusals
 from forge_worker.loop import AFTER_FAILURE_S, Loop
-from forge_worker.refusals import Refusals
 
 QUIET_S = 5.0
 

@@ -34,8 +34,8 @@ from forge_schema.storage import StoreUnreachable
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
+from forge_worker.queue.gateway import Ask, Unanswered
 from forge_worker.queue.http.session import LeaseUnknown, ServerRefused, Session
-from forge_worker.queue.unanswered import Ask, Unanswered
 
 A = TypeVar("A", bound=BaseModel)
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import platform
+import secrets
 import signal
 import sys
 import threading
@@ -26,7 +27,6 @@ from forge_worker.runners.process.confinement import CpuTable, confinement_of, p
 from forge_worker.runners.process.descendants import MIB, JobUse, descendants, use_below
 from forge_worker.runners.process.door import entered
 from forge_worker.runners.process.notice import catches
-from forge_worker.runners.process.private_ray import private_ray
 from forge_worker.runners.process.shared_memory import SharedMemory
 from forge_worker.runners.process.shim import BLANK, LENGTH
 from forge_worker.runners.process.shims import MARK, ShimLine, Shims, base_environment, title
@@ -48,11 +48,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forge_worker.runners.owners import JobUser
+    from forge_worker.runners.runner import RunSpec
 
+
+# Of the job's memory: what Ray's own default is of a machine's. Ray refuses less than 75 MiB.
+SHARE, LEAST_BYTES = 0.3, 80 << 20
+# Whoever sets one of these has a cluster of their own.
+THEIRS = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 END_PATIENCE_S = 60.0
 REAP_PATIENCE_S = 30.0
 # For the kill after a grace that must be over in time.
 MARGIN_S = 3.0
+
+
+def private_ray(spec: RunSpec, tmp: str) -> dict[str, str]:
+    """Return the variables for a job whose temporary files are in `tmp`."""
+    variables = {
+        "RAY_TMPDIR": tmp,
+        "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(store_bytes(spec.memory_mb)),
+    }
+    if THEIRS & (spec.env.keys() | spec.secrets.keys()):
+        return variables
+    return {**variables, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+def store_bytes(memory_mb: int) -> int:
+    """Return how much of a job's memory, in MiB, Ray's object store may have."""
+    return max(LEAST_BYTES, int((memory_mb << 20) * SHARE))
 
 
 class ProcessHandle:
