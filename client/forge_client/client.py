@@ -55,11 +55,14 @@ class Client(Plans, Administration):
     ) -> None:
         server = {"url": url, "api_key": api_key}
         direct = {"database_url": database_url, "store_url": store_url, "dir": up_dir}
-        self._settings = settings.load({**server, **direct, "owner": owner}, {})
+        self._connect(settings.load({**server, **direct, "owner": owner}, {}))
         if note := self._settings.note():
             warnings.warn(note, stacklevel=2)
-        self.backend = connect(self._settings)
-        self.sender = Sender(self.backend, self._settings)
+
+    def _connect(self, loaded: settings.Settings) -> None:
+        self._settings = loaded
+        self.backend = connect(loaded)
+        self.sender = Sender(self.backend, loaded)
 
     def __enter__(self) -> Self:
         return self

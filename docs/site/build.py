@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import actions
+import assistants
 import commands
 import fields
 import http_api
@@ -74,4 +75,6 @@ if __name__ == "__main__":
     parser.add_argument("--to", type=Path, default=BUILD, help="folder to build in; it is emptied")
     folder = parser.parse_args().to
     assemble(folder)
-    sys.exit(build_all(folder))
+    code = build_all(folder)
+    assistants.write(DOCS, folder / "site")
+    sys.exit(code)

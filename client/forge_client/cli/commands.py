@@ -69,6 +69,7 @@ PANELS = {
         "events": "admin.events:events",
         "schema": "plans.templates:schema",
         "doctor": "admin.doctor:doctor",
+        "mcp": "admin.mcp:mcp",
     },
 }
 WITH_A_JOB_COMMAND = {"submit", "test", "benchmark", "rerun", "exec", "ssh"}

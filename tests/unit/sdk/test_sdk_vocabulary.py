@@ -11,7 +11,7 @@ from forge_client.cli.commands import PLACES
 from forge_client.project.request import Request
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
-OF_A_MACHINE = {"up", "down", "login", "logout", "db", "backup", "restore", "schema"}
+OF_A_MACHINE = {"up", "down", "login", "logout", "db", "backup", "restore", "schema", "mcp"}
 HOLDERS = {"client": Client, "job": Job, "sweep": Sweep}
 ROW = re.compile(r"^\| (`forge .*?) \| (.*) \|$", re.MULTILINE)
 

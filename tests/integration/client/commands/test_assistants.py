@@ -1,0 +1,159 @@
+"""The tools of assistants, called by the protocol's own client."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from forge_client import Client
+from forge_client.cli.assistant.log_page import plain
+from forge_client.cli.assistant.reading import PAGE_BYTES
+from forge_client.cli.assistant.server import made_server
+from forge_client.errors import ClientError
+from forge_schema.model.states import Reason, Role
+from mcp import Client as Assistant
+from support.client.reaching import key, reaching
+from support.http.server import served, server_settings
+from support.queue.holder import Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from support.queue.rig import Rig
+
+CHANGING = {"submit", "submit_sweep", "fetch_artifacts", "cancel"}
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return (tmp_path / "store").as_uri()
+
+
+@pytest.fixture
+def client(rig: Rig, store_url: str) -> Iterator[Client]:
+    with reaching("direct", rig, store_url) as client:
+        yield client
+
+
+def call(connect: Callable[[], Client], tool: str, **arguments: Any) -> tuple[str, bool]:  # noqa: ANN401  the tool's
+    """Call a tool, and return its answer and whether that is an error."""
+
+    async def called() -> tuple[str, bool]:
+        async with Assistant(made_server(connect)) as assistant:
+            result = await assistant.call_tool(tool, arguments)
+            return result.content[0].text, bool(result.is_error)  # type: ignore[union-attr]
+
+    return asyncio.run(called())
+
+
+def ask(client: Client, tool: str, **arguments: Any) -> str:  # noqa: ANN401  the tool's
+    text, failed = call(lambda: client, tool, **arguments)
+    assert not failed, text
+    return text
+
+
+def test_every_tool_says_whether_it_changes_something_and_those_can_be_left_out() -> None:
+    async def tools(*, read_only: bool) -> dict[str, bool]:
+        async with Assistant(made_server(Client, read_only=read_only)) as assistant:
+            listed = (await assistant.list_tools()).tools
+            return {t.name: bool(t.annotations and t.annotations.read_only_hint) for t in listed}
+
+    reading = asyncio.run(tools(read_only=True))
+    assert all(reading.values())
+    assert asyncio.run(tools(read_only=False)) == reading | dict.fromkeys(CHANGING, False)
+
+
+def test_a_log_is_read_in_pages_that_miss_and_repeat_nothing(
+    rig: Rig, client: Client, store_url: str
+) -> None:
+    rig.submit(name="talks")
+    holder = Holder(rig, store_url)
+    lines = [f"line {number} of many" for number in range(1500)]
+    text = "\n".join(lines) + "\n"
+    for begin in range(0, len(text), 9_000):
+        holder.write(text[begin : begin + 9_000].encode())
+    pages, cursor = [], "start"
+    while True:
+        page, _, follow = ask(client, "logs", job="talks", cursor=cursor).rpartition("\nnext: ")
+        assert len(page) <= PAGE_BYTES
+        cursor = follow.split("cursor='")[1].split("'")[0]
+        pages.append(page)
+        if follow.startswith("later"):
+            break
+    assert "\n".join(pages).split("\n") == lines
+    holder.write(b"one more\n")
+    assert ask(client, "logs", job="talks", cursor=cursor).startswith("one more\nnext: ")
+    assert ask(client, "logs", job="talks").split("\n")[-2] == "one more"
+
+
+def test_a_line_longer_than_a_page_comes_whole(rig: Rig, client: Client, store_url: str) -> None:
+    rig.submit(name="talks")
+    holder = Holder(rig, store_url)
+    holder.write(b"a" * (PAGE_BYTES + 10) + b"\nend\n")
+    first = ask(client, "logs", job="talks", cursor="start")
+    cursor = first.split("cursor='")[1].split("'")[0]
+    second = ask(client, "logs", job="talks", cursor=cursor)
+    assert (first + second).count("a" * PAGE_BYTES) == 1
+    assert second.startswith("aaaaaaaaaa\nend\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("10%\r50%\r100%\ndone", "100%\ndone"),
+        ("\x1b[31mred\x1b[0m\r\n", "red\n"),
+        ("a\r\nb\r", "a\nb"),
+        ("\x1b]0;title\x07text", "text"),
+    ],
+)
+def test_text_is_what_a_terminal_would_end_up_with(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_nothing_is_cancelled_before_that_is_confirmed(rig: Rig, client: Client) -> None:
+    rig.submit(name="keep")
+    assert "would cancel 1 'keep', queued" in ask(client, "cancel", jobs=["keep"])
+    assert client.job(1).state == "queued"
+    assert "job 1: cancelled" in ask(client, "cancel", jobs=["keep"], confirm=True)
+    assert "job 1: cancelled" in ask(client, "cancel", jobs=["1"], confirm=True)
+
+
+def test_a_job_that_failed_is_shown_with_its_last_words(
+    rig: Rig, client: Client, store_url: str
+) -> None:
+    rig.submit(name="fails", max_failures=0)
+    holder = Holder(rig, store_url)
+    holder.write(b"loading\nKeyError: 'lr'\n")
+    holder.end(Reason.EXIT_CODE, exit_code=1)
+    answer = ask(client, "job", job="@last")
+    assert "fails failed exit code 1" in answer
+    assert "KeyError: 'lr'" in answer
+
+
+def test_a_key_that_may_only_look_does_no_more_by_an_assistant(
+    rig: Rig, store_url: str, tmp_path: Path
+) -> None:
+    rig.submit(name="ours", owner="ann")
+    with served(server_settings(rig.url, store_url)) as url:
+        viewer = partial(Client, url=url, api_key=key(rig, role=Role.VIEWER))
+        assert call(viewer, "jobs") == (ask(viewer(), "jobs"), False)
+        text, failed = call(viewer, "submit", folder=str(tmp_path), command="true")
+        assert (failed, "forbidden" in text or "may not" in text or "role" in text) == (True, True)
+
+
+def test_what_is_missing_is_told_at_the_call_and_found_at_a_later_one(client: Client) -> None:
+    missing = [ClientError("nothing is configured", hint="run `forge up`")]
+
+    def connect() -> Client:
+        if missing:
+            raise missing.pop()
+        return client
+
+    async def two_calls() -> list[bool | None]:
+        async with Assistant(made_server(connect)) as assistant:
+            return [(await assistant.call_tool("jobs", {})).is_error for _ in range(2)]
+
+    assert asyncio.run(two_calls()) == [True, False]
