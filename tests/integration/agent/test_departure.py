@@ -89,7 +89,7 @@ def test_what_a_claim_on_its_way_grants_goes_back_at_once_and_free_of_charge(
         try:
             assert held.wait(60)
             made.leaving.heed(notice)
-            assert made.state.told()["draining"] == (notice.kind is NoticeKind.INTERRUPTION)
+            assert made.state.document()["draining"] == (notice.kind is NoticeKind.INTERRUPTION)
             go.set()
             jobs = Jobs(gateway.queue.database)
             ends = eventually(lambda: jobs.attempts(job))

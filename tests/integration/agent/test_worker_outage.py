@@ -158,10 +158,10 @@ def test_job_that_kills_its_agent_again_and_again_is_dead_and_others_go_on(
         assert made.reasons(poison) == ["worker_lost"]
         made.succeeds(after)
         assert "start_delayed" in last.output
-        told = crashes.told(last.folder)
+        told = crashes.summary(last.folder)
         assert (told["bad_ends"], told["why"]) == (1 + MOST_HASTY, crashes.KILLED)
         assert last.leave() == 0
-        assert crashes.told(last.folder) == {}
+        assert crashes.summary(last.folder) == {}
 
 
 def test_attempt_that_no_agent_outlives_is_given_back(counter: Desk, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from forge_worker.startup import crashes
-from forge_worker.startup.crashes import KILLED, counted, told
+from forge_worker.startup.crashes import KILLED, counted, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +61,9 @@ def life(tmp_path: Path) -> Life:
 
 def test_waits_grow_up_to_the_limit_and_the_last_error_is_told(life: Life) -> None:
     assert [life.start() for _ in range(3)] == [0, 0, 0]
-    assert told(life.folder)["why"] == KILLED
+    assert summary(life.folder)["why"] == KILLED
     assert 2.5 <= life.start(error="the disk is on fire") <= 5
-    assert told(life.folder) == {"bad_ends": 4, "why": "the disk is on fire", "waits_s": 0}
+    assert summary(life.folder) == {"bad_ends": 4, "why": "the disk is on fire", "waits_s": 0}
     assert 5 <= life.start() <= 10
     for _ in range(5):
         life.start()
@@ -74,7 +74,7 @@ def test_an_end_in_good_order_ends_the_row(life: Life) -> None:
     for _ in range(5):
         life.start()
     life.start(well=True)
-    assert told(life.folder) == {}
+    assert summary(life.folder) == {}
     assert [life.start() for _ in range(3)] == [0, 0, 0]
 
 

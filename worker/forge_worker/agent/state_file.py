@@ -63,7 +63,7 @@ class StateKeeper(Loop):
         Raises:
             OSError: the file cannot be written.
         """
-        text = json.dumps(self.told(), indent=1)
+        text = json.dumps(self.document(), indent=1)
         if text == self._written:
             return
         write_atomically(self._path, text, durable=False)
@@ -75,7 +75,7 @@ class StateKeeper(Loop):
         with suppress(OSError):
             self.step()
 
-    def told(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Return the agent's identity, the resources it offers, and each job with its share.
 
         Sizes are in MiB, times in seconds since 1970 by the machine's clock.

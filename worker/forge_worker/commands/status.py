@@ -53,7 +53,7 @@ def look(settings: WorkerSettings) -> Json:
         "queue": report.get("queue") or queue_words(settings),
         "does": report if pid is not None else {},
         "left_behind": left,
-        "crashes": crashes.told(settings.worker_dir),
+        "crashes": crashes.summary(settings.worker_dir),
         "untold": _untold(settings),
         "leases": _leases(settings, report, left),
         "sees": _seen(in_force),

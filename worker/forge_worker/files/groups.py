@@ -59,10 +59,10 @@ class Together:
 
     def with_all(self, paths: Iterable[str]) -> set[str]:
         """Return these paths, and all that belong with one of them."""
-        found = set(paths)
-        for group in {self._groups[path] for path in found if path in self._groups}:
-            found |= self._members[group]
-        return found
+        joined = set(paths)
+        for group in {self._groups[path] for path in joined if path in self._groups}:
+            joined |= self._members[group]
+        return joined
 
 
 def fleeting(path: str, names: Collection[str]) -> bool:
@@ -80,7 +80,7 @@ def fleeting(path: str, names: Collection[str]) -> bool:
 def groups(names: Collection[str]) -> Groups:
     """Return the groups of at least two files among these paths."""
     marked, bases = set(_marked(names)), _bases(names)
-    found: dict[str, set[str]] = defaultdict(set)
+    members: dict[str, set[str]] = defaultdict(set)
     indexed: set[str] = set()
     for path in names:
         if marked and (whole := _above(path, marked)):
@@ -90,12 +90,12 @@ def groups(names: Collection[str]) -> Groups:
         else:
             group, index = _stem(path)
         if group:
-            found[group].add(path)
+            members[group].add(path)
             if index:
                 indexed.add(group)
     for group in [path for path in indexed if path.endswith(f"/{FOLDER_INDEX}")]:
-        found[group] |= _data_beside(group, found)
-    joined = {group: found[group] for group in indexed if len(found[group]) > 1}
+        members[group] |= _data_beside(group, members)
+    joined = {group: members[group] for group in indexed if len(members[group]) > 1}
     return {path: group for group, paths in joined.items() for path in paths}
 
 
@@ -153,12 +153,12 @@ def _stem(path: str) -> tuple[str, bool]:
     return (stem, False) if suffix in DATA else ("", False)
 
 
-def _data_beside(index: str, found: dict[str, set[str]]) -> set[str]:
+def _data_beside(index: str, members: dict[str, set[str]]) -> set[str]:
     """Return the files of data in the folder of an index, whatever they are called."""
     folder = index.removesuffix(FOLDER_INDEX).strip("/")
     return {
         path
-        for paths in found.values()
+        for paths in members.values()
         for path in paths
         if path.rpartition("/")[0] == folder and PurePosixPath(path).suffix[1:] in DATA
     }
@@ -205,20 +205,20 @@ def above(path: str) -> list[str]:
 
 
 def uneven(
-    together: Together, found: Listing, now: Listing, copies: Copies, absent: AbstractSet[str]
+    together: Together, before: Listing, now: Listing, copies: Copies, absent: AbstractSet[str]
 ) -> set[str]:
     """Return files of groups of which not all were there and still at the same moment.
 
     A database in use was copied as it was at one.
     """
-    paths = [path for path in found.keys() | now.keys() if together.group(path) is not None]
+    paths = [path for path in before.keys() | now.keys() if together.group(path) is not None]
     moments = {together.group(p) for p, copy in copies.items() if copy.shape is FileShape.MOMENT}
     return {
         path
         for path in paths
         if path not in absent
         and together.group(path) not in moments
-        and _moved(path, found, now, copies)
+        and _moved(path, before, now, copies)
     }
 
 
@@ -237,8 +237,8 @@ def young(together: Together, copies: Copies) -> set[str]:
     }
 
 
-def _moved(path: str, found: Listing, now: Listing, copies: Copies) -> bool:
+def _moved(path: str, before: Listing, now: Listing, copies: Copies) -> bool:
     copy = copies.get(path)
     if copy is None:
-        return found.get(path) != now.get(path)
+        return before.get(path) != now.get(path)
     return copy.shape is FileShape.GROWN or (copy.sound and copy.status != now.get(path))

@@ -97,10 +97,10 @@ def _reaches(path: str, target: str, known: Collection[str], reached: Collection
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+    folders: set[str] = set()
     for path in paths:
         above = path.rpartition("/")[0]
-        while above and above not in found:
-            found.add(above)
+        while above and above not in folders:
+            folders.add(above)
             above = above.rpartition("/")[0]
-    return found
+    return folders

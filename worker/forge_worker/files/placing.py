@@ -76,20 +76,20 @@ def give_times(saved: SavedFiles, times: Mapping[str, int], project: FilesSeen) 
     wanted = {**dict.fromkeys(own, before), **times}
     placed = {saved.place(path): at for path, at in wanted.items()}
     set_times(saved.root, placed, folders_below=saved.folder)
-    found = {path: status_of(saved.root, saved.place(path)) for path in own}
-    now = {path: status_from(status) for path, status in found.items() if status is not None}
+    statuses = {path: status_of(saved.root, saved.place(path)) for path in own}
+    now = {path: status_from(status) for path, status in statuses.items() if status is not None}
     return FilesSeen(project.files | now, project.links)
 
 
 def _inode(saved: SavedFiles, path: str) -> int | None:
-    found = status_of(saved.root, saved.place(path))
-    return None if found is None else found.st_ino
+    status = status_of(saved.root, saved.place(path))
+    return None if status is None else status.st_ino
 
 
 def _named(restored: Path) -> list[Parts]:
     """Return the paths of restored files in the work folder."""
-    found = walk(restored, (WORK,))
-    return [parts[1:] for parts, status in found if not stat.S_ISDIR(status.st_mode)]
+    files = walk(restored, (WORK,))
+    return [parts[1:] for parts, status in files if not stat.S_ISDIR(status.st_mode)]
 
 
 def _place_named(saved: SavedFiles, restored: Path) -> None:
@@ -108,8 +108,8 @@ def _place_folder(saved: SavedFiles, restored: Path, *, anything: bool) -> None:
     name = str(PurePosixPath(*saved.folder[len(saved.work) :]))
     try:
         _make(saved.root, tuple(above))
-        found = status_of(saved.root, saved.folder)
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        status = status_of(saved.root, saved.folder)
+        if status is not None and stat.S_ISDIR(status.st_mode):
             if not anything:
                 restored.rmdir()
                 return
@@ -128,21 +128,21 @@ def _place_folder(saved: SavedFiles, restored: Path, *, anything: bool) -> None:
 def _make(root: Path, parts: Parts, *, replacing: bool = False) -> None:
     """Make folders below the root; if `replacing`, in place of files and links as well."""
     for depth, part in enumerate(parts, 1):
-        found = status_of(root, parts[:depth])
-        if found is not None and replacing and not stat.S_ISDIR(found.st_mode):
+        status = status_of(root, parts[:depth])
+        if status is not None and replacing and not stat.S_ISDIR(status.st_mode):
             _clear(root, parts[:depth])
-            found = None
-        if found is None:
+            status = None
+        if status is None:
             with entered(root, parts[: depth - 1]) as place:
                 os.mkdir(part, dir_fd=place)
 
 
 def _clear(root: Path, parts: Parts) -> None:
     """Remove what is at a place, if anything is; no link is followed."""
-    found = status_of(root, parts)
-    if found is None:
+    status = status_of(root, parts)
+    if status is None:
         return
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         # The folders above are the agent's own: no program of the job runs yet.
         remove_tree(root.joinpath(*parts))
         return
@@ -161,8 +161,8 @@ def set_times(root: Path, times: Mapping[Parts, int], *, folders_below: Parts) -
         for depth in range(len(folders_below) + 1, len(parts)):
             if parts[: len(folders_below)] == folders_below:
                 folders[parts[:depth]] = max(at, folders.get(parts[:depth], at))
-    for one in (times, folders):
-        for parts, at in _in_order(one.items()):
+    for moments in (times, folders):
+        for parts, at in _in_order(moments.items()):
             with suppress(OSError), entered(root, parts[:-1]) as place:
                 os.utime(parts[-1], ns=(at, at), dir_fd=place, follow_symlinks=False)
 
@@ -172,18 +172,18 @@ def give_in_order(root: Path, uid: int, gid: int) -> None:
 
     Nothing else may write there meanwhile.
     """
-    found = [
+    files = [
         (parts, s.st_mtime_ns if s.st_ctime_ns - s.st_mtime_ns > SET_NS else 0)
         for parts, s in walk(root)
     ]
-    for parts, _ in _in_order(found):
+    for parts, _ in _in_order(files):
         with suppress(OSError), entered(root, parts[:-1]) as place:
             os.chown(parts[-1], uid, gid, dir_fd=place, follow_symlinks=False)
 
 
 def _in_order(items: Iterable[tuple[T, int]]) -> Iterator[tuple[T, int]]:
     """Yield things by their time, the newest with a tick of the clock between."""
-    ordered = sorted(items, key=lambda one: one[1])
+    ordered = sorted(items, key=lambda pair: pair[1])
     newest = set(sorted({at for _, at in ordered})[1:][-APART:])
     last = None
     for item, at in ordered:

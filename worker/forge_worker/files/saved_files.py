@@ -116,7 +116,7 @@ def saved_files(root: Path, folder: str | None, patterns: Iterable[str]) -> "Sav
     work = ("work",)
     place = (*work, *PurePosixPath(folder).parts) if folder else ("checkpoint",)
     tops = (root.absolute(), root.resolve(), IN_CONTAINER)
-    seen = {one: tuple(str(top.joinpath(*one)) for top in tops) for one in (place, work)}
+    seen = {parts: tuple(str(top.joinpath(*parts)) for top in tops) for parts in (place, work)}
     return SavedFiles(root, place, work, Patterns(patterns), seen)
 
 
@@ -169,43 +169,43 @@ class SavedFiles:
     def look(self) -> FilesSeen:
         """Return all files and links, at this moment."""
         if replaced := self.replaced():
-            found = FilesSeen(refused={"": replaced})
+            seen = FilesSeen(refused={"": replaced})
         else:
-            found = self._found("", self.folder)
+            seen = self._found("", self.folder)
         if self.patterns:
             named = self.named()
-            found = FilesSeen(
-                found.files | named.files,
-                found.links | named.links,
-                found.refused | named.refused,
+            seen = FilesSeen(
+                seen.files | named.files,
+                seen.links | named.links,
+                seen.refused | named.refused,
             )
-        return found
+        return seen
 
     def named(self) -> FilesSeen:
         """Return what the patterns name in the work folder."""
         return self._found(f"{WORK}/", self.work)
 
     def _found(self, before: str, start: Parts) -> FilesSeen:
-        found, raw = FilesSeen(), {}
+        seen, raw = FilesSeen(), {}
         folders = {before.rstrip("/")}
         for parts, status in self._walked(before, start):
             path = before + "/".join(parts)
             kind = stat.S_IFMT(status.st_mode)
             if path == WORK:
-                found.refused[path] = "has a name that Forge uses itself"
+                seen.refused[path] = "has a name that Forge uses itself"
             elif kind == stat.S_IFREG:
-                found.files[path] = status_from(status)
+                seen.files[path] = status_from(status)
             elif kind == stat.S_IFLNK:
                 raw[path] = target_of(self.root, (*start, *parts))
             elif kind != stat.S_IFDIR:
-                found.refused[path] = f"is {KINDS.get(kind, 'a special file')}"
+                seen.refused[path] = f"is {KINDS.get(kind, 'a special file')}"
             elif len(parts) > DEPTH:
-                found.refused[path] = f"lies deeper than {counted(DEPTH, 'folder')}"
+                seen.refused[path] = f"lies deeper than {counted(DEPTH, 'folder')}"
             else:
                 folders.add(path)
         targets = {path: target for path, target in raw.items() if target is not None}
-        self._sort(targets, before, start, {*found.files, *folders, *targets}, found)
-        return found
+        self._sort(targets, before, start, {*seen.files, *folders, *targets}, seen)
+        return seen
 
     def _walked(self, before: str, start: Parts) -> Iterator[tuple[Parts, os.stat_result]]:
         def enters(parts: Parts) -> bool:
@@ -221,7 +221,7 @@ class SavedFiles:
                 yield below, status
 
     def _sort(
-        self, raw: Targets, before: str, start: Parts, there: Collection[str], found: FilesSeen
+        self, raw: Targets, before: str, start: Parts, there: Collection[str], seen: FilesSeen
     ) -> None:
         """Add which links are stored, and why others are not."""
         for path, target in raw.items():
@@ -231,9 +231,9 @@ class SavedFiles:
             if links.is_lock(path, target, dangling=dangling):
                 continue
             if link is None:
-                found.refused[path] = f"is a link to {target!r}, which leads out of its folder"
+                seen.refused[path] = f"is a link to {target!r}, which leads out of its folder"
             else:
-                found.links[path] = link
+                seen.links[path] = link
 
     def replaced(self) -> str | None:
         """Return what stands in place of the checkpoint folder, or of one above it."""

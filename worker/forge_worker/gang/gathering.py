@@ -100,7 +100,7 @@ class Gatherer:
             # Whoever sees all reachable starts, and may connect to the ports of their programs.
             if gang.rank:
                 self._leave(port, own, answers)
-            self._wait(own, REACHABLE, told=REACHABLE if gang.rank else PREPARED)
+            self._wait(own, REACHABLE, shown=REACHABLE if gang.rank else PREPARED)
         if gang.rank == 0:
             self._wait(own, REACHABLE)
         return gang
@@ -155,12 +155,12 @@ class Gatherer:
         in_order = sorted(members, key=lambda member: member.rank)
         return Gang(self._attempt.grant.rank, tuple(map(peer_of, in_order)))
 
-    def _wait(self, own: Peer, step: int, *, told: int | None = None) -> list[Member]:
+    def _wait(self, own: Peer, step: int, *, shown: int | None = None) -> list[Member]:
         """Return all members once all others have come to a step; tell them of this one's.
 
-        It is at the same step, or at `told`.
+        It is at the same step, or at `shown`.
         """
-        looks = self._looks(own, step if told is None else told)
+        looks = self._looks(own, step if shown is None else shown)
         return next(met.members for met in looks if not self._waits_for(met, step))
 
     def _wait_for_checks(self, own: Peer) -> None:

@@ -78,7 +78,7 @@ def _asks_for_offline(given: dict[str, Any]) -> bool:
     settings = given.get("settings") or {}
     own = settings.get("mode") if isinstance(settings, dict) else getattr(settings, "mode", "")
     modes = [given["mode"]] if given.get("mode") else [own, os.environ.get("WANDB_MODE")]
-    return any(one in OFFLINE for one in modes)
+    return any(mode in OFFLINE for mode in modes)
 
 
 def _place() -> dict[str, str]:

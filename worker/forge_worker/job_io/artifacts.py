@@ -119,10 +119,10 @@ class ArtifactKeeper:
             return False
 
     def _source(self, path: str, size: int, text: bytes | None = None) -> FileSource:
-        def said(offset: int, size: int) -> bytes:
+        def from_text(offset: int, size: int) -> bytes:
             return (text or b"")[offset : offset + size]
 
-        read = partial(self._read, path) if text is None else said
+        read = partial(self._read, path) if text is None else from_text
         return FileSource(path, size, read, self._chunk_bytes, key=self._key(self._listed(path)))
 
     def _read(self, path: str, offset: int, size: int) -> bytes:

@@ -183,16 +183,16 @@ class CheckpointSync(Loop):
 
     def recall(self) -> None:
         """Resume after an earlier agent, without uploading again what it has stored."""
-        found = self._restore.recalled()
-        self._files, number = found.files, found.number
+        recalled = self._restore.recalled()
+        self._files, number = recalled.files, recalled.number
         self._newest = self._files
-        paths = (PurePosixPath(entry.path).parts for entry in found.files)
+        paths = (PurePosixPath(entry.path).parts for entry in recalled.files)
         self._saved.patterns.add(parts[1:] for parts in paths if parts[0] == WORK)
         # Whatever belongs to an older checkpoint may have been removed.
         last = self._attempt.keys.checkpoint_file(number, "f" * 64) if number is not None else ""
         self._sender.resume(self._files, last)
-        self._following.resume(found.follows)
-        self._commits.resume(found.step)
+        self._following.resume(recalled.follows)
+        self._commits.resume(recalled.step)
 
     def idle(self) -> bool:
         """Tell whether there is nothing to store, and no other rank to follow."""
@@ -294,30 +294,30 @@ class CheckpointSync(Loop):
         for turn in range(TRIES):
             if turn:
                 self._ending.wait(PAUSE_S)
-            found, links = self._own(), self._links
-            moved = (found, links) != (self._stored, self._stored_links)
-            moved = moved or any(map(self._rereads, found))
-            if self._attempt.lost or not (occasion.due or ((found or links) and moved)):
+            listing, links = self._own(), self._links
+            moved = (listing, links) != (self._stored, self._stored_links)
+            moved = moved or any(map(self._rereads, listing))
+            if self._attempt.lost or not (occasion.due or ((listing or links) and moved)):
                 return
-            changed = self._changed(found)
-            if not self._take(found, changed, copies, staging, files):
+            changed = self._changed(listing)
+            if not self._take(listing, changed, copies, staging, files):
                 return
-            still = self._snapshots.still(found, copies)
+            still = self._snapshots.still(listing, copies)
             if still and self._links == links:
                 break
         else:
             # It never stood still. What a copied file names, such as a step, is there by now.
-            found, links = self._own(), self._links
-            changed = self._changed(found)
-            kept = {path: copies[path].status for path in copies.keys() & found.keys()}
-            if not self._take(found, {**changed, **kept}, copies, staging, files):
+            listing, links = self._own(), self._links
+            changed = self._changed(listing)
+            kept = {path: copies[path].status for path in copies.keys() & listing.keys()}
+            if not self._take(listing, {**changed, **kept}, copies, staging, files):
                 return
         if self._commits.pending() != occasion.commit:
             raise FileChanged("the program committed a step while the folder was copied")
         self._looked_ns = time_ns()
-        self._snapshots.judge(found, changed, copies, still=still)
+        self._snapshots.judge(listing, changed, copies, still=still)
         if not self._waits(gone=changed.keys() - copies.keys() - self._snapshots.absent):
-            self._store_found(found, links, copies, began_ns, occasion)
+            self._store_found(listing, links, copies, began_ns, occasion)
 
     def _doubt_what_came_late(self) -> None:
         """Judge again what was stored after the program was killed, before that was noticed.
@@ -334,14 +334,14 @@ class CheckpointSync(Loop):
             self._stored.pop(path, None)
 
     def _take(
-        self, found: Listing, changed: Listing, copies: Copies, staging: Path, files: ExitStack
+        self, listing: Listing, changed: Listing, copies: Copies, staging: Path, files: ExitStack
     ) -> bool:
         """Copy or hold what changed; False if a file is too large or cannot be read."""
-        check_size(found, "the checkpoint", self._limit_mb)
+        check_size(listing, "the checkpoint", self._limit_mb)
         if any(size >= self._sender.too_large for size, _, _ in changed.values()):
             return False
         stored = {entry.path: entry for entry in self._files}
-        self._snapshots.see(found)
+        self._snapshots.see(listing)
         return self._snapshots.take(changed, copies, stored, staging, files)
 
     def _disk_left(self, staging: Path) -> int:
@@ -363,18 +363,18 @@ class CheckpointSync(Loop):
         passing = {path for path in look.files if fleeting(path, look.files)}
         return self._whole({path: s for path, s in look.files.items() if path not in passing})
 
-    def _whole(self, found: Listing) -> Listing:
+    def _whole(self, listing: Listing) -> Listing:
         # Other ranks have parts of a step's folder, and rank 0 has what makes it whole.
         if self._attempt.grant.rank > 0:
-            return found
+            return listing
         if self.killed is not None:
-            return whole(found, self.killed.at_ns)
-        return whole(found, time_ns() + (YOUNG_NS if self.job_ended else 0))
+            return whole(listing, self.killed.at_ns)
+        return whole(listing, time_ns() + (YOUNG_NS if self.job_ended else 0))
 
-    def _changed(self, found: Listing) -> Listing:
+    def _changed(self, listing: Listing) -> Listing:
         return {
             path: status
-            for path, status in found.items()
+            for path, status in listing.items()
             if path not in self._known
             or self._stored.get(path) != status
             or self._rereads(path)
@@ -400,17 +400,17 @@ class CheckpointSync(Loop):
         return 0 < self._missed <= PATIENT_STEPS and not self.job_ended
 
     def _store_found(
-        self, found: Listing, links: Targets, copies: Copies, began_ns: int, occasion: SaveOccasion
+        self, own: Listing, links: Targets, copies: Copies, began_ns: int, occasion: SaveOccasion
     ) -> None:
         out = self._snapshots.kept
         old = {entry.path: entry for entry in self._files if entry.path in out}
         self._notes.busy(out, old, killed=self.killed is not None)
-        unchanged = found.keys() - self._changed(found).keys() - copies.keys() - out
+        unchanged = own.keys() - self._changed(own).keys() - copies.keys() - out
         sound = {path: copy for path, copy in copies.items() if copy.sound and path not in out}
         # A folder may be half without a file that is torn or gone.
-        there = {path: found[path] for path in unchanged}
+        there = {path: own[path] for path in unchanged}
         there |= {path: copy.status for path, copy in sound.items()}
-        there |= {path: found.get(path, GONE) for path in old}
+        there |= {path: own.get(path, GONE) for path in old}
         stored = self._whole(there)
         same = unchanged & stored.keys()
         sound = {path: copy for path, copy in sound.items() if path in stored}
@@ -418,13 +418,13 @@ class CheckpointSync(Loop):
         kept += [entry for path, entry in old.items() if path in stored]
         kept += self._sent(sound)
         before = {entry.path: entry.target for entry in self._files if entry.target}
-        linked = links_with(links, found, {entry.path for entry in kept}, before)
+        linked = links_with(links, own, {entry.path for entry in kept}, before)
         kept += [Entry.link(path, target) for path, target in linked.items()]
         files = tuple(sorted(kept, key=lambda entry: entry.path))
         if occasion.due or (occasion.records and files and files != self._newest):
             self._store_manifest(Manifest(files), occasion.commit)
         complete = {path: c.status for path, c in sound.items() if c.size == c.status[0]}
-        self._stored = {path: found[path] for path in same} | complete
+        self._stored = {path: own[path] for path in same} | complete
         self._stored_links = links
         self._unsure = (self._unsure & same) | {p for p, copy in sound.items() if copy.written}
         self._known = {

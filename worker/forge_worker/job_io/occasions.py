@@ -104,10 +104,10 @@ class Commits:
             self._said = True
             self._attempt.note(f"$FORGE_CHECKPOINT_FILE is {odd}, so it requests no checkpoint")
         with suppress(OSError), opened(self._file.parent, self._file.name) as file:
-            said, inode = file.read(MOST_BYTES).strip(), status_in(file)[2]
-            if said.isdigit() and int(said) <= LARGEST:
-                return Commit(int(said), inode)
-            if said and not self._said:
+            text, inode = file.read(MOST_BYTES).strip(), status_in(file)[2]
+            if text.isdigit() and int(text) <= LARGEST:
+                return Commit(int(text), inode)
+            if text and not self._said:
                 self._said = True
                 self._attempt.note(BAD_STEP)
         return None

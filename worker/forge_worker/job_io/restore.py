@@ -163,7 +163,7 @@ class Restore:
         """Record what the attempt begins with, and say so if it is not the newest."""
         if own:
             self._gateway.record(self._attempt.fence, BeginsWith(row["attempt"], row["number"]))
-        newer = [one for one in passed_over if not own or _place(one) > _place(row)]
+        newer = [passed for passed in passed_over if not own or _place(passed) > _place(row)]
         if text := passed_over_text(newer):
             name = checkpoint_name(*_place(row))
             of = "" if own else f" of job {row['job_id']}"
@@ -203,17 +203,17 @@ class Restore:
 
     def _without_leftovers(self, parts: list[Part], row: Row) -> list[Part]:
         """Leave out what interrupted saves left, once an attempt has not touched it."""
-        found = unfinished((entry for _, entry in parts), row["attempt"])
+        rest = unfinished((entry for _, entry in parts), row["attempt"])
         if row["key"] not in self._told:
             self._told.add(row["key"])
-            size = sum(entry.size for _, entry in parts if entry.path in found.old)
-            if found.old:
-                words = f"not restored: {_named(found.old)}, {size_text(size)}, which interrupted"
+            size = sum(entry.size for _, entry in parts if entry.path in rest.old)
+            if rest.old:
+                words = f"not restored: {_named(rest.old)}, {size_text(size)}, which interrupted"
                 self._attempt.note(f"{words} saves left, and the attempt before did not touch")
-            if found.new:
-                words = f"{_named(found.new)} may be what interrupted saves left: not restored"
+            if rest.new:
+                words = f"{_named(rest.new)} may be what interrupted saves left: not restored"
                 self._attempt.note(f"{words} again if nothing changes them")
-        return [(rank, entry) for rank, entry in parts if entry.path not in found.old]
+        return [(rank, entry) for rank, entry in parts if entry.path not in rest.old]
 
     def _parts(self, row: Row) -> list[Part]:
         companions = row["companions"]

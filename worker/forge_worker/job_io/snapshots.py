@@ -78,7 +78,7 @@ class Snapshots:
         self._openings = Openings()
         # The name of a copy is never used again: an earlier one may be kept.
         self._names = count()
-        self._found: Listing = {}
+        self._listing: Listing = {}
         self._now: Listing = {}
         self.ended = False
         self.kill: Kill | None = None
@@ -93,9 +93,9 @@ class Snapshots:
         self._folders.begin()
         self._databases.begin()
 
-    def see(self, found: Listing) -> None:
+    def see(self, listing: Listing) -> None:
         """Go by these files, from now on."""
-        self._found = found
+        self._listing = listing
 
     def take(
         self,
@@ -109,17 +109,17 @@ class Snapshots:
 
         A file that must be copied, but for which the disk has no room, counts as being written.
         """
-        found, room = self._found, _Room(partial(self._left, into))
+        listing, room = self._listing, _Room(partial(self._left, into))
         small = SmallCopies(into / SMALL, self._small_bytes, contents(stored.values()), files)
-        one = _Taking(found, copies, stored, into, files, room, small)
+        turn = _Taking(listing, copies, stored, into, files, room, small)
         for path in copies.keys() - changed.keys():
             del copies[path]
-        self._together.look(found.keys() | stored.keys())
+        self._together.look(listing.keys() | stored.keys())
         if self.kill is not None and not self.kill.at_ns:
-            self.kill = Kill(max((status[1] for status in found.values()), default=0))
+            self.kill = Kill(max((status[1] for status in listing.values()), default=0))
         for _ in range(RETAKES):
-            left = changed if self.ended else self._take_databases(found, changed, one)
-            if not all(self._take_one(path, left[path], one) for path in self._in_turn(left)):
+            left = changed if self.ended else self._take_databases(listing, changed, turn)
+            if not all(self._take_one(path, left[path], turn) for path in self._in_turn(left)):
                 return False
             if not (replaced := self._folders.replaced(changed)):
                 break
@@ -133,87 +133,87 @@ class Snapshots:
         small = self._small_bytes
         return sorted(files, key=lambda path: (min(0, small - files[path][0]), path))
 
-    def _take_databases(self, found: Listing, changed: Listing, one: "_Taking") -> Listing:
-        means = Means(partial(self._place, one), one.room.takes, self._go_on)
-        return self._databases.take(found, changed, one.copies, means)
+    def _take_databases(self, listing: Listing, changed: Listing, turn: "_Taking") -> Listing:
+        means = Means(partial(self._place, turn), turn.room.takes, self._go_on)
+        return self._databases.take(listing, changed, turn.copies, means)
 
-    def _take_one(self, path: str, status: Status, one: "_Taking") -> bool:
+    def _take_one(self, path: str, status: Status, turn: "_Taking") -> bool:
         """Copy or hold a file; False if it cannot be read."""
-        if path in one.copies and one.copies[path].sound and one.copies[path].status == status:
+        if path in turn.copies and turn.copies[path].sound and turn.copies[path].status == status:
             return True
         try:
-            one.copies[path] = self._taken(path, status, one)
+            turn.copies[path] = self._taken(path, status, turn)
         except FileNotFoundError:
-            one.copies.pop(path, None)
+            turn.copies.pop(path, None)
         except OSError as error:
             words = f"no checkpoint was stored, because {path!r} cannot be read: {error}"
             self._notes.say(f"closed {path}", words)
             return False
         return True
 
-    def _taken(self, path: str, status: Status, one: "_Taking") -> Copy:
-        doubt, held = self._doubt(path, one), None
+    def _taken(self, path: str, status: Status, turn: "_Taking") -> Copy:
+        doubt, held = self._doubt(path, turn), None
         if status[0] > self._small_bytes and path not in self.rewritten:
-            held = self._opened(path, one, doubt)
-        if held is None and not one.room.takes(status[0]):
+            held = self._opened(path, turn, doubt)
+        if held is None and not turn.room.takes(status[0]):
             # It may be stored before it is rewritten again.
-            held = self._opened(path, one, doubt)
+            held = self._opened(path, turn, doubt)
             return held or Copy(status, status[0], FileShape.TORN, seen=UNSEEN)
-        return held or self._copied(path, one, doubt)
+        return held or self._copied(path, turn, doubt)
 
-    def _opened(self, path: str, one: "_Taking", doubt: Doubt | None) -> Copy | None:
-        if sum(copy.held is not None for copy in one.copies.values()) >= MOST_HELD:
+    def _opened(self, path: str, turn: "_Taking", doubt: Doubt | None) -> Copy | None:
+        if sum(copy.held is not None for copy in turn.copies.values()) >= MOST_HELD:
             return None
-        return held_open(*self._saved.located(path), one.files, ended=self.ended, doubt=doubt)
+        return held_open(*self._saved.located(path), turn.files, ended=self.ended, doubt=doubt)
 
-    def _copied(self, path: str, one: "_Taking", doubt: Doubt | None) -> Copy:
+    def _copied(self, path: str, turn: "_Taking", doubt: Doubt | None) -> Copy:
         seen = known = self.torn.get(path)
-        if (stored := one.stored.get(path)) is not None:
+        if (stored := turn.stored.get(path)) is not None:
             known = CopiedPart(stored.size, stored.sha256, chunk_bytes=stored.chunk_bytes)
         elif doubt is not None and (path.endswith(APPENDED) or EVENTS in path):
             known = UNSEEN
         return steady_copy(
             *self._saved.located(path),
-            partial(self._place, one),
+            partial(self._place, turn),
             known,
             self._go_on,
-            small=one.small,
+            small=turn.small,
             ended=self.ended,
             seen=seen,
             doubt=doubt,
         )
 
-    def _place(self, one: "_Taking") -> Path:
-        return one.into / str(next(self._names))
+    def _place(self, turn: "_Taking") -> Path:
+        return turn.into / str(next(self._names))
 
-    def _doubt(self, path: str, one: "_Taking") -> Doubt | None:
+    def _doubt(self, path: str, turn: "_Taking") -> Doubt | None:
         """Return how to judge whether a file is half; None if its program cannot have left one."""
-        if not self.ended or self.kill is None or self._databases.recovers(path, one.found):
+        if not self.ended or self.kill is None or self._databases.recovers(path, turn.listing):
             return None
         root, relative = self._saved.located(path)
-        openings, stored = self._openings, path in one.stored
+        openings, stored = self._openings, path in turn.stored
         return Doubt(self.kill, root, relative, path, openings, stored=stored)
 
-    def still(self, found: Listing, copies: Copies) -> bool:
+    def still(self, listing: Listing, copies: Copies) -> bool:
         """Return whether the folder is as it was copied, except for files that go on changing."""
         moving = {path for path, copy in copies.items() if copy.shape in MOVING} | self.absent
         self._now = self._look()
         now = {path: status for path, status in self._now.items() if path not in moving}
-        seen = {path: status for path, status in found.items() if path not in moving}
+        seen = {path: status for path, status in listing.items() if path not in moving}
         seen |= {path: copies[path].status for path in seen.keys() & copies.keys()}
         rest = self.ended or not young(self._together, copies)
         return rest and now == seen and all(copy.sound for copy in copies.values())
 
-    def judge(self, found: Listing, changed: Listing, copies: Copies, *, still: bool) -> None:
+    def judge(self, listing: Listing, changed: Listing, copies: Copies, *, still: bool) -> None:
         """Note the files that were being written, and those that belong with one of them."""
         now = self._now if still else self._look()
         self.torn = {path: copy.seen for path, copy in copies.items() if copy.seen is not None}
         self._openings.note(copies)
-        torn = set(self.torn) | uneven(self._together, found, now, copies, self.absent)
+        torn = set(self.torn) | uneven(self._together, listing, now, copies, self.absent)
         if not self.ended:
             torn |= young(self._together, copies)
         if replaced := self._folders.replaced(changed):
-            torn |= {path for path in (*copies, *found, *now) if path.startswith(replaced)}
+            torn |= {path for path in (*copies, *listing, *now) if path.startswith(replaced)}
         self.kept = self._together.with_all(torn)
 
 
@@ -221,7 +221,7 @@ class Snapshots:
 class _Taking:
     """One turn: the files, the copies so far, what is stored, and where further copies go."""
 
-    found: Listing
+    listing: Listing
     copies: Copies
     stored: Mapping[str, Entry]
     into: Path

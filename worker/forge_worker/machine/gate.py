@@ -155,7 +155,7 @@ class Gate(Loop):
             self._next_s = self._clock() + self._rest_s
             self.reason = why
 
-    def told(self) -> str:
+    def condition(self) -> str:
         """Return why no job starts, for the machine's condition; "" if one may."""
         pause = duration_text(self._rest_s)
         return f"set aside: {self.reason}; tried again every {pause}" if self.reason else ""

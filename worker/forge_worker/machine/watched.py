@@ -167,7 +167,7 @@ class Condition:
         why = (
             reported.get("constrained"),
             self.health.reason,
-            self.gate.told(),
+            self.gate.condition(),
             UNSAFE if self.unsafe else "",
         )
         reported["constrained"] = "; ".join(str(reason) for reason in why if reason)

@@ -52,12 +52,12 @@ class Gauges(Collector):
     """Report what the agent would write to its state file; nothing is measured for a scrape.
 
     Args:
-        told: returns the agent's state.
+        state: returns the agent's state.
         spooled: returns how many results wait for a queue that does not answer.
     """
 
-    def __init__(self, told: Callable[[], Mapping[str, Any]], spooled: Callable[[], int]) -> None:
-        self._told = told
+    def __init__(self, state: Callable[[], Mapping[str, Any]], spooled: Callable[[], int]) -> None:
+        self._state = state
         self._spooled = spooled
 
     def describe(self) -> Iterable[Metric]:
@@ -66,7 +66,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every gauge with its current value."""
-        state = self._told()
+        state = self._state()
         condition = state["condition"]
         yield _info(state)
         yield _jobs(state["jobs"])
@@ -164,7 +164,7 @@ class Monitor:
         Raises:
             OSError: the address is in use, or does not belong to this machine.
         """
-        self._meters.registry.register(Gauges(agent.state.told, agent.outbox.waiting))
+        self._meters.registry.register(Gauges(agent.state.document, agent.outbox.waiting))
         server, thread = start_http_server(port, host, self._meters.registry)
         log.info("metrics_served", host=host, port=server.server_port)
         try:

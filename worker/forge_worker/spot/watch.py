@@ -52,12 +52,12 @@ class SpotWatch(Loop):
     def __init__(
         self,
         clouds: Sequence[Cloud],
-        told: Callable[[Notice], None],
+        on_notice: Callable[[Notice], None],
         blind: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(PERIOD_S)
         self._clouds = clouds
-        self._told = told
+        self._on_notice = on_notice
         self._blind = blind
         self._misses = 0
         self._cloud: Cloud | None = None
@@ -84,7 +84,7 @@ class SpotWatch(Loop):
         if notice is None and self._heard is NoticeKind.REBALANCE:
             notice = Notice(cloud.name, NoticeKind.WITHDRAWN)
         if notice is not None and notice.kind is not self._heard:
-            self._told(notice)
+            self._on_notice(notice)
             self._heard = notice.kind
 
     def end(self, patience_s: float | None = None) -> None:  # noqa: ARG002  a question may wait long

@@ -93,7 +93,7 @@ def read(folder: Path) -> Crashes:
     return Crashes()
 
 
-def told(folder: Path) -> dict[str, object]:
+def summary(folder: Path) -> dict[str, object]:
     """Return the number of crashes in a row and the last one's reason, for `--status`."""
     kept = read(folder)
     waits_s = max(0.0, kept.until - time())

@@ -110,7 +110,7 @@ class Fetcher:
                     (packs[extent.key] if extent.pack_bytes else alone).append((entry, extent))
         sized = ((pack, pack[0][1].pack_bytes) for pack in packs.values())
         calls = chain(
-            (partial(self._fetch, few) for few in batches((one, one[1].size) for one in alone)),
+            (partial(self._fetch, few) for few in batches((part, part[1].size) for part in alone)),
             (partial(self._fetch_packs, few) for few in batches(sized)),
         )
         for _ in TRANSFERS.each(calls):
@@ -128,7 +128,7 @@ class Fetcher:
     def _fetch_packs(self, packs: list[list[Wanted]]) -> None:
         self._parts.expect([pack[0][1] for pack in packs])
         for pack in packs:
-            pack.sort(key=lambda one: one[1].at)
+            pack.sort(key=lambda part: part[1].at)
             try:
                 # Again, since it may only have been damaged in transit.
                 damaged = self._unpack(pack) and self._unpack(pack)
@@ -255,8 +255,8 @@ def _write(
             offset += len(piece)
     finally:
         os.close(file)
-    found = digest.hexdigest()
-    return found if offset == end and found == (extent.sha256 or found) else None
+    sha256 = digest.hexdigest()
+    return sha256 if offset == end and sha256 == (extent.sha256 or sha256) else None
 
 
 def _empty(piece: bytes) -> bool:

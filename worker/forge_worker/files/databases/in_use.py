@@ -104,38 +104,38 @@ class DatabasesInUse:
         """Begin another checkpoint."""
         self.absent, self._busy = set(), set()
 
-    def take(self, found: Listing, changed: Listing, copies: Copies, means: Means) -> Listing:
+    def take(self, listing: Listing, changed: Listing, copies: Copies, means: Means) -> Listing:
         """Copy those that changed, and return what changed beside them."""
         left, done = dict(changed), set[str]()
         for path in sorted(changed):
             if path not in done:
                 members = self._together.with_all([path])
                 done |= members
-                base = self._in_use(path, found, changed)
+                base = self._in_use(path, listing, changed)
                 if base is not None:
                     left = {path: status for path, status in left.items() if path not in members}
-                    self._take(base, members, found, copies, means)
+                    self._take(base, members, listing, copies, means)
         return left
 
-    def recovers(self, path: str, found: Listing) -> bool:
+    def recovers(self, path: str, listing: Listing) -> bool:
         """Tell whether a file is of a database, which recovers from a kill."""
-        return self._main(path, found) is not None
+        return self._main(path, listing) is not None
 
-    def _main(self, path: str, found: Listing) -> DatabaseFiles | str | None:
+    def _main(self, path: str, listing: Listing) -> DatabaseFiles | str | None:
         """Return the database that a file is of, or the folder that is one."""
         group = self._together.group(path)
         if group is not None and group.endswith(FOLDER):
             folder = group.removesuffix(FOLDER)
-            return folder if in_folder(folder, "CURRENT") in found else None
+            return folder if in_folder(folder, "CURRENT") in listing else None
         main = group if group is not None and self._together.group(group) == group else path
         with suppress(OSError, KeyError):
-            return recognised(self._where, main, found[main][0])
+            return recognised(self._where, main, listing[main][0])
         return None
 
-    def _in_use(self, path: str, found: Listing, changed: Listing) -> DatabaseFiles | None:
-        base, members = self._main(path, found), self._together.with_all([path])
+    def _in_use(self, path: str, listing: Listing, changed: Listing) -> DatabaseFiles | None:
+        base, members = self._main(path, listing), self._together.with_all([path])
         if isinstance(base, str):
-            base = of_folder(base, members & found.keys())
+            base = of_folder(base, members & listing.keys())
         written = base is not None and any(map(self._written, members & changed.keys()))
         return base if written else None
 
@@ -145,14 +145,14 @@ class DatabasesInUse:
         return True
 
     def _take(
-        self, base: DatabaseFiles, members: set[str], found: Listing, copies: Copies, means: Means
+        self, base: DatabaseFiles, members: set[str], listing: Listing, copies: Copies, means: Means
     ) -> None:
-        there = members & found.keys()
+        there = members & listing.keys()
         had = {path: copies[path] for path in there if path in copies}
-        if had and all(copy.sound and copy.status == found[path] for path, copy in had.items()):
+        if had and all(copy.sound and copy.status == listing[path] for path, copy in had.items()):
             return
         moment = None
-        size = sum(found[path][0] for path in there)
+        size = sum(listing[path][0] for path in there)
         if members.isdisjoint(self._busy) and means.room(size):
             with suppress(OSError):
                 moment = taken(self._where, base, means.place, means.go_on)
@@ -162,7 +162,7 @@ class DatabasesInUse:
         if moment is None:
             self._busy |= members
             for path in there:
-                status = found[path]
+                status = listing[path]
                 copies[path] = Copy(status, status[0], FileShape.TORN, seen=UNSEEN, written=True)
             return
         self.absent |= members - moment.keys()

@@ -116,11 +116,11 @@ def taken(
         tries += 1
         try:
             copied = _lmdb if base.kind == "lmdb" else _copied
-            found = copied(where, base, place, go_on)
+            moment = copied(where, base, place, go_on)
         except FileNotFoundError:
-            found = None
-        if found is not None:
-            return found
+            moment = None
+        if moment is not None:
+            return moment
         time.sleep(PAUSE_S if tries % 2 else TICK_NS / 1e9)
     return None
 

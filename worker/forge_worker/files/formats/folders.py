@@ -73,17 +73,17 @@ def _declared(file: BinaryIO, head: bytes) -> int:
         return LENGTH_BYTES + length
 
 
-def whole(found: Listing, now_ns: int) -> Listing:
+def whole(listing: Listing, now_ns: int) -> Listing:
     """Return a folder's files without those in folders that were only half written.
 
     Args:
-        found: the files.
+        listing: the files.
         now_ns: the time, or that of a kill, before which a folder is young for a while; a program
             that ended by itself leaves none.
     """
     folders: dict[str, set[str]] = {}
     young: set[str] = set()
-    for path, (_, mtime_ns, _) in found.items():
+    for path, (_, mtime_ns, _) in listing.items():
         # Not with pathlib: this is done for each of a hundred thousand files, several times.
         folder, _, name = path.rpartition("/")
         folders.setdefault(folder, set()).add(name)
@@ -94,8 +94,8 @@ def whole(found: Listing, now_ns: int) -> Listing:
     }
     half = [f"{f}/" for f, names in folders.items() if _is_half_folder(f, names, trained, young)]
     if not half:
-        return found
-    return {path: status for path, status in found.items() if not path.startswith(tuple(half))}
+        return listing
+    return {path: status for path, status in listing.items() if not path.startswith(tuple(half))}
 
 
 def _is_half_folder(folder: str, names: set[str], trained: set[str], young: set[str]) -> bool:
@@ -124,14 +124,14 @@ def unfinished(files: Iterable[Entry], attempt: int) -> Unfinished:
     """
     entries = {entry.path: entry for entry in files if not entry.target}
     own = {path for path, entry in entries.items() if _stored_by(entry) >= attempt}
-    found = frozenset(path for path in entries if _looks_unfinished(path, own))
-    changed = [entries[path].mtime_ns for path in own - found]
+    leftovers = frozenset(path for path in entries if _looks_unfinished(path, own))
+    changed = [entries[path].mtime_ns for path in own - leftovers]
     since = min((at for at in changed if at is not None), default=None)
     if since is None or None in changed:
-        return Unfinished(frozenset(), found)
-    untouched = {path: at for path in found - own if (at := entries[path].mtime_ns) is not None}
+        return Unfinished(frozenset(), leftovers)
+    untouched = {path: at for path in leftovers - own if (at := entries[path].mtime_ns) is not None}
     old = frozenset(path for path, at in untouched.items() if at < since)
-    return Unfinished(old, found - old)
+    return Unfinished(old, leftovers - old)
 
 
 def _looks_unfinished(path: str, own: set[str]) -> bool:

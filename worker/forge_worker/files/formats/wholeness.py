@@ -35,10 +35,10 @@ class Whole(Enum):
 def wholeness(file: BinaryIO, name: str, size: int) -> Whole:
     """Tell whether a file of `size` bytes is whole, as far as its format shows."""
     try:
-        found = _judged(file, name, size)
+        verdict = _judged(file, name, size)
     except (OSError, ValueError, OverflowError, MemoryError, RecursionError):
         return Whole.UNKNOWN
-    return {True: Whole.YES, False: Whole.NO, None: Whole.UNKNOWN}[found]
+    return {True: Whole.YES, False: Whole.NO, None: Whole.UNKNOWN}[verdict]
 
 
 def _judged(file: BinaryIO, name: str, size: int) -> bool | None:

@@ -75,17 +75,17 @@ class InputCache:
         whose = json.dumps([attempt.grant.owner, text, listing.identity])
         key = hashlib.sha256(whose.encode()).hexdigest()[:40]
         with self._folders.locked(key, attempt.while_wanted) as folder:
-            found = _kept(folder)
-            if fresh := found is None:
+            given = _kept(folder)
+            if fresh := given is None:
                 self._make_room(folder, listing.size)
                 size = f"{counted(len(listing.files), 'file')}, {size_text(listing.size)}"
                 attempt.note(f"fetching the input {name}: {size}")
-                found = _filled(folder, source, listing, attempt, text)
+                given = _filled(folder, source, listing, attempt, text)
             self._folders.mark_used(key, attempt.folders)
         if fresh:
             self._evict()
-        assert found is not None  # noqa: S101 - it was fetched
-        return folder / FILES, found
+        assert given is not None  # noqa: S101 - it was fetched
+        return folder / FILES, given
 
     def _make_room(self, folder: Path, size: int) -> None:
         """Remove inputs that no job uses until another one fits.
@@ -104,8 +104,8 @@ class InputCache:
             )
 
     def _evict(self, more: int = 0) -> None:
-        found = [(path.name,) for path in visible(self._folders.root)]
-        self._folders.drop_oldest(found, _weighed, more)
+        folders = [(path.name,) for path in visible(self._folders.root)]
+        self._folders.drop_oldest(folders, _weighed, more)
 
 
 def _kept(folder: Path) -> GivenInput | None:
@@ -141,14 +141,14 @@ def _filled(
         (files / path).parent.mkdir(parents=True, exist_ok=True)
         (files / path).symlink_to(target)
     _set_modes(files, READABLE_FILE, READABLE_FOLDER)
-    found = GivenInput(
+    given = GivenInput(
         text, listing.version, _digest(journal, listing), listing.size, len(listing.files)
     )
     # The files must be on disk before the list marks them as complete.
     os.sync()
-    lines = f"{json.dumps(asdict(found))}\n{json.dumps(_state(files))}\n"
+    lines = f"{json.dumps(asdict(given))}\n{json.dumps(_state(files))}\n"
     write_atomically(folder / COMPLETE, lines, durable=True)
-    return found
+    return given
 
 
 def _check_whole(files: Path, listing: InputListing, attempt: LiveAttempt) -> None:
@@ -184,19 +184,19 @@ def _digest(journal: Journal, listing: InputListing) -> str:
 
 
 def _state(files: Path) -> State:
-    found: State = {}
+    state: State = {}
     for parts, status in walk(files):
         path = "/".join(parts)
         if stat.S_ISLNK(status.st_mode):
-            found[path] = [str((files / path).readlink())]
+            state[path] = [str((files / path).readlink())]
         elif not stat.S_ISDIR(status.st_mode):
-            found[path] = [status.st_size, status.st_mtime_ns]
-    return found
+            state[path] = [status.st_size, status.st_mtime_ns]
+    return state
 
 
 def _set_modes(files: Path, of_files: int, of_folders: int) -> None:
-    found: Mapping[Parts, os.stat_result] = {(): files.lstat(), **dict(walk(files))}
-    for parts, status in found.items():
+    statuses: Mapping[Parts, os.stat_result] = {(): files.lstat(), **dict(walk(files))}
+    for parts, status in statuses.items():
         if not stat.S_ISLNK(status.st_mode):
             mode = of_folders if stat.S_ISDIR(status.st_mode) else of_files
             files.joinpath(*parts).chmod(mode)

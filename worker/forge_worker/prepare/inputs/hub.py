@@ -62,8 +62,8 @@ class HubFiles:
     def listing(self) -> InputListing:
         """Return the files at the revision's commit now, as `InputSource`."""
         revision = quote(self._source.parts.get("revision", "main"), safe="")
-        found, _ = self._asked(f"{self._api}/revision/{revision}")
-        self._commit = str(found["sha"])
+        answer, _ = self._asked(f"{self._api}/revision/{revision}")
+        self._commit = str(answer["sha"])
         place = self._source.path
         entries = [
             entry
@@ -118,12 +118,12 @@ class HubFiles:
             text = answer.read()
             further = NEXT.search(answer.headers.get("Link", ""))
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError as error:
             raise InputUnusable(f"{self._hub} is no hub: it answers {text[:40]!r}") from error
         # Another host must not get the token.
         own = further and further[1].startswith(f"{self._hub}/")
-        return found, further[1] if further and own else None
+        return document, further[1] if further and own else None
 
     @contextmanager
     def _answer(self, url: str, headers: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:

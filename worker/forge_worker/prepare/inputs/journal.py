@@ -52,15 +52,15 @@ class Journal:
             files: those to fetch now.
             go_on: called for each piece that is read; what it raises ends this.
         """
-        said = dict(self._said())
+        digests = dict(self._said())
         known = [
-            ((file, extent, said[part]), extent.size)
+            ((file, extent, digests[part]), extent.size)
             for file in files
             for extent in file.extents
-            if (part := (file.path, extent.offset)) in said
+            if (part := (file.path, extent.offset)) in digests
         ]
         checks = (partial(_sound, folder, few, go_on) for few in batches(known))
-        self.digests = {part: said[part] for found in TRANSFERS.each(checks) for part in found}
+        self.digests = {part: digests[part] for parts in TRANSFERS.each(checks) for part in parts}
         # Nothing is appended to a line that was cut off.
         lines = [_line(*part, sha256) for part, sha256 in self.digests.items()]
         write_atomically(self._path, "".join(lines), durable=False)

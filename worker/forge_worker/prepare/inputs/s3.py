@@ -64,15 +64,15 @@ class S3Files:
     def listing(self) -> InputListing:
         """Return the objects that are there now, as `InputSource`."""
         with self._refused():
-            found = self._single() or dict(self._all())
-        if not found:
+            objects = self._single() or dict(self._all())
+        if not objects:
             raise InputUnusable(f"there is nothing at {self._url}/{self._path}")
-        paths = {key: below(key, self._path) for key in found}
+        paths = {key: below(key, self._path) for key in objects}
         check_paths(paths.values())
-        self._etags = {key: etag for key, (_, etag) in found.items()}
-        files = [RemoteFile(paths[key], size, key) for key, (size, _) in found.items()]
+        self._etags = {key: etag for key, (_, etag) in objects.items()}
+        files = [RemoteFile(paths[key], size, key) for key, (size, _) in objects.items()]
         listing = InputListing("", files, {paths[key]: etag for key, etag in self._etags.items()})
-        version = next(iter(self._etags.values())) if len(found) == 1 else listing.identity[:12]
+        version = next(iter(self._etags.values())) if len(objects) == 1 else listing.identity[:12]
         return InputListing(version.strip('"'), listing.files, listing.contents)
 
     def expect(self, extents: Sequence[Extent]) -> None:
@@ -119,9 +119,9 @@ class S3Files:
         try:
             yield
         except StoreDenied as error:
-            told = "with the secrets of its owner" if self._signed else "without credentials"
+            how = "with the secrets of its owner" if self._signed else "without credentials"
             raise InputUnusable(
-                f"{error.message} ({told})",
+                f"{error.message} ({how})",
                 hint=f"store {' and '.join(KEYS[:2])} as secrets of the job's owner on the workers",
             ) from error
         except StoreUnreachable:

@@ -76,17 +76,17 @@ class JobFiles:
         named = {
             n: int(text) for n, text in self._source.parts.items() if n in {"attempt", "number"}
         }
-        found = self._gateway.input_checkpoint(
+        checkpoint = self._gateway.input_checkpoint(
             self._fence, self._source.job_id, named.get("attempt"), named.get("number")
         )
-        if found is None:
+        if checkpoint is None:
             raise self._lacks("such checkpoint")
         files: Mapping[int, Sequence[Entry]] = {
-            rank: self._manifest(key) for rank, key in enumerate(found.keys)
+            rank: self._manifest(key) for rank, key in enumerate(checkpoint.keys)
         }
         entries = [entry for _, entry in joined(files, 0)]
         return InputListing(
-            f"{found.attempt}.{found.number}",
+            f"{checkpoint.attempt}.{checkpoint.number}",
             [entry for entry in entries if not entry.target],
             {entry.path: entry.sha256 for entry in entries if not entry.target},
             {entry.path: entry.target for entry in entries if entry.target},

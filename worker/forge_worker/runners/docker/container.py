@@ -360,7 +360,7 @@ class ContainerHandle:
             self._answered = time.monotonic()
             if self._process is None and (pid := container["State"]["Pid"]):
                 self._process = MainProcess.of(pid, container["Id"])
-                self._gauge.found(pid, container["Id"])
+                self._gauge.measure(pid, container["Id"])
             self._judge(container["State"])
 
     def _judge(self, state: dict[str, Any]) -> None:

@@ -160,7 +160,7 @@ class Pipe:
         return cls(path, log)
 
     @classmethod
-    def found(cls, path: Path, log: Path) -> Pipe:
+    def reopen(cls, path: Path, log: Path) -> Pipe:
         """Open the pipe of an earlier agent.
 
         Raises:

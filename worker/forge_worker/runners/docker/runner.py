@@ -473,7 +473,7 @@ def _reopened(log_path: Path, *, running: bool) -> Pipe:
     """
     path = _pipe_path(log_path)
     if running or path.exists():
-        return Pipe.found(path, log_path)
+        return Pipe.reopen(path, log_path)
     return Pipe.made(path, log_path, uid=os.geteuid(), gid=os.getegid())
 
 

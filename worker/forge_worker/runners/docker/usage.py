@@ -145,7 +145,7 @@ class Gauge:
         self._peak = 0
         self._most_cache = 0
 
-    def found(self, pid: int, container: str) -> None:
+    def measure(self, pid: int, container: str) -> None:
         """Measure the container with this id, which has the process `pid`."""
         self._group = group_of(pid, container)
         self._sought = True
@@ -171,7 +171,7 @@ class Gauge:
     def _seek(self) -> None:
         container = self._engine.client.api.inspect_container(self._name)
         if pid := container["State"]["Pid"]:
-            self.found(pid, container["Id"])
+            self.measure(pid, container["Id"])
 
     def _asked(self) -> Counts | None:
         stats = self._engine.client.api.stats(self._name, stream=False, one_shot=True)

@@ -87,7 +87,7 @@ class ProcessHandle:
         self._name = name
         self._grace_s = grace_s
         self._over = over
-        self.pid = int(line.said["pid"])
+        self.pid = int(line.greeting["pid"])
         self._exit: Exit | None = None
         self._used: JobUse | None = None
         # Held by the thread that waits for the shim's report.
@@ -215,8 +215,8 @@ class ProcessRunner:
         line = self._shims.take()
         with contextlib.suppress(OSError):  # the shim died
             line.send(order)
-            line.said = line.read()
-        if "pid" not in line.said:
+            line.greeting = line.read()
+        if "pid" not in line.greeting:
             line.kill()
             line.close()
             confinement_of(spec.name).end()
@@ -253,10 +253,10 @@ class ProcessRunner:
             line = ShimLine(entered(log_path.parent))
         except OSError:
             return None
-        if "pid" not in line.said:
+        if "pid" not in line.greeting:
             line.close()
             return None
-        cpu_set = tuple(line.said["cpu_set"])
+        cpu_set = tuple(line.greeting["cpu_set"])
         self._cpu_table.take_again(cpu_set)
         if self._shared is not None:
             self._shared.began(float(leftover.id.partition(":")[2]))

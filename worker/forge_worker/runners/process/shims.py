@@ -46,8 +46,8 @@ class ShimLine:
         self._socket = ours
         self._received = b""
         # What the shim says first; nothing if it is gone, or does not answer in time.
-        self.said = self.read()
-        self.shim = int(self.said.get("shim", 0))
+        self.greeting = self.read()
+        self.shim = int(self.greeting.get("shim", 0))
 
     def send(self, data: bytes) -> None:
         """Send bytes.
