@@ -95,7 +95,7 @@ class Direct:
         ends = [End(done, Reason.SUCCEEDED, 0)] if done else []
         self.sleepers.looks(worker.id, worker.room)
         _, grants = self._queue.finish_and_claim(ends, lanes, worker.room)
-        self.sleepers.looked(self._claims, worker.id, worker.room, found=bool(grants))
+        self.sleepers.looked(self._claims, worker.id, worker.room, has_jobs=bool(grants))
         return grants[0].fence if grants else None
 
 

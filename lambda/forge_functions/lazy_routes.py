@@ -33,7 +33,7 @@ class LazyRoute(APIRoute):
     """A route that knows what it takes to match a request, and finds out the rest when needed."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
-        self.told = self._unmade = options
+        self.options = self._unmade = options
         self.path, self.endpoint = path, endpoint
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
         self.methods = {HTTPMethod(method) for method in options["methods"] or ["GET"]}
@@ -66,9 +66,9 @@ def include(into: APIRouter, router: APIRouter, **options: Any) -> None:  # noqa
     """Add the routes of a router to another, with options for all of them."""
     for route in router.routes:
         if isinstance(route, LazyRoute):
-            told = {name: value for name, value in route.told.items() if name not in ROUTERS_OWN}
+            own = {name: value for name, value in route.options.items() if name not in ROUTERS_OWN}
             into.add_api_route(
-                route.path, route.endpoint, route_class_override=type(route), **{**told, **options}
+                route.path, route.endpoint, route_class_override=type(route), **{**own, **options}
             )
         elif isinstance(route, APIWebSocketRoute):
             before = options.get("dependencies")

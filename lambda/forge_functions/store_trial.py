@@ -38,8 +38,8 @@ def _again(url: str, stopping: Event) -> None:
                 return
 
 
-def _log(found: list[ProbeFinding]) -> None:
-    for finding in found:
+def _log(findings: list[ProbeFinding]) -> None:
+    for finding in findings:
         noted = log.info if finding.verdict is ProbeVerdict.OK else log.warning
         hint = {"hint": finding.hint} if finding.hint else {}
         noted(

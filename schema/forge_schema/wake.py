@@ -141,7 +141,7 @@ class Sleepers:
         worker_id: int,
         free: Capacity,
         *,
-        found: bool,
+        has_jobs: bool,
         nonce: UUID | None = None,
     ) -> bool:
         """Record that a worker that found nothing sleeps, and that one that found jobs does not.
@@ -152,7 +152,7 @@ class Sleepers:
             database: an open database.
             worker_id: the worker.
             free: what it had free.
-            found: whether it found jobs.
+            has_jobs: whether it found jobs.
             nonce: the name of its next claim, if a gang may have it until then.
 
         Returns:
@@ -160,7 +160,7 @@ class Sleepers:
         """
         # It is a hint: the look itself succeeded.
         with suppress(ForgeError):
-            if found:
+            if has_jobs:
                 return self.rise(database, worker_id)
             self._found_nothing(database, worker_id, free, nonce)
         return False

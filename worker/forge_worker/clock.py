@@ -65,8 +65,8 @@ def opening(left_s: float) -> Window:
     return Window(now, now + max(0.0, left_s))
 
 
-def earlier(one: Window | None, other: Window | None) -> Window | None:
+def earlier(window: Window | None, other: Window | None) -> Window | None:
     """Return the window that ends first."""
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda window: window.deadline_s)
+    if window is None or other is None:
+        return window or other
+    return min(window, other, key=lambda each: each.deadline_s)

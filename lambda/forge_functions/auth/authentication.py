@@ -150,7 +150,7 @@ def _by_oidc(shared: Services, text: str) -> Caller:
 
 def note_person(shared: Services, person: Person) -> None:
     """Note what the issuer says of a person."""
-    Sessions(shared.database).note_person(person.actor, person.owner, person.role, person.said)
+    Sessions(shared.database).note_person(person.actor, person.owner, person.role, person.issued)
 
 
 @contextmanager

@@ -52,14 +52,14 @@ def t(text: str, **values: object) -> str:
     return translated.format(**values) if values else translated
 
 
-def n(one: str, many: str, count: int, **values: object) -> str:
+def n(text: str, many: str, count: int, **values: object) -> str:
     """Return the sentence in the form that the count takes, with `{count}` replaced."""
-    return _texts().ngettext(one, many, count).format(count=f"{count:,}", **values)
+    return _texts().ngettext(text, many, count).format(count=f"{count:,}", **values)
 
 
-def forms(one: str, many: str) -> str:
+def forms(text: str, many: str) -> str:
     """Return both forms of a sentence, of which a script chooses one and replaces `{count}`."""
-    return "|".join(_texts().ngettext(one, many, count) for count in (1, 2))
+    return "|".join(_texts().ngettext(text, many, count) for count in (1, 2))
 
 
 def _texts() -> NullTranslations:

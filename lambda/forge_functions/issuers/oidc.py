@@ -24,7 +24,7 @@ class Person:
     subject: str
     owner: str
     role: Role
-    said: float | None = None
+    issued: float | None = None
 
     @property
     def actor(self) -> str:

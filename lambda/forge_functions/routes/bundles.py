@@ -47,10 +47,10 @@ class UploadOffer(SignedUrl):
 
 @router.post("/bundles", tags=BUNDLES)
 def bundle(
-    service: AsSubmitter, shared: Shared, request: Request, said: Announced
+    service: AsSubmitter, shared: Shared, request: Request, announced: Announced
 ) -> AlreadyStored | UploadOffer:
     """Tell whether the owner's bundle is stored, or how to upload it."""
-    return _offer(keys.bundle(said.digest), service, shared, request, said)
+    return _offer(keys.bundle(announced.digest), service, shared, request, announced)
 
 
 @router.post("/bundles/segments", tags=BUNDLES)
@@ -82,10 +82,10 @@ def segments(
 
 @router.post("/images", tags=BUNDLES)
 def image(
-    service: AsSubmitter, shared: Shared, request: Request, said: Announced
+    service: AsSubmitter, shared: Shared, request: Request, announced: Announced
 ) -> AlreadyStored | UploadOffer:
     """Tell whether the owner's saved image (a tar) is stored, or how to upload it."""
-    return _offer(keys.image(said.digest), service, shared, request, said)
+    return _offer(keys.image(announced.digest), service, shared, request, announced)
 
 
 @router.get("/queue/jobs/{job_id}/code/{digest}", tags=["jobs"], responses=problems(404))

@@ -142,7 +142,7 @@ class Sessions:
             issued: when the issuer said so, in seconds since the epoch; None for now.
         """
         self._database.rows(
-            "note_standing", again=True, actor=person, owner=owner, role=role.value, said=issued
+            "note_standing", again=True, actor=person, owner=owner, role=role.value, issued=issued
         )
 
     def end_person(self, person: str) -> None:

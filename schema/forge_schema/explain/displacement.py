@@ -13,8 +13,8 @@ def displacement(database: Database, status: Row) -> Iterator[str]:
     for row in database.rows("explain_displaced", again=True, **params):
         if leaving := row["leaving"]:
             some = names_text([str(job_id) for job_id in leaving])
-            one = len(leaving) == 1
-            yield f"{'job' if one else 'jobs'} {some} {'makes' if one else 'make'} room for it"
+            alone = len(leaving) == 1
+            yield f"{'job' if alone else 'jobs'} {some} {'makes' if alone else 'make'} room for it"
         if row["by"] is not None:
             word = "leaves" if status["state"] == State.RUNNING else "left"
             yield f"it {word} for job {row['by']} of priority {row['priority']}"

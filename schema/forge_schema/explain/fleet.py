@@ -203,9 +203,9 @@ def _text(candidate: Candidate, chance: Chance, ahead: int) -> str:
     }[chance]
 
 
-def _avoided_s(one: Candidate) -> float:
+def _avoided_s(candidate: Candidate) -> float:
     """Return for how many seconds the worker leaves the job to others."""
-    return max(0.0, one.row["avoided_s"] or 0.0)
+    return max(0.0, candidate.row["avoided_s"] or 0.0)
 
 
 def _unfit(unmet: list[Requirement]) -> str:

@@ -21,7 +21,7 @@ from forge_schema.model.states import Role, StateWord
 # Whoever needs more than this is better without a limit. Its default is not null: it stays.
 Spending = Annotated[
     Annotated[Number, Field(ge=0, le=1e12)] | None,
-    Field(json_schema_extra=lambda said: said.pop("default", None)),
+    Field(json_schema_extra=lambda schema: schema.pop("default", None)),
 ]
 
 
@@ -61,7 +61,9 @@ class QueueSettings(KnownFields):
 class QueueChanges(QueueSettings):
     """Some settings of a queue. Those left out stay; a null limit means none."""
 
-    paused: Annotated[Flag, Field(json_schema_extra=lambda said: said.pop("default", None))] = False
+    paused: Annotated[Flag, Field(json_schema_extra=lambda schema: schema.pop("default", None))] = (
+        False
+    )
 
 
 # What happens once a budget is spent: it is told; nothing starts; and what runs goes too.
@@ -84,7 +86,7 @@ class _OfOwner(BaseModel):
     gpu_hours_per_month: Spending = None
     cost_per_month: Spending = None
     when_spent: Annotated[
-        WhenSpent, Field(json_schema_extra=lambda said: said.pop("default", None))
+        WhenSpent, Field(json_schema_extra=lambda schema: schema.pop("default", None))
     ] = "hold"
 
 

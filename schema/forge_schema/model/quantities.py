@@ -97,15 +97,15 @@ def _short(number: float, digits: int) -> str:
     return text.removesuffix(".0") if digits else text
 
 
-def counted(count: float, one: str, many: str = "") -> str:
+def counted(count: float, noun: str, many: str = "") -> str:
     """Format a count with its noun: `1 file`, `2 files`, `0.5 CPUs`."""
     number = count if isinstance(count, int) else f"{count:g}"
-    return f"{number} {one if count == 1 else many or f'{one}s'}"
+    return f"{number} {noun if count == 1 else many or f'{noun}s'}"
 
 
-def counted_range(least: int, most: int, one: str) -> str:
+def counted_range(least: int, most: int, noun: str) -> str:
     """Format a range with its noun: `2 to 8 machines`, or `2 machines`."""
-    return counted(least, one) if most == least else f"{least} to {counted(most, one)}"
+    return counted(least, noun) if most == least else f"{least} to {counted(most, noun)}"
 
 
 def names_text(names: Sequence[str], most: int = 3, *, last: str = "and") -> str:

@@ -166,23 +166,23 @@ def happened(action: str, detail: Mapping[str, Any] | None) -> str:
 def given_texts(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return what a job found in its inputs, in words by name; a digest enough to compare it."""
     return {
-        name: f"{name}={one['source']}"
-        + (f" ({_found(one)})" if one.get("digest") is not None else "")
-        for name, one in sorted(inputs.items())
+        name: f"{name}={given['source']}"
+        + (f" ({_found(given)})" if given.get("digest") is not None else "")
+        for name, given in sorted(inputs.items())
     }
 
 
 def input_texts(spec: Mapping[str, Any], events: Sequence[Event]) -> dict[str, str]:
     """Return the inputs of a job in words by name, with what its last attempt found in each."""
     asked: Mapping[str, str] = spec.get("inputs") or {}
-    given = [one.detail for one in events if one.action == INPUTS_GIVEN and one.detail]
+    given = [event.detail for event in events if event.action == INPUTS_GIVEN and event.detail]
     known = given_texts(given[-1]["inputs"]) if given else {}
     return {name: known.get(name, f"{name}={asked[name]}") for name in sorted(asked)}
 
 
-def _found(one: Mapping[str, Any]) -> str:
-    size = f"{counted(one['files'], 'file')}, {size_text(one['bytes'])}"
-    return f"{one['version']}: {size}, {one['digest'][:12]}"
+def _found(given: Mapping[str, Any]) -> str:
+    size = f"{counted(given['files'], 'file')}, {size_text(given['bytes'])}"
+    return f"{given['version']}: {size}, {given['digest'][:12]}"
 
 
 def _change(name: str, both: Mapping[str, Any]) -> str:

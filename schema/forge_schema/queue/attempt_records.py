@@ -102,7 +102,7 @@ def _statement(record: AttemptRecord) -> tuple[str, dict[str, object]]:  # noqa:
         case ReportedResult():
             return "add_result", {"values": Jsonb(record.values)}
         case GivenInputs(inputs):
-            return "add_inputs", {"inputs": Jsonb({n: asdict(one) for n, one in inputs.items()})}
+            return "add_inputs", {"inputs": Jsonb({n: asdict(i) for n, i in inputs.items()})}
         case ReportedTests():
             return "add_tests", {"tests": Jsonb([asdict(test) for test in record.tests])}
 

@@ -104,9 +104,9 @@ class JobActs:
         rows = self._database.rows(
             "approve", again=True, job_ids=array(some), actor=self._whose["actor"]
         )
-        found = _first(rows)
-        became = {i: found[i]["became"] if i in found else "absent" for i in some}
-        return Approved(**_counted(found, ("approved", "unasked"), some), became=became)
+        first = _first(rows)
+        became = {i: first[i]["became"] if i in first else "absent" for i in some}
+        return Approved(**_counted(first, ("approved", "unasked"), some), became=became)
 
 
 def _first(rows: Sequence[Row]) -> dict[int, Row]:

@@ -76,7 +76,7 @@ def claim(
         How many successes ended now, the rows of `first`, and the grants.
     """
     done, looks = 0, _Looks(lanes, free, count, once=bool(successes or first))
-    told: list[Row] = []
+    of_first: list[Row] = []
     while True:
         ended = {**fences([end.fence for end in successes]), **usages(successes)}
         params: dict[str, Any] = {**ended, "worker_id": lanes.worker_id, "ttl": ttl}
@@ -85,14 +85,14 @@ def claim(
         if first is None:
             rows = database.rows("finish_and_claim", **params)
         else:
-            told, rows = database.together(first, ("finish_and_claim", params))
+            of_first, rows = database.together(first, ("finish_and_claim", params))
         lanes.took(monotonic() - began)
         done += rows[0]["finished"]
         if not looks.go_on(rows[0]):
             break
     grants = _grants(rows, looks.shown, nonce)
     lanes.advance(grants, passing=looks.passing(grants))
-    return done, told, grants
+    return done, of_first, grants
 
 
 class _Looks:

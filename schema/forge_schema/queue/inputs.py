@@ -124,13 +124,13 @@ class InputFiles:
         """
         params = {"source_id": source_id, "path": path, "after": after, "count": PAGE}
         rows = self._database.rows("input_artifacts", again=True, **fence_params(fence), **params)
-        found: list[InputFile] = []
+        files: list[InputFile] = []
         for row in rows:
-            found.append(self._file(**row))
+            files.append(self._file(**row))
             # An answer is not to become large.
-            if sum(len(file.keys) for file in found if file.chunk_bytes) > CHUNKS_SHOWN:
+            if sum(len(file.keys) for file in files if file.chunk_bytes) > CHUNKS_SHOWN:
                 break
-        return found
+        return files
 
     def _file(self, key: str, **fields: Any) -> InputFile:  # noqa: ANN401 - columns of all types
         if self._store is None or not in_chunks(key):
@@ -171,9 +171,9 @@ class Sources:
         """
         if spec.from_checkpoint is None:
             return
-        found = self._look(spec, any_owner=any_owner)
-        if not found["submitted"] and not (found["visible"] and found["found"]):
-            raise _lack(spec.from_checkpoint, found)
+        row = self._look(spec, any_owner=any_owner)
+        if not row["submitted"] and not (row["visible"] and row["found"]):
+            raise _lack(spec.from_checkpoint, row)
 
     def lack(self, spec: JobSpec, *, any_owner: bool) -> ForgeError:
         """Return the error for a job whose source was not found."""
@@ -195,11 +195,11 @@ class Sources:
         return row
 
 
-def _lack(asked: CheckpointSource, found: Mapping[str, Any]) -> ForgeError:
+def _lack(asked: CheckpointSource, row: Mapping[str, Any]) -> ForgeError:
     job_id = asked.job_id
-    if not found["visible"]:
+    if not row["visible"]:
         return job_unknown(job_id)
-    if not found["some"] or asked.attempt is None:
+    if not row["some"] or asked.attempt is None:
         return CheckpointUnknown(
             f"job {job_id} has no complete checkpoint",
             hint="wait until it has stored one, or submit without a checkpoint",

@@ -164,19 +164,19 @@ class LaneOrder:
         """Return the first lanes of some shapes, other than `without`."""
         heaps = [heap for shape in shapes if _tidy(heap := self._heaps.get(shape, []))]
         seen: dict[int, tuple[list[Place], Place]] = {}
-        found: list[Lane] = []
-        while heaps and len(found) < most:
+        lanes: list[Lane] = []
+        while heaps and len(lanes) < most:
             heap = min(heaps, key=lambda heap: heap[0])
             place = heappop(heap)
             lane = place[3]
             if lane.id not in seen and lane.id not in without:
-                found.append(lane)
+                lanes.append(lane)
             # A lane that moved up twice has two equal places.
             seen[lane.id] = heap, place
             heaps = heaps if _tidy(heap) else [h for h in heaps if h]
         for heap, place in seen.values():
             heappush(heap, place)
-        return found
+        return lanes
 
     def moved_up(self, lane: Lane) -> None:
         """Give a lane an earlier place."""
@@ -229,7 +229,7 @@ class Edition:
         self.read_at = read_at
         self.asked = {*rows[0]["asked"]} if rows else set[int]()
         drafts = (rows[0]["drafts"] if rows else None) or {}
-        self.drafts = {int(worker): GangDraft.of(read_at, *told) for worker, told in drafts.items()}
+        self.drafts = {int(worker): GangDraft.of(read_at, *row) for worker, row in drafts.items()}
         self.lanes = {row["id"]: read(row) for row in rows}
         self.shapes: dict[int, list[Lane]] = {}
         self._owned: dict[str, list[Lane]] = {}

@@ -195,7 +195,7 @@ class Lanes:
         A worker that did not look at all of a lane's jobs keeps that to itself.
         """
         with self._lock:
-            for lane in (one for one in shown if one.id in self._edition.lanes):
+            for lane in (lane for lane in shown if lane.id in self._edition.lanes):
                 nice = heads.get(str(lane.id))
                 whole = reservation.lane is None and (self._from_below or not lane.watermarks)
                 if nice is not None or whole:
@@ -214,9 +214,9 @@ class Lanes:
             if draft := self._draft(free):
                 self._reserves = False
                 return draft
-            found = self._backfill.reservation(self._edition, self._served, free)
-            self._reserves = found.lane is not None
-            return found
+            reservation = self._backfill.reservation(self._edition, self._served, free)
+            self._reserves = reservation.lane is not None
+            return reservation
 
     def _draft(self, free: Capacity) -> Reservation | None:
         draft = self._edition.drafts.get(self.worker_id)
@@ -231,7 +231,7 @@ class Lanes:
         """Return the ranges to look at: above the watermarks, or now and then everything."""
         if self._from_below:
             return [(lane, FIRST, LAST) for lane in lanes]
-        return [one for lane in lanes for one in lane.ranges()]
+        return [span for lane in lanes for span in lane.ranges()]
 
     def advance(self, grants: list[Grant], *, passing: Collection[int] = ()) -> None:
         """End a claim: raise the watermarks of its lanes, and the shares of its owners.
@@ -265,7 +265,7 @@ class Lanes:
         self._served = {}
         if self.worker_id not in edition.asked:
             needs = {shape: self._needs[shape] for shape in edition.shapes}
-            self._served = {shape: one for shape, one in needs.items() if one is not None}
+            self._served = {shape: need for shape, need in needs.items() if need is not None}
         self._count = sum(len(edition.shapes[shape]) for shape in self._served)
 
     def _ask(self, shapes: Collection[int]) -> None:

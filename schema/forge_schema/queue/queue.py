@@ -145,7 +145,7 @@ class Queue:
         if plain and done == len(ends):
             return [_succeeded(end.fence) for end in ends], before or new
         ended = self._moved(ends, rows)
-        if not all(one.over for one in ended):
+        if not all(end.over for end in ended):
             lanes.came_back()
         return ended, before or new
 

@@ -124,8 +124,8 @@ class Backfill:
         if all(fitting(served[shape], free) > 0 for shape in shapes):
             return Reservation()
         now = monotonic()
-        found = edition.waiting(shapes)
-        lanes = {lane.id: replace(lane, needs=served[lane.shape_id]) for lane in found}
+        waiting = edition.waiting(shapes)
+        lanes = {lane.id: replace(lane, needs=served[lane.shape_id]) for lane in waiting}
         at, full = self._looked.get(free.gpu_model, (-math.inf, set[int]()))
         if looks := now - at >= self._refresh_s:
             full = self._full(lanes)

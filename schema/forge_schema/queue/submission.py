@@ -143,7 +143,7 @@ class Submission:
     def _with_those_before(self, row: Mapping[str, Any], requests: Sequence[Request]) -> list[int]:
         """Return the ids of all jobs, where some keys were in use."""
         inserted = set(row["inserted"])
-        jobs = [(owner, one["idempotency_key"], one["content_digest"]) for owner, one in requests]
+        jobs = [(owner, job["idempotency_key"], job["content_digest"]) for owner, job in requests]
         paired = list(zip(jobs, row["ids"], strict=True))
         before = self._submitted_before([job for job, i in paired if i not in inserted])
         return [i if i in inserted else before[job] for job, i in paired]
@@ -151,11 +151,11 @@ class Submission:
     def _submitted_before(self, jobs: Sequence[Job]) -> dict[Job, int]:
         owners, keys = [owner for owner, _, _ in jobs], [key for _, key, _ in jobs]
         rows = self.database.rows("submitted_before", again=True, owners=owners, keys=keys)
-        found = {(row["owner"], row["key"], row["content_digest"]): row["id"] for row in rows}
+        ids = {(row["owner"], row["key"], row["content_digest"]): row["id"] for row in rows}
         for job in jobs:
-            if job not in found:
+            if job not in ids:
                 raise _conflict(job[1])
-        return found
+        return ids
 
 
 def _common(spec: JobSpec, content: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:

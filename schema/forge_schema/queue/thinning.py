@@ -90,7 +90,7 @@ class Thinning:
         """Return the folders of all ended attempts."""
         rows = self._database.rows("attempt_marks", again=True, job_id=job_id)
         fences = [(Fence(job_id, row["token"], row["nonce"]), row["attempt"]) for row in rows]
-        return {AttemptKeys(job_id, number, one.mark).checkpoints for one, number in fences}
+        return {AttemptKeys(job_id, number, fence.mark).checkpoints for fence, number in fences}
 
     def _garbage(self, job_id: int, rows: list[Row], folders: set[str], go_on: GoOn) -> list[str]:
         going = self._within(LOOK_S, go_on)
@@ -99,8 +99,8 @@ class Thinning:
         if needed is None:
             return []
         newest = Newest.of(rows)
-        found = (one.key for folder in sorted(folders) for one in self._store.list(folder))
-        seen = takewhile(lambda _: going(), found)
+        keys = (item.key for folder in sorted(folders) for item in self._store.list(folder))
+        seen = takewhile(lambda _: going(), keys)
         # Deleting while a folder is being listed may hide a part of it.
         return list(islice((k for k in seen if newest.covers(k) and k not in needed), MOST))
 

@@ -106,11 +106,11 @@ def experiments(database: Database, owner: str | None) -> list[Experiment]:
     return [Experiment.model_validate(row) for row in rows]
 
 
-def _outlined(database: Database, found: list[Run], key: str) -> list[Run]:
-    ids = [run.job_id for run in found]
+def _outlined(database: Database, newest: list[Run], key: str) -> list[Run]:
+    ids = [run.job_id for run in newest]
     rows = database.rows("run_curves", again=True, job_ids=ids, key=key, points=POINTS)
     curves = {row["job_id"]: _outline(row) for row in rows}
-    return [run.model_copy(update={"curve": curves.get(run.job_id)}) for run in found]
+    return [run.model_copy(update={"curve": curves.get(run.job_id)}) for run in newest]
 
 
 def _outline(row: Row) -> list[float]:

@@ -65,7 +65,7 @@ class SeriesReader:
         at which it began.
         """
         wanted = wanted or WantedSeries()
-        found = self._database.rows(
+        runs = self._database.rows(
             "series_attempts",
             again=True,
             job_id=job_id,
@@ -73,7 +73,7 @@ class SeriesReader:
             rank=wanted.rank,
             count=MOST_ATTEMPTS,
         )
-        if not found:
+        if not runs:
             return _none(wanted)
         most = {
             "job_id": job_id,
@@ -84,20 +84,20 @@ class SeriesReader:
             "contains": wanted.contains or None,
             "most_keys": MOST_KEYS,
         }
-        metrics = self._metrics(found, wanted, most)
-        samples = self._samples(found[-1], wanted, most)
+        metrics = self._metrics(runs, wanted, most)
+        samples = self._samples(runs[-1], wanted, most)
         left_off = sum(rows[0]["left_off"] for rows in (metrics, samples) if rows)
-        attempts = {run["token"]: run["attempt"] for run in found}
+        attempts = {run["token"]: run["attempt"] for run in runs}
         old, current = _apart(metrics, attempts)
-        shown = {key: found[-1][key] for key in ("attempt", "since", "until", "running")}
+        shown = {key: runs[-1][key] for key in ("attempt", "since", "until", "running")}
         return {
             **shown,
-            "began": found[0]["since"],
+            "began": runs[0]["since"],
             "rank": wanted.rank,
             "left_off": left_off,
             "items": [*_curves("metric", current), *_curves("sample", samples)],
             "superseded": _curves("metric", old),
-            "joins": [_join(run) for run in found[1:]],
+            "joins": [_join(run) for run in runs[1:]],
         }
 
     def _metrics(self, runs: list[Row], wanted: WantedSeries, most: Row) -> list[Row]:

@@ -228,7 +228,7 @@ def joined(files: Mapping[int, Iterable[Entry]], rank: int) -> list[tuple[int, E
     """
     chosen: dict[str, tuple[int, Entry]] = {}
     folders: set[str] = set()
-    for by in sorted(files, key=lambda one: (one != rank, one)):
+    for by in sorted(files, key=lambda other: (other != rank, other)):
         for entry in files[by]:
             above = {str(folder) for folder in PurePosixPath(entry.path).parents}
             if {entry.path, *above}.isdisjoint(chosen) and entry.path not in folders:

@@ -62,7 +62,7 @@ def test_the_worker_that_is_woken_for_it_is_another_one_although_that_must_fetch
     for worker, warm in ((first, grant.parts), (other, [])):
         sleepers = Sleepers()
         sleepers.looks(worker.id, worker.free, warm=[part for part in warm if part])
-        sleepers.looked(rig.database, worker.id, worker.free, found=False)
+        sleepers.looked(rig.database, worker.id, worker.free, has_jobs=False)
     rig.clock.advance(60)
     rig.tick.promote()
     assert rig.rows("SELECT worker_id FROM idle") == [{"worker_id": first.id}]

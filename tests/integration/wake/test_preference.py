@@ -46,7 +46,7 @@ def asleep(
     """Return a worker that sleeps, with room for `count` jobs."""
     worker, sleepers = rig.worker(name, **machine), Sleepers()
     sleepers.looks(worker.id, worker.free, count=count, warm=warm or [])
-    sleepers.looked(rig.database, worker.id, worker.free, found=False)
+    sleepers.looked(rig.database, worker.id, worker.free, has_jobs=False)
     return worker.id
 
 

@@ -38,7 +38,7 @@ class Process:
         room = replace(worker.free, **free)
         self.sleepers.looks(worker.id, room)
         grants = self.rig.queue.claim(worker.lanes, room)
-        self.sleepers.looked(self.rig.database, worker.id, room, found=bool(grants))
+        self.sleepers.looked(self.rig.database, worker.id, room, has_jobs=bool(grants))
         return grants
 
     def asleep(self, name: str, **machine: Any) -> Worker:  # noqa: ANN401  fields of Machine

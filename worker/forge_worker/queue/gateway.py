@@ -258,7 +258,7 @@ class SqlGateway:
             self._database,
             self.worker_id,
             free,
-            found=bool(grants),
+            has_jobs=bool(grants),
             nonce=ask.nonce if offers and self._lanes.offers else None,
         )
         if taken and ask.offered and ask.nonce is not None:

@@ -59,7 +59,7 @@ queues = _completing(lambda backend: ((row.name, "") for row in backend.admin.qu
 notifications = _completing(
     lambda backend: ((row.name, row.kind) for row in backend.notifications.listed())
 )
-inputs = _completing(lambda backend: ((one.name, one.source) for one in backend.inputs()))
+inputs = _completing(lambda backend: ((row.name, row.source) for row in backend.inputs()))
 reports = _completing(lambda backend: ((name, "") for name in backend.reports()))
 schedules = _completing(lambda backend: ((row.name, row.cron) for row in backend.schedules()))
 templates = _completing(lambda backend: ((row.name, "") for row in backend.templates()))

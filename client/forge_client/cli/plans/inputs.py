@@ -20,9 +20,9 @@ def _source(kept: RegisteredInput) -> str:
 
 
 COLUMNS: list[Column] = [
-    ("NAME", lambda one: one.name),
+    ("NAME", lambda row: row.name),
     ("SOURCE", _source),
-    ("UPDATED", lambda one: ago(one.updated_at)),
+    ("UPDATED", lambda row: ago(row.updated_at)),
 ]
 
 

@@ -150,7 +150,7 @@ def job(
         who,
         "job.html",
         job=job,
-        told=JobPageData(shared, who, job, files),
+        data=JobPageData(shared, who, job, files),
         command=shlex.join(job.spec.get("command", [])),
         over=job.state.terminal,
         waiting=job.state in WAITING,

@@ -22,7 +22,7 @@ def token(shared: Services, session: str) -> str:
     return hmac.new(short_token.secret(shared, PURPOSE), session.encode(), "sha256").hexdigest()
 
 
-async def said(request: Request) -> str:
+async def sent_token(request: Request) -> str:
     """Return the token sent with a request. A FastAPI dependency."""
     if request.method in SAFE:
         return ""

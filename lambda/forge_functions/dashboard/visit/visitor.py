@@ -22,7 +22,7 @@ LOGIN_WANTED = "login_wanted"
 def visitor(
     request: Request,
     shared: Annotated[Services, Depends(services)],
-    token: Annotated[str, Depends(csrf.said)],
+    token: Annotated[str, Depends(csrf.sent_token)],
 ) -> Visitor:
     """Return the visitor of a page or action. A FastAPI dependency.
 

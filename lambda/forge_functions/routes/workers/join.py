@@ -54,11 +54,11 @@ def join(
     body: Joining,
     shared: Shared,
     request: Request,
-    said: Annotated[str | None, Security(HEADER)] = None,
+    header: Annotated[str | None, Security(HEADER)] = None,
 ) -> Joined:
     """Exchange a token to join with, once. A repeat with the same secret has the same answer."""
     try:
-        token = tokens.parse(said or "", TokenKind.JOIN)
+        token = tokens.parse(header or "", TokenKind.JOIN)
         joining = WorkerTokens(shared.database, actor=f"worker:{token.id}")
         worker_id, name, text = joining.join(token, body.secret)
     except TokenMalformed as error:
@@ -79,11 +79,11 @@ def _refused(error: ForgeError) -> Refused:
 
 @enrolment.post("/enrol", responses=problems(404, 409))
 def enrol(
-    shared: Shared, said: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+    shared: Shared, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 ) -> Enrolled:
     """Create an ephemeral worker for the calling pod. A repeat replaces its token."""
-    if said is None:
+    if credentials is None:
         raise unauthenticated(hint=ENROL_HINT)
-    pod = shared.pods.pod(said.credentials)
+    pod = shared.pods.pod(credentials.credentials)
     worker_id, token = WorkerTokens(shared.database, actor=pod.actor).enrol(pod.name, pod.labels)
     return Enrolled(worker_id=worker_id, token=token)

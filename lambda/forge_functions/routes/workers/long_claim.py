@@ -134,7 +134,7 @@ class LongClaim:
             shared.database,
             caller.id,
             self._claim.free,
-            found=bool(grants),
+            has_jobs=bool(grants),
             nonce=nonce if offers else None,
         )
         if taken and known and nonce is not None:

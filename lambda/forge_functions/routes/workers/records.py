@@ -156,8 +156,8 @@ def input_checkpoint(
     """Return a checkpoint of another job that is an input of this one."""
     lease = own_lease(shared, caller, body.fence(job_id))
     files = InputFiles(shared.database, shared.store)
-    found = files.checkpoint(lease.fence, body.source_id, body.attempt, body.number)
-    return ChosenCheckpoint(checkpoint=found)
+    checkpoint = files.checkpoint(lease.fence, body.source_id, body.attempt, body.number)
+    return ChosenCheckpoint(checkpoint=checkpoint)
 
 
 @router.post("/objects", responses=problems(413))

@@ -74,9 +74,9 @@ def source_of(text: str) -> NamedSource:
     kind, colon, rest = text.partition(":")
     if not colon or kind not in REST:
         raise ValueError(f"{text!r} names no source: write {'; '.join(FORMS.values())}")
-    found = re.fullmatch(REST[kind], rest)
-    parts = {name: part for name, part in found.groupdict().items() if part} if found else {}
-    if not found or (kind in OF_JOBS and ".." in PurePosixPath(parts.get("path", "")).parts):
+    match = re.fullmatch(REST[kind], rest)
+    parts = {name: part for name, part in match.groupdict().items() if part} if match else {}
+    if not match or (kind in OF_JOBS and ".." in PurePosixPath(parts.get("path", "")).parts):
         raise ValueError(f"{text!r} is malformed: write {FORMS[kind]}")
     return NamedSource(kind, parts)
 
@@ -105,9 +105,9 @@ def sound_names(inputs: dict[str, str]) -> dict[str, str]:
                 f"{name!r} cannot be the name of an input: use up to 40 letters (A to Z, a to z),"
                 " digits and underscores, not beginning with a digit, or an absolute path"
             )
-    for one, other in combinations(inputs, 2):
-        if one.lower() == other.lower() or _holds(one, other) or _holds(other, one):
-            raise ValueError(f"the inputs {one!r} and {other!r} overlap")
+    for name, other in combinations(inputs, 2):
+        if name.lower() == other.lower() or _holds(name, other) or _holds(other, name):
+            raise ValueError(f"the inputs {name!r} and {other!r} overlap")
     return inputs
 
 
@@ -115,12 +115,12 @@ def _check_place(name: str) -> None:
     place = PurePosixPath(name)
     if not re.fullmatch(PLACE, name) or str(place) != name or ".." in place.parts:
         raise ValueError(f"{name!r} is no plain absolute path of a folder")
-    if taken := next((one for one in TAKEN if place.is_relative_to(one)), None):
+    if taken := next((folder for folder in TAKEN if place.is_relative_to(folder)), None):
         raise ValueError(f"an input cannot be at {name!r}: {taken} is the container's own")
 
 
-def _holds(one: str, other: str) -> bool:
-    return one.startswith("/") and other.startswith(f"{one}/")
+def _holds(folder: str, other: str) -> bool:
+    return folder.startswith("/") and other.startswith(f"{folder}/")
 
 
 def worker_labels(inputs: dict[str, str], kind_of_job: str) -> dict[str, str]:

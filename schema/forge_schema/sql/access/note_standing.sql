@@ -3,7 +3,7 @@
 INSERT INTO standing (actor, owner, role, at)
 VALUES (
     %(actor)s, %(owner)s, %(role)s,
-    least(forge_now(), coalesce(to_timestamp(%(said)s::double precision), forge_now()))
+    least(forge_now(), coalesce(to_timestamp(%(issued)s::double precision), forge_now()))
 )
 ON CONFLICT (actor) DO UPDATE
 SET owner = excluded.owner, role = excluded.role, at = excluded.at

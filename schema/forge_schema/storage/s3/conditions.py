@@ -37,12 +37,12 @@ PATIENCE_S = 30
 class Conditions:
     """Whether `If-None-Match: *` holds, when an object is put and when its upload is completed.
 
-    `said` is what the server answers where it does not.
+    `answers` are what the server answers where it does not.
     """
 
     put: bool
     complete: bool
-    said: tuple[str, str] = ("", "")
+    answers: tuple[str, str] = ("", "")
 
 
 def find(client: "S3Client", bucket: str, name: str) -> Conditions:
@@ -56,13 +56,13 @@ def find(client: "S3Client", bucket: str, name: str) -> Conditions:
         put, answer = _held(
             lambda: client.put_object(Bucket=bucket, Key=name, Body=b"second", IfNoneMatch="*")
         )
-        complete, also_said = _held(
+        complete, also = _held(
             lambda: upload_in_parts(client, bucket, name, b"second", if_absent=True)
         )
     finally:
         with suppress(ClientError, BotoCoreError):
             client.delete_object(Bucket=bucket, Key=name)
-    return Conditions(put, complete, (answer, also_said))
+    return Conditions(put, complete, (answer, also))
 
 
 def _held(write: "Callable[[], object]") -> tuple[bool, str]:

@@ -118,7 +118,7 @@ class _Tried:
         writes = ((held.put, "a PUT"), (held.complete, "the end of an upload in parts"))
         verdict = [
             f"{verdict} at {what}"
-            for (holds, what), verdict in zip(writes, held.said, strict=True)
+            for (holds, what), verdict in zip(writes, held.answers, strict=True)
             if not holds
         ]
         detail = f"the server {' and '.join(verdict)}; Forge looks first instead"

@@ -202,7 +202,7 @@ class S3Store:
         if not self._conditions.put and not (large and self._conditions.complete):
             raise StoreUnfit(
                 f"{key} cannot be written only if it is new: {self.url}"
-                f" {self._conditions.said[0]} where If-None-Match is sent",
+                f" {self._conditions.answers[0]} where If-None-Match is sent",
                 hint=DOCTOR,
             )
         return True

@@ -139,7 +139,7 @@ def compare(
     comparison = Comparison([Compared.read(shared, who, job_id) for job_id in chosen[:MOST_JOBS]])
     left_off = max(len(chosen) - MOST_JOBS, 0)
     return page(
-        request, who, "compare.html", told=comparison, left_off=left_off, most=MOST_JOBS,
+        request, who, "compare.html", comparison=comparison, left_off=left_off, most=MOST_JOBS,
         different_code=partial(_different_code, shared, comparison),
     )  # fmt: skip
 
