@@ -9,6 +9,7 @@ from typing import Any
 
 from forge_schema.model.bundles import SEGMENT_BYTES
 from forge_schema.model.job import Template, is_handle
+from forge_schema.model.states import Launcher
 
 from forge_client.backend import Backend, Bundle, ImageTar, Progress
 from forge_client.errors import ClientError
@@ -22,7 +23,7 @@ from forge_client.project.segments import pack_segments
 
 LIMIT = 2 << 30
 # What a job on a single machine cannot have.
-OF_SEVERAL_MACHINES = frozenset({"max_nodes", "launcher", "same", "mixed"})
+OF_SEVERAL_MACHINES = frozenset({"max_nodes", "same", "mixed"})
 # What runs the tests of a project.
 PYTEST = "python3 -m pytest"
 
@@ -211,7 +212,7 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     # An image given here replaces any other.
     replaced = IMAGE_WAYS if IMAGE_WAYS & fields.keys() else set()
     if "nodes" in fields:
-        replaced |= {"max_nodes"} if fields["nodes"] > 1 else OF_SEVERAL_MACHINES
+        replaced |= {"max_nodes"} if fields["nodes"] > 1 else _lost_on_one_machine(job)
     kept = {name: value for name, value in job.items() if name not in replaced}
     tables: dict[str, Any] = {
         name: {**kept.get(name, {}), **fields[name]}
@@ -221,6 +222,11 @@ def repeated(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     if fields.get("secrets"):
         tables["secrets"] = list(dict.fromkeys([*kept.get("secrets", ()), *fields["secrets"]]))
     return {**kept, **{name: value for name, value in fields.items() if value != {}}, **tables}
+
+
+def _lost_on_one_machine(job: Mapping[str, Any]) -> frozenset[str]:
+    alone = Launcher(job.get("launcher") or Launcher.NONE).starts_alone
+    return OF_SEVERAL_MACHINES if alone else OF_SEVERAL_MACHINES | {"launcher"}
 
 
 def called(folder: Path) -> str:

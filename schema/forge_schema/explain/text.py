@@ -39,7 +39,7 @@ def wish(requirement: Requirement) -> str:
 
 def _label(name: str, pattern: str) -> str:
     if name == RUNS:
-        return f"support for {pattern.strip('*')}"
+        return f"support for {pattern.strip('*').replace('*', ' with ')}"
     if name == HANDLERS:
         return f"the handler {pattern.strip('*,')}"
     if name == GANG_NETWORK:

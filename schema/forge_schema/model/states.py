@@ -268,17 +268,18 @@ class Launcher(StrEnum):
     RAY = "ray"
     NONE = "none"
 
+    @property
+    def starts_alone(self) -> bool:
+        """Whether it also starts a job on one machine, with a process for each of its GPUs."""
+        return self in {Launcher.TORCHRUN, Launcher.ACCELERATE, Launcher.DEEPSPEED}
+
     def on_one_machine(self, gpus: int, command: Sequence[str]) -> str:
         """Return a hint for a command that is to start it on one machine; empty if it cannot."""
-        starts = {
-            Launcher.TORCHRUN: f"torchrun --nproc-per-node {gpus or 'N'}",
-            Launcher.ACCELERATE: f"accelerate launch --num_processes {gpus or 'N'}",
-            Launcher.DEEPSPEED: f"deepspeed --num_gpus {gpus or 'N'}",
-            Launcher.MPIRUN: f"mpirun -np {gpus or 'N'}",
-        }
-        start = starts.get(self)
+        if self is not Launcher.MPIRUN:
+            return ""
         program = next((word for word in command if word.endswith(".py")), "PROGRAM")
-        return f"; on one machine, let the command start it: -- {start} {program}" if start else ""
+        start = f"mpirun -np {gpus or 'N'}"
+        return f"; on one machine, let the command start it: -- {start} {program}"
 
 
 class Target(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from forge_schema.model.states import Launcher
 from forge_schema.model.worker import Speed
 from forge_schema.queue.attempt_records import Records
 from forge_worker.devices.inventory import Inventory
@@ -58,6 +60,26 @@ def test_all_ranks_run_together_and_all_is_stored(
             "sum.txt" if rank == 0 else f"rank-{rank}/sum.txt": f"{rank} {total}".encode()
             for rank in range(nodes)
         }
+
+
+def test_a_launcher_starts_a_job_on_one_machine_that_takes_no_part_in_gangs(
+    tmp_path: Path, database_url: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    torchrun = tmp_path / "bin" / "torchrun"
+    torchrun.write_text(
+        '#!/bin/sh\nfor word; do echo "given $word"; done\necho "size $WORLD_SIZE"\n'
+    )
+    torchrun.chmod(0o755)
+    path = {"PATH": f"{torchrun.parent}:{os.environ['PATH']}"}
+    with bed("process", tmp_path, database_url, environment=path) as made:
+        made.worker("m0", gang_network="none")
+        job = made.submit("train.py", "--lr", "1", launcher=Launcher.TORCHRUN)
+        made.succeeds(job)
+        lines = made.log(job).decode().splitlines()
+    for given in ("--nnodes=1", "--nproc-per-node=1", "--master-addr=127.0.0.1", "train.py"):
+        assert f"given {given}" in lines
+    assert "size 1" in lines
 
 
 def test_each_member_learns_its_share_by_measured_speed(tmp_path: Path, database_url: str) -> None:

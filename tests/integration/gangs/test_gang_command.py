@@ -39,7 +39,7 @@ def test_a_gang_is_submitted_with_a_warning_if_there_are_too_few_machines(
     assert "only 2 of" not in enough.stderr
     alone = forge("submit", ".", *asked)
     assert (alone.returncode, alone.stdout) == (2, "")
-    assert "error: launcher is for jobs on several machines: set nodes to 2 or more" in " ".join(
+    assert "error: same is for jobs on several machines: set nodes to 2 or more" in " ".join(
         alone.stderr.split()
     )
 

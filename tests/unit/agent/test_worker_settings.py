@@ -100,23 +100,28 @@ def chosen(
 @pytest.mark.parametrize(
     ("given", "words", "bare", "with_image"),
     [
-        ({"engine": True}, "images", None, DockerRunner),
-        ({"engine": True, "image": "i"}, "images,projects", DockerRunner, DockerRunner),
-        ({"engine": True, "allow": True}, "images,projects", ProcessRunner, DockerRunner),
+        ({"engine": True}, "images,launchers", None, DockerRunner),
+        ({"engine": True, "image": "i"}, "images,projects,launchers", DockerRunner, DockerRunner),
+        ({"engine": True, "allow": True}, "images,projects,launchers", ProcessRunner, DockerRunner),
         (
             {"engine": True, "allow": True, "image": "i"},
-            "images,projects",
+            "images,projects,launchers",
             DockerRunner,
             DockerRunner,
         ),
-        ({"engine": False, "allow": True}, "projects", ProcessRunner, None),
+        ({"engine": False, "allow": True}, "projects,launchers", ProcessRunner, None),
         (
             {"engine": True, "runner": "process", "allow": True},
-            "projects",
+            "projects,launchers",
             ProcessRunner,
             None,
         ),
-        ({"engine": True, "runner": "docker", "allow": True}, "images", None, DockerRunner),
+        (
+            {"engine": True, "runner": "docker", "allow": True},
+            "images,launchers",
+            None,
+            DockerRunner,
+        ),
     ],
 )
 def test_operator_decides_which_runner_a_job_gets(

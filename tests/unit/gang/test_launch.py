@@ -45,3 +45,13 @@ def test_a_container_publishes_its_port_at_the_address_of_the_machine(
 def test_with_the_machines_network_nothing_is_published(tmp_path: Path) -> None:
     spec = member(tmp_path, gang(1, program_port=29507), "torchrun")
     assert (spec.host_network, spec.publishes) == (True, None)
+
+
+def test_on_one_machine_its_processes_meet_on_the_loopback_address(tmp_path: Path) -> None:
+    one = gang(nodes=1, address="127.0.0.1", gpus=2, vendor="nvidia")
+    spec = member(tmp_path, one, "torchrun")
+    # Its container keeps the network of its own.
+    assert (spec.host_network, spec.publishes) == (False, None)
+    assert "--nproc-per-node=2" in spec.command
+    assert "--master-addr=127.0.0.1" in spec.command
+    assert (spec.env["NNODES"], spec.env["WORLD_SIZE"]) == ("1", "2")

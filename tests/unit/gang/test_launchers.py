@@ -60,6 +60,16 @@ def test_a_command_that_is_no_script_runs_as_it_is(
     assert launch(launcher, gang(), *command).command[-len(command) - 1 :] == (flag, *command)
 
 
+@pytest.mark.parametrize(("gpus", "kind"), [(0, ["--cpu"]), (1, []), (2, ["--multi_gpu"])])
+def test_accelerate_on_one_machine_is_told_of_several_gpus_only_if_there_are(
+    gpus: int, kind: list[str]
+) -> None:
+    """It refuses --multi_gpu for a single process."""
+    command = launch("accelerate", gang(nodes=1, gpus=gpus, vendor="nvidia")).command
+    assert [word for word in command if word in {"--cpu", "--multi_gpu"}] == kind
+    assert f"--num_processes={max(1, gpus)}" in command
+
+
 def test_accelerate_is_told_everything_and_reads_no_configuration_of_the_image() -> None:
     said = launch("accelerate", gang(1, nodes=2, gpus=4, vendor="nvidia"))
     assert said.command == (

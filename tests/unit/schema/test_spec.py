@@ -146,13 +146,23 @@ def test_a_gang_with_a_range_of_machines_needs_its_least() -> None:
 def test_what_only_a_gang_has_is_refused_without_one() -> None:
     for alone in ({"launcher": "ray"}, {"same": "zone"}):
         assert "is for jobs on several machines: set nodes to 2 or more" in refusal(**alone)
-    said = refusal(launcher="torchrun", resources={"gpus": 8})
-    assert "-- torchrun --nproc-per-node 8 PROGRAM" in said
+    said = refusal(launcher="mpirun", resources={"gpus": 8})
+    assert "-- mpirun -np 8 PROGRAM" in said
     assert "1000" in refusal(nodes=1001)
     assert "a range of machines begins with 2 or more" in refusal(max_nodes=8)
     assert "a range of machines begins with 2 or more" in refusal(max_nodes=8, launcher="torchrun")
     assert "cannot go from 4 to 2: the least comes first" in refusal(nodes=4, max_nodes=2)
     assert "torchrun" in refusal(nodes=2, launcher="slurm")
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed"])
+def test_a_launcher_starts_a_job_on_one_machine_that_knows_how(launcher: str) -> None:
+    spec = JobSpec(name="j", owner="ann", command=["train.py"], launcher=launcher)
+    assert spec.payload()["launcher"] == launcher
+    # Workers of 0.2.0 run the command alone: they do not have that word.
+    assert spec.shape()["labels"] == {"forge.runs": "*projects*launchers*"}
+    with_image = JobSpec(**{**spec.model_dump(), "image": "i"})
+    assert with_image.shape()["labels"] == {"forge.runs": "*images*launchers*"}
 
 
 def test_inputs_have_sound_names_and_sources_and_say_what_the_worker_must_offer() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -104,6 +105,17 @@ class Gatherer:
         if gang.rank == 0:
             self._wait(own, REACHABLE)
         return gang
+
+    def alone(self) -> Gang:
+        """Return the gang of one whose launcher starts its processes on this machine.
+
+        Raises:
+            StartFailed: there is no port for its program.
+        """
+        port = self._port = ProgramPort(self._policy.lock_dir)
+        port.held.close()
+        own = replace(self._own(port, port.number), address=LOOPBACK, publishes=False)
+        return Gang(0, (own,))
 
     def free(self) -> None:
         """Give up the lock of its port, once its program has ended."""

@@ -98,14 +98,17 @@ def accelerate(gang: Gang, command: tuple[str, ...], control: PurePath) -> Launc
     The configuration decides nothing. It replaces the one that the image's author may have left in
     a home folder, and accelerate refuses an empty one.
     """
+    processes = each(gang, "accelerate") * gang.nodes
+    kind = "--multi_gpu" if gang.own.gpus else "--cpu"
     return Launch(
         (
             "accelerate",
             "launch",
             f"--config_file={control / CONFIG}",
-            "--multi_gpu" if gang.own.gpus else "--cpu",
+            # A single process with a GPU is neither of both.
+            *(() if gang.own.gpus and processes == 1 else (kind,)),
             f"--num_machines={gang.nodes}",
-            f"--num_processes={each(gang, 'accelerate') * gang.nodes}",
+            f"--num_processes={processes}",
             f"--machine_rank={gang.rank}",
             f"--main_process_ip={gang.master.address}",
             f"--main_process_port={gang.master_port}",
@@ -225,14 +228,16 @@ def launched(gang: Gang, spec: RunSpec, runner: Runner, launcher: str) -> RunSpe
         (spec.control_dir / name).write_text(text, encoding="utf-8")
         (spec.control_dir / name).chmod(0o755)
     environment = variables(gang, per_gpu=launcher in PER_GPU)
-    return replace(
+    started = replace(
         spec,
         command=launch.command,
         env={**spec.env, **environment, **launch.env},
         secrets={**spec.secrets, **launch.secrets},
-        host_network=not gang.own.publishes,
-        publishes=_published(gang.own),
     )
+    if gang.nodes == 1:
+        # Its processes find each other on the loopback address of its own network.
+        return started
+    return replace(started, host_network=not gang.own.publishes, publishes=_published(gang.own))
 
 
 def _published(own: Peer) -> tuple[str, int] | None:

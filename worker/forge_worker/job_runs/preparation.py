@@ -56,9 +56,12 @@ def started(parts: Parts) -> Handle:
     """
     parts.attempt.while_wanted()
     spec = _prepare(parts)
-    if parts.attempt.grant.nodes > 1:
-        gang, launcher = parts.gatherer.gather(), parts.attempt.grant.spec.get("launcher")
-        spec = launched(gang, spec, parts.runner, launcher or Launcher.NONE)
+    grant = parts.attempt.grant
+    launcher = grant.spec.get("launcher") or Launcher.NONE
+    if grant.nodes > 1:
+        spec = launched(parts.gatherer.gather(), spec, parts.runner, launcher)
+    elif launcher != Launcher.NONE:
+        spec = launched(parts.gatherer.alone(), spec, parts.runner, launcher)
     parts.attempt.while_wanted()
     handle = parts.runner.start(spec)
     parts.services.health.started()

@@ -7,7 +7,14 @@ from typing import Any
 
 import structlog
 from forge_schema.model.errors import ForgeError
-from forge_schema.model.spec import HANDLER, HANDLERS, RUNS_BUILDS, RUNS_IMAGES, RUNS_PROJECTS
+from forge_schema.model.spec import (
+    HANDLER,
+    HANDLERS,
+    RUNS_BUILDS,
+    RUNS_IMAGES,
+    RUNS_LAUNCHERS,
+    RUNS_PROJECTS,
+)
 
 from forge_worker.runners.docker.mounts import extra_mounts
 from forge_worker.runners.docker.runner import DockerPolicy, DockerRunner, engine_answers
@@ -80,7 +87,8 @@ class Runners:
         builds = self.docker is not None and self.docker.builds
         images = self.docker is not None and bool(self.policy.allowed_images)
         kinds = {RUNS_IMAGES: images, RUNS_PROJECTS: bare, RUNS_BUILDS: builds}
-        return ",".join(kind for kind, runs in kinds.items() if runs)
+        runs_here = [kind for kind, runs in kinds.items() if runs]
+        return ",".join([*runs_here, *([RUNS_LAUNCHERS] if runs_here else [])])
 
     @property
     def contained(self) -> list[str]:

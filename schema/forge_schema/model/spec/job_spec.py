@@ -12,7 +12,7 @@ from forge_schema.model.fields import NUMERIC, Document, Flag, KnownFields, Numb
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.job import HANDLE, SHOWN, Environment, Git
 from forge_schema.model.quantities import size_text
-from forge_schema.model.spec.inputs import Inputs, worker_labels
+from forge_schema.model.spec.inputs import Inputs
 from forge_schema.model.spec.options import (
     CHECKPOINTS,
     CODE,
@@ -23,20 +23,12 @@ from forge_schema.model.spec.options import (
     keys_of,
 )
 from forge_schema.model.spec.parts import (
-    ALL_PORTS,
-    GANG_NETWORK,
     HANDLER,
-    HANDLERS,
     IMAGES,
     MAX_LABELS_BYTES,
     MOST_NODES,
     MOST_PATTERNS,
     RESERVED_ENV,
-    RUNS,
-    RUNS_BUILDS,
-    RUNS_IMAGES,
-    RUNS_PROJECTS,
-    SECRET,
     SWEEP,
     YEAR_S,
     Budget,
@@ -55,9 +47,9 @@ from forge_schema.model.spec.parts import (
     Stall,
     Tuning,
     kinds_of_job,
-    owner_mark,
 )
 from forge_schema.model.spec.sorted_json import sorted_json
+from forge_schema.model.spec.worker_labels import needed_labels, starts_alone
 from forge_schema.model.states import DependencyKind, JobKind, Launcher, Target
 
 # Fields with columns of their own. All others are in the payload, unless they have the default:
@@ -219,7 +211,8 @@ class JobSpec(KnownFields, BaseModel):
     ] = 1
     max_nodes: Annotated[int, Field(ge=1, le=MOST_NODES), NUMERIC] | None = None
     launcher: Annotated[
-        Launcher | None, Option("How the program is started on several machines.", RESOURCES)
+        Launcher | None,
+        Option("How the program is started on several GPUs or machines.", RESOURCES),
     ] = None
     same: Annotated[
         Name | None,
@@ -381,7 +374,7 @@ class JobSpec(KnownFields, BaseModel):
 
     @model_validator(mode="after")
     def _several_machines_in_a_gang(self) -> Self:
-        for name in ("launcher", "same", "mixed"):
+        for name in ("same", "mixed", *(() if starts_alone(self) else ("launcher",))):
             # Of a range, the other rule says what is wrong.
             if self.nodes == 1 and self.max_nodes is None and (given := getattr(self, name)):
                 fault = f"{name} is for jobs on several machines: set nodes to 2 or more"
@@ -417,37 +410,20 @@ class JobSpec(KnownFields, BaseModel):
         """Return the columns of the job's shape."""
         return {
             **self.resources.shape(),
-            "labels": dict(sorted({**self._labels(), **self._needs_of_the_worker()}.items())),
+            "labels": dict(sorted({**self._labels(), **needed_labels(self)}.items())),
             "nodes": self.nodes,
             "target": self.target.value,
         }
 
     def lane(self) -> Hashable:
         """Return what two jobs of one lane have in common."""
-        labels = frozenset((*self._labels().items(), *self._needs_of_the_worker().items()))
+        labels = frozenset((*self._labels().items(), *needed_labels(self).items()))
         needs = vars(self.resources).values()
         return self.queue, self.owner, self.target, labels, self.nodes, *needs
 
     def _labels(self) -> dict[str, str]:
         # Each machine of a gang must have the label, whatever its value.
         return self.labels if self.same is None else {self.same: "*", **self.labels}
-
-    def _needs_of_the_worker(self) -> dict[str, str]:
-        # Training libraries and launchers listen on ports of their own choice.
-        fixed = self.launcher in {None, Launcher.NONE}
-        secrets = {SECRET + name: f"*,{owner_mark(self.owner)},*" for name in self.secrets}
-        ports = {} if fixed else {GANG_NETWORK: ALL_PORTS}
-        named = any(getattr(self, name) is not None for name in IMAGES)
-        inputs = worker_labels(self.inputs, RUNS_IMAGES if named else RUNS_PROJECTS)
-        return self._kind_of_worker() | secrets | ports | inputs
-
-    def _kind_of_worker(self) -> dict[str, str]:
-        if self.handler is not None:
-            return {HANDLERS: f"*,{self.handler},*"}
-        if self.dockerfile is not None:
-            return {RUNS: f"*{RUNS_BUILDS}*"}
-        named = self.image is not None or self.image_tar is not None
-        return {RUNS: f"*{RUNS_IMAGES if named else RUNS_PROJECTS}*"}
 
     def content(self) -> dict[str, Any]:
         """Return everything but the key, in JSON's types, without what has its default."""

@@ -18,7 +18,7 @@ from pydantic.config import JsonDict
 from forge_schema.model.fields import NUMERIC, Flag, Id, KnownFields, Number, Text
 from forge_schema.model.fields import Word as Name
 from forge_schema.model.spec.options import CODE, FAILURES, RESOURCES, Option
-from forge_schema.model.states import JobKind
+from forge_schema.model.states import JobKind, Launcher
 
 # Limits of the columns: an integer, and the labels in the unique index on shapes.
 MAX_INTEGER = 2_000_000_000
@@ -99,6 +99,8 @@ Budget = Annotated[int, Field(ge=0, le=10_000), NUMERIC]
 # The label that says what a worker runs: jobs with an image, projects without one.
 RUNS = "forge.runs"
 RUNS_IMAGES, RUNS_PROJECTS, RUNS_BUILDS = "images", "projects", "builds"
+# After those kinds of job: launchers start them on this machine's GPUs.
+RUNS_LAUNCHERS = "launchers"
 # The label that lists a worker's handlers for custom jobs.
 HANDLERS = "forge.handlers"
 # The label that says which ports of a worker the other machines of a gang reach: all of the machine
@@ -292,7 +294,8 @@ Parallel = Annotated[int, Field(ge=1, le=MOST_PARALLEL), NUMERIC]
 OF_A_GANG: list[JsonValue] = [
     {
         "properties": {
-            **dict.fromkeys(("launcher", "same", "max_nodes"), NOTHING),
+            **dict.fromkeys(("same", "max_nodes"), NOTHING),
+            "launcher": {"enum": [None, *(it.value for it in Launcher if it.starts_alone)]},
             "mixed": {"const": False},
         }
     },
