@@ -19,7 +19,7 @@ from platformdirs import user_state_path
 from forge_client.errors import ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from forge_client.backend import Backend
 
@@ -103,11 +103,11 @@ def options(forge: Sequence[str], name: str, ports: Sequence[int] = ()) -> dict[
     }
 
 
-def config(forge: Sequence[str]) -> str:
-    """Return a section for ~/.ssh/config that makes `ssh job-7` work."""
+def config(forge: Sequence[str], also: Iterable[str] = ()) -> str:
+    """Return a section for ~/.ssh/config that makes `ssh job-7`, and other names, work."""
     lines = [f"  {name} {value}" for name, value in options(forge, "%h").items()]
     # ssh gives the name to a shell, as it was typed or written by somebody else.
-    hosts = " ".join(["job-*", *(f"!*{mark}*" for mark in SHELL)])
+    hosts = " ".join(["job-*", *also, *(f"!*{mark}*" for mark in SHELL)])
     return "\n".join([f"Host {hosts}", *lines])
 
 

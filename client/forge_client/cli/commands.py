@@ -36,6 +36,7 @@ PANELS = {
         "diff": "jobs.code:diff",
         "exec": "jobs.enter:enter",
         "ssh": "jobs.enter:ssh",
+        "code-url": "jobs.enter:code_url",
         "port": "jobs.enter:port",
         "preempt": "jobs.cancel_retry_preempt:preempt",
         "approve": "admin.approvals:approve",

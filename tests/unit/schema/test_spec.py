@@ -157,7 +157,7 @@ def test_what_only_a_gang_has_is_refused_without_one() -> None:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed"])
 def test_a_launcher_starts_a_job_on_one_machine_that_knows_how(launcher: str) -> None:
-    spec = JobSpec(name="j", owner="ann", command=["train.py"], launcher=launcher)
+    spec = JobSpec(name="j", owner="ann", command=["train.py"], launcher=Launcher(launcher))
     assert spec.payload()["launcher"] == launcher
     # Workers of 0.2.0 run the command alone: they do not have that word.
     assert spec.shape()["labels"] == {"forge.runs": "*projects*launchers*"}

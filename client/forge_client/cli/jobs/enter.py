@@ -1,21 +1,24 @@
 """`forge exec`, `forge ssh` and `forge port`: a shell or a port inside a job, from anywhere."""
 
 import os
+import re
 import secrets
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 from forge_schema.model.job import JobDetail, RunMember
 from forge_schema.model.states import Phase
 
-from forge_client import tunnel
+from forge_client import ssh_config, tunnel
 from forge_client.backend import Backend
 from forge_client.cli.options.command_line import command_of
-from forge_client.cli.options.names import HELP, JobId, job_id, jobs
+from forge_client.cli.options.names import HELP, LAST, JobId, job_id, jobs
 from forge_client.cli.options.session import backend_of, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 # Errors after which the job may still be entered on its own machine.
 UNABLE = {"path_unknown", "worker_silent"}
 LOWEST_PORT, HIGHEST_PORT = 1024, 65_535
+# What links to it begin with.
+EDITOR = re.compile(r"[a-z][a-z0-9-]*")
+PATIENCE_S = 60
 Rank = Annotated[int, typer.Option(help="Rank, of a job on several machines.", min=0)]
 
 
@@ -154,19 +160,27 @@ def ssh(
     ] = None,
     rank: Rank = 0,
     config: Annotated[
-        bool, typer.Option("--config", help="Print a section for ~/.ssh/config.")
+        bool, typer.Option("--config", help="Have ~/.ssh/config find jobs, from now on.")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print a section for ~/.ssh/config instead.")
     ] = False,
     stdio: Annotated[str, typer.Option(metavar="HOST", hidden=True)] = "",
     ports: Annotated[list[int] | None, typer.Option("--tunnel", hidden=True)] = None,
 ) -> None:
     """Open a running job with your own ssh; what follows -- are its options and command.
 
-    With the section that --config prints, `ssh job-7`, `scp`, `rsync` and editors reach jobs too.
+    After --config, `ssh job-7`, `ssh NAME.forge`, `scp`, `rsync` and editors reach jobs too.
     """
     if stdio:
         _connect(context, stdio, ports or [])
+    elif print_config:
+        print(tunnel.config([*tunnel.FORGE, *flags(context)]))  # noqa: T201 - the data
     elif config:
-        print(tunnel.config([*tunnel.FORGE, *_flags(context)]))  # noqa: T201 - the data
+        with backend_of(context) as backend:
+            names = ssh_config.write(backend, [*tunnel.FORGE, *flags(context)])
+        jobs_now = f"now: {', '.join(names)}" if names else "none runs now"
+        narration.say(f"~/.ssh/config includes {ssh_config.place()}; {jobs_now}")
     elif job is None:
         raise ClientError("no job is given", hint="write forge ssh 7", code="option_invalid")
     else:
@@ -176,6 +190,56 @@ def ssh(
         words = tunnel.command(tunnel.host(job, rank), *(command_of(context) or ()))
         sys.stdout.flush()
         os.execve(words[0], words, env)  # noqa: S606 - no shell is the point
+
+
+def code_url(
+    context: typer.Context,
+    job: JobId = LAST,
+    rank: Rank = 0,
+    editor: Annotated[
+        str, typer.Option(metavar="NAME", help="vscode, vscode-insiders, vscodium, cursor …")
+    ] = "vscode",
+) -> None:
+    """Print the link that opens VS Code, or an editor like it, in a running job's folder.
+
+    It needs the extension Remote-SSH. The link is for the job, so it works again after a
+    preemption.
+    """
+    if not EDITOR.fullmatch(editor):
+        raise ClientError(
+            f"{editor!r} is no editor's name in links",
+            hint="write vscode, vscode-insiders, vscodium, cursor or windsurf",
+            code="option_invalid",
+        )
+    with backend_of(context) as backend:
+        running(backend, job, rank)
+        ssh_config.write(backend, [*tunnel.FORGE, *flags(context)])
+        folder = _folder(tunnel.host(job, rank), dict(tunnel.environment(backend)))
+    print(f"{editor}://vscode-remote/ssh-remote+{tunnel.host(job, rank)}{quote(folder)}")  # noqa: T201 - the data
+
+
+def _folder(host: str, environment: dict[str, str]) -> str:
+    """Return the folder of a job as its own shell names it.
+
+    Raises:
+        ClientError: the job is not reached.
+    """
+    done = subprocess.run(  # noqa: S603 - our own words
+        tunnel.command(host, "pwd"),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise ClientError(
+            f"{host} cannot be entered: {done.stderr.strip()}",
+            hint=f"`forge ssh {host.split('-')[1]}` shows more",
+            code="shell_lost",
+        )
+    return done.stdout.strip()
 
 
 def port(
@@ -224,6 +288,7 @@ def _connect(context: typer.Context, name: str, ports: list[int]) -> None:
 
     with backend_of(context) as backend:
         status = running(backend, job, rank)
+        ssh_config.keep(backend, [*tunnel.FORGE, *flags(context)])
         if through_server(backend, enter) is not None:
             return
         entry = on_this_machine(backend, status, rank, "port" if ports else "ssh")
@@ -232,7 +297,7 @@ def _connect(context: typer.Context, name: str, ports: list[int]) -> None:
     inside.serve(entry, f"{job}-{secrets.token_hex(8)}", ports, pin)
 
 
-def _flags(context: typer.Context) -> list[str]:
+def flags(context: typer.Context) -> list[str]:
     """Return the options that lead another `forge` to the same server; they hold no secret."""
     settings = settings_of(context)
     given = {

@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from forge_client import tunnel
+from forge_client import ssh_config, tunnel
 from forge_client.client import Client
 from forge_client.errors import ClientError
 from forge_client.up.exec import here
 from forge_worker.runners.dial import _by_engine
 from support.client.person import Person, entries
 from support.services import require
+from support.waiting import eventually
 from support.workers.http_bed import http_bed
 
 if TYPE_CHECKING:
@@ -96,11 +97,51 @@ def test_ssh_scp_and_ports_lead_into_a_job(kind: str, tmp_path: Path, database_u
         assert "Traceback" not in worker.output
 
 
+def test_the_config_of_ssh_names_running_jobs_also_after_a_preemption(
+    tmp_path: Path, database_url: str
+) -> None:
+    home, kept = tmp_path / "home", tmp_path / "dotfiles"
+    (home / ".ssh").mkdir(parents=True)
+    kept.write_text("Host box\n  Port 2222\n")
+    kept.chmod(0o600)
+    config = home / ".ssh" / "config"
+    config.symlink_to(kept)
+    with http_bed(tmp_path, database_url, kind="process") as made:
+        made.worker()
+        job = made.script(SERVES, owner="ann", name="train-a")
+        made.told(job, "ready")
+        ann = Person(made, made.servers[0].url, "ann")
+        ann.env["HOME"] = str(home)
+        for _ in range(2):
+            done = ann.run("ssh", "--config")
+            assert done.returncode == 0, done.stderr
+            assert b"now: train-a.forge" in done.stderr
+        assert config.is_symlink()
+        assert kept.read_text() == f'Include "{ssh_config.place()}"\n\nHost box\n  Port 2222\n'
+        folder = _says(ann, "ssh", "-F", str(config), "train-a.forge", "pwd")
+        link = ann.run("code-url", str(job)).stdout.decode().strip()
+        assert link == f"vscode://vscode-remote/ssh-remote+job-{job}{folder}"
+
+        assert ann.run("preempt", str(job)).returncode == 0
+        eventually(lambda: made.jobs.job(job)["attempt"] == 2 and "ready" in made.log(job).decode())
+        eventually(lambda: ann(str(job), "--", "true").returncode == 0)
+        again = _says(ann, "ssh", "-F", str(config), "train-a.forge", "pwd")
+        assert again != folder
+        assert ann(str(job), "--", "touch", "go").returncode == 0
+        made.succeeds(job)
+
+
+def _says(ann: Person, *words: str) -> str:
+    done = subprocess.run(words, env=ann.env, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
 def _copies(ann: Person, job: int, folder: Path) -> None:
     """Check that scp takes a folder there and a file back, over one connection."""
     config, here = folder / "config", folder / "here"
     shared = f"  ControlMaster auto\n  ControlPath {folder}/shared\n  ControlPersist yes\n"
-    config.write_bytes(ann.run("ssh", "--config").stdout + shared.encode())
+    config.write_bytes(ann.run("ssh", "--print-config").stdout + shared.encode())
     here.mkdir()
     (here / "large").write_bytes(LARGE)
     (here / "large").chmod(0o640)
