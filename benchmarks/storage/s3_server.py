@@ -11,19 +11,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 PIECE = 1 << 20
-ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else "/nonexistent")
-DELAY_S = float(sys.argv[2] if len(sys.argv) > 2 else 0)
+RUN = __name__ == "__main__"
+ROOT = Path(sys.argv[1] if RUN else "/nonexistent")
+DELAY_S = float(sys.argv[2] if RUN else 0)
 METADATA = "x-amz-meta-"
 metadata: dict[Path, dict[str, str]] = {}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Stores, reads, lists and deletes objects, and uploads in parts."""
+    """Stores, reads and lists objects, and uploads in parts."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -59,7 +61,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self, *, head: bool = False) -> None:
         path = self._path()
-        if not path.exists():
+        if "list-type" in self._asked():
+            self._list(path)
+            return
+        # One that was stored in parts is a folder of them.
+        if not path.is_file() and not (path / "00001").exists():
             self._answer(b"<Error><Code>NoSuchKey</Code></Error>", status=404)
             return
         parts = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -73,6 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in metadata.get(path, {}).items():
             self.send_header(name, value)
         self.send_header("ETag", '"x"')
+        self.send_header("Last-Modified", "Sun, 01 Nov 2026 00:00:00 GMT")
         self.end_headers()
         for part, size in zip(parts, sizes, strict=True):
             if not head and begin < size and end > 0:
@@ -86,6 +93,20 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its signature
         """Log nothing."""
 
+    def _list(self, bucket: Path) -> None:
+        asked = self._asked()
+        begin, page = int(asked.get("continuation-token", ["0"])[0]), 1000
+        found = _listed(bucket, asked.get("prefix", [""])[0])
+        items = "".join(
+            f"<Contents><Key>{key}</Key><ETag>&quot;x&quot;</ETag><Size>{size}</Size>"
+            "<LastModified>2026-11-01T00:00:00.000Z</LastModified></Contents>"
+            for key, size in found[begin : begin + page]
+        )
+        more = begin + page < len(found)
+        token = f"<NextContinuationToken>{begin + page}</NextContinuationToken>" if more else ""
+        head = f"<Name>{bucket.name}</Name><IsTruncated>{str(more).lower()}</IsTruncated>{token}"
+        self._answer(f"<ListBucketResult>{head}{items}</ListBucketResult>".encode())
+
     def _asked(self) -> dict[str, list[str]]:
         return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
 
@@ -98,6 +119,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+@cache
+def _listed(bucket: Path, prefix: str) -> list[tuple[str, int]]:
+    """Return the keys and sizes below a prefix, which do not change any more."""
+    files = (path for path in bucket.rglob("*") if path.is_file())
+    sizes = {str(path.relative_to(bucket)): path.stat().st_size for path in files}
+    return sorted((key, size) for key, size in sizes.items() if key.startswith(prefix))
 
 
 @contextmanager
@@ -119,7 +148,7 @@ def s3_server(root: Path, delay_s: float = 0.0) -> Iterator[tuple[str, str]]:
             process.kill()
 
 
-if __name__ == "__main__":
+if RUN:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
     server.serve_forever()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from threading import Lock
@@ -212,7 +213,7 @@ def attempt_in(root: Path, job_id: int) -> LiveAttempt:
 
 
 def test_a_fetch_that_was_interrupted_keeps_what_is_whole_and_fetches_the_rest(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"a/large": LARGE, "a/empty": b"", **{f"b/{n}": b"%d" % n for n in range(200)}}
     first = Shelf(files, attempt_in(tmp_path, 1), stops_after=2)
@@ -250,6 +251,18 @@ def test_a_fetch_that_was_interrupted_keeps_what_is_whole_and_fetches_the_rest(
     assert cache_in(tmp_path).fetch(third, "shelf", third.attempt, "x") == (place, found)
     assert third.read_parts == [("b/7", 0)]
     assert (place / "b" / "7").read_bytes() == b"7"
+
+    # After a power cut, files may have lost what was in them, and still look the same.
+    file = place / "b" / "8"
+    status = file.stat()
+    file.chmod(0o644)
+    file.write_bytes(b"\0")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    monkeypatch.setattr("forge_worker.prepare.inputs.cache.this_boot", lambda: "the next one")
+    for _ in range(2):
+        assert cache_in(tmp_path).fetch(third, "shelf", third.attempt, "x") == (place, found)
+        assert third.read_parts == [("b/7", 0), ("b/8", 0)]
+    assert file.read_bytes() == b"8"
 
 
 def test_inputs_are_evicted_by_size_but_none_in_use_and_one_without_room_is_refused(

@@ -2,6 +2,9 @@
 
 A folder `files` is given to jobs only once the file `complete` beside it says that it is whole.
 Until then, a journal says which parts are there. Everything in it is read-only.
+
+Nothing is synced to the disk, which takes longer than the rest: when the machine has restarted,
+`complete` counts no more, and what is there is verified by the journal as after an interruption.
 """
 
 import hashlib
@@ -21,6 +24,7 @@ from forge_schema.storage import StoreUnreachable
 from forge_schema.storage.manifest import CheckpointUnsound, Extent
 
 from forge_worker.attempt.attempt import LiveAttempt
+from forge_worker.clock import this_boot
 from forge_worker.files.safe_files import Parts, entered, walk, weight
 from forge_worker.files.small_files import write_atomically
 from forge_worker.prepare.cache import LruFolders, visible
@@ -111,8 +115,8 @@ class InputCache:
 def _kept(folder: Path) -> GivenInput | None:
     """Return what a complete folder has; None if it was not completed, or changed since."""
     try:
-        head, state = (folder / COMPLETE).read_text(encoding="utf-8").splitlines()
-        if json.loads(state) != _state(folder / FILES):
+        head, state, boot = (folder / COMPLETE).read_text(encoding="utf-8").splitlines()
+        if boot != this_boot() or json.loads(state) != _state(folder / FILES):
             return None
         return GivenInput(**json.loads(head))
     except (OSError, ValueError, TypeError):
@@ -136,6 +140,8 @@ def _filled(
         fetcher.fetch(listing.files)
     except CheckpointUnsound as error:
         raise InputUnusable(error.message) from error
+    finally:
+        journal.close()
     _check_whole(files, listing, attempt)
     for path, target in listing.links.items():
         (files / path).parent.mkdir(parents=True, exist_ok=True)
@@ -144,10 +150,11 @@ def _filled(
     given = GivenInput(
         text, listing.version, _digest(journal, listing), listing.size, len(listing.files)
     )
-    # The files must be on disk before the list marks them as complete.
-    os.sync()
-    lines = f"{json.dumps(asdict(given))}\n{json.dumps(_state(files))}\n"
-    write_atomically(folder / COMPLETE, lines, durable=True)
+    if not this_boot():
+        # Nothing tells a restart: the files must be on disk before the list marks them as complete.
+        os.sync()
+    lines = f"{json.dumps(asdict(given))}\n{json.dumps(_state(files))}\n{this_boot()}\n"
+    write_atomically(folder / COMPLETE, lines, durable=not this_boot())
     return given
 
 

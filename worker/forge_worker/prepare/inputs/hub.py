@@ -28,7 +28,8 @@ from forge_worker.prepare.inputs.source import (
 )
 
 HUB = "https://huggingface.co"
-PIECE = 1 << 20
+# A larger one does not stay in the processor's cache.
+PIECE = 256 << 10
 CONNECTIONS = 32
 TIMEOUT = urllib3.Timeout(connect=5.0, read=10.0)
 # Large files are on other hosts, which must not get the token: urllib3 leaves it out there.

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 
@@ -30,6 +31,7 @@ class Journal:
         self._path = path
         self._lock = Lock()
         self.digests: dict[Part, str] = {}
+        self._file: FileIO | None = None
 
     def add(self, path: str, extent: Extent, sha256: str) -> None:
         """Note a part that is in its place.
@@ -39,8 +41,16 @@ class Journal:
         """
         with self._lock:
             self.digests[path, extent.offset] = sha256
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(_line(path, extent.offset, sha256))
+            if self._file is None:
+                # Each line is written at once.
+                self._file = self._path.open("ab", buffering=0)
+            self._file.write(_line(path, extent.offset, sha256).encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def resume(
         self, folder: Path, files: Sequence[FetchedFile], go_on: Callable[[int], None]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, FlexibleChecksumError
 from forge_schema.model.spec.inputs import NamedSource
 from forge_schema.storage import StoreDenied, StoreError, StoreUnreachable
@@ -19,6 +20,7 @@ from forge_schema.storage.manifest import CHUNK_BYTES, Extent
 from forge_schema.storage.s3.client import EXISTS, PATIENT, connect, status_of, translated
 from forge_schema.storage.s3.transfer import BROKEN
 
+from forge_worker.prepare.inputs.s3_gets import PlainGets
 from forge_worker.prepare.inputs.source import (
     InputListing,
     InputUnusable,
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-PIECE = 1 << 20
+# A larger one does not stay in the processor's cache.
+PIECE = 256 << 10
 # A cancelled job must not wait long for a server that hangs; what calls this tries again itself.
 PROMPT = PATIENT.merge(
     Config(  # type: ignore[call-arg]  # the stubs lack the last one
@@ -58,7 +61,8 @@ class S3Files:
         self._client = _connected(self._url, self._bucket, secret)
         # botocore leaves its connections open.
         weakref.finalize(self, self._client.close)
-        self._signed = secret(KEYS[0]) is not None
+        self._credentials = _credentials(secret)
+        self._gets = PlainGets(self._client, self._bucket, self._credentials)
         self._etags: dict[str, str] = {}
 
     def listing(self) -> InputListing:
@@ -83,15 +87,19 @@ class S3Files:
         if not extent.size:
             return
         # A checksum covers a whole object.
-        some: dict[str, Any] = {"ChecksumMode": "ENABLED"}
+        some, headers = {"ChecksumMode": "ENABLED"}, {"x-amz-checksum-mode": "ENABLED"}
         if extent.offset or extent.size == CHUNK_BYTES:
             last = extent.offset + extent.size - 1
-            some = {"Range": f"bytes={extent.offset}-{last}"}
+            some = headers = {"Range": f"bytes={extent.offset}-{last}"}
+        etag = self._etags[extent.key]
         with self._refused(), translated(extent.key, self._url):
-            answer = self._client.get_object(
-                Bucket=self._bucket, Key=extent.key, IfMatch=self._etags[extent.key], **some
-            )
-            yield from answer["Body"].iter_chunks(PIECE)
+            body = self._gets.body(extent.key, {**headers, "If-Match": etag})
+            if body is None:
+                wanted: dict[str, Any] = {"IfMatch": etag, **some}
+                body = self._client.get_object(Bucket=self._bucket, Key=extent.key, **wanted)[
+                    "Body"
+                ]
+            yield from body.iter_chunks(PIECE)
 
     def _single(self) -> Mapping[str, tuple[int, str]]:
         if not self._path:
@@ -119,7 +127,7 @@ class S3Files:
         try:
             yield
         except StoreDenied as error:
-            how = "with the secrets of its owner" if self._signed else "without credentials"
+            how = "with the secrets of its owner" if self._credentials else "without credentials"
             raise InputUnusable(
                 f"{error.message} ({how})",
                 hint=f"store {' and '.join(KEYS[:2])} as secrets of the job's owner on the workers",
@@ -133,6 +141,11 @@ class S3Files:
             if isinstance(cause, ClientError) and status_of(cause) == EXISTS:
                 raise StoreUnreachable(f"{self._url} changed while it was fetched") from error
             raise InputUnusable(error.message) from error
+
+
+def _credentials(secret: Callable[[str], str | None]) -> Credentials | None:
+    key, secret_key, token = map(secret, KEYS)
+    return Credentials(key, secret_key, token) if key and secret_key else None
 
 
 def _connected(url: str, bucket: str, secret: Callable[[str], str | None]) -> "S3Client":
