@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from forge_schema.model.reading import REPORTS_ABOUT
 from forge_schema.read.report_definitions import REPORTS, Report
 from tabular import table
 
@@ -27,7 +28,8 @@ def page() -> str:
 
 def _view(name: str, view: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {name}\n"
-    yield f"{view['about']} {_bounds(REPORTS[name])}\n"
+    about = " ".join(filter(None, [REPORTS_ABOUT[name], view.get("about")]))
+    yield f"{about} {_bounds(REPORTS[name])}\n"
     rows = [(_codes(names.split(", ")), meaning) for names, meaning in view["columns"].items()]
     yield table(("column", "meaning"), rows)
     yield view.get("notes", "")

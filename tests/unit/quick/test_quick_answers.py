@@ -61,6 +61,24 @@ def test_the_help_is_that_of_the_whole_command(
     assert said.getvalue() == whole.output
 
 
+@pytest.mark.parametrize("words", [[], ["help"]])
+def test_what_every_day_needs_fits_on_one_screen(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert answered(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    assert any(line.startswith("│ submit ") for line in lines)
+    assert not any(line.startswith("│ doctor ") for line in lines)
+
+
+def test_a_command_named_after_help_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["forge", "help", "sweep", "run"])
+    assert not answered(["help", "sweep", "run"])
+    assert sys.argv == ["forge", "sweep", "run", "--help"]
+
+
 def test_a_narrow_terminal_is_left_to_the_whole_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     assert not answered(["--help"])
@@ -90,7 +108,7 @@ def test_words_that_need_more_are_declined(words: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("", "ps -w", "ps -o yaml", "ps -n 0", "logs -o json 1", "cancel name:a*", "ps --none"),
+        *("ps -w", "ps -o yaml", "ps -n 0", "logs -o json 1", "cancel name:a*", "ps --none"),
         *("submit . --", "submit . --dry-run -- true", "submit . --secret a -- true"),
         *("submit . --gpus many -- true", "submit . --after 1 -- true", "submit -h"),
     ],

@@ -10,7 +10,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 from forge_schema.model.quantities import counted, names_text
-from forge_schema.model.reading import REPORT_SINCE, REPORTS_NOW, REPORTS_OF_DAYS
+from forge_schema.model.reading import REPORT_SINCE, REPORTS_ABOUT, REPORTS_NOW, REPORTS_OF_DAYS
 from forge_schema.tables import numeric, write_csv
 
 from forge_client.cli.options.command_line import VerbNames
@@ -100,7 +100,8 @@ def show(
         )
     with backend_of(context) as backend:
         if name is None:
-            _show([{"report": each} for each in backend.reports()], form)
+            names = backend.reports()
+            _show([{"report": it, "about": REPORTS_ABOUT.get(it, "")} for it in names], form)
             return
         on_screen = form is ReportFormat.TABLE and sys.stdout.isatty()
         most = count or (ON_SCREEN if on_screen else MOST)

@@ -18,6 +18,7 @@ from forge_client.cli.options.values import FormatOption
 from forge_client.cli.plans import search
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago, brief, inline
+from forge_client.cli.show.plot import bars
 from forge_client.cli.show.submitted import ready, send
 from forge_client.connection import connect
 from forge_client.findings import all_points
@@ -42,6 +43,8 @@ ParallelOption = Annotated[
     typer.Option(help="Maximum number of jobs to run at once.", min=1, max=MOST_PARALLEL),
 ]
 OwnerOption = Annotated[str | None, typer.Option(help="Owner of the sweep; default: you.")]
+# Of bars; longer ones are no easier to compare.
+WIDEST = 100
 
 
 @o.with_job_options()
@@ -191,6 +194,7 @@ def compare(
         typer.Option(help="Parameter to group by; default: not repeat, not trial."),
     ] = None,
     owner: OwnerOption = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw a bar for each mean.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Compare the results of one sweep or two; successful jobs only.
@@ -218,7 +222,12 @@ def compare(
     rows = [vars(group) for group in comparison.groups]
     others = names_text(comparison.others, SHOWN)
     narration.say(f"{metric} of each job; with --metric: {others}", "dim")
-    output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
+    if plot:
+        means = [(inline(g.by), g.mean) for g in comparison.groups]
+        for line in bars(means, min(output.width(), WIDEST)):
+            print(line)  # noqa: T201 - the data
+    else:
+        output.show(comparison.groups if form is Format.TABLE else rows, columns, form)
     if comparison.without:
         narration.say(
             f"{counted(comparison.without, 'job')} did not succeed or reported no finite {metric}"

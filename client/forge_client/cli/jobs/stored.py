@@ -1,13 +1,15 @@
 """`forge artifacts`, `forge checkpoints` and `forge metrics`: what a job has stored."""
 
-from collections.abc import Iterable
+import math
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from forge_schema.model.quantities import duration_text, size_text
 from forge_schema.model.reading import files_and_links
-from forge_schema.model.results import LastMetric, MetricLine
+from forge_schema.model.results import Curve, LastMetric, MetricLine
 
 from forge_client.cli.options.names import JobId
 from forge_client.cli.options.session import backend_of
@@ -15,6 +17,7 @@ from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.job_details import source
 from forge_client.cli.show.output import Column, Format, ago, in_a_line, inline
+from forge_client.cli.show.plot import curve as plot_curve
 from forge_client.downloads import download_all
 from forge_client.findings import all_metrics
 from forge_client.results.names import require_rank
@@ -37,6 +40,9 @@ LINES: list[Column] = [
     ("STEP", lambda m: inline(m.step)),
     ("VALUES", lambda m: inline({key: v for key, v in m.values.items() if key != "step"})),
 ]
+
+# The width of what goes to a file.
+COLUMNS = 80
 
 
 def artifacts(
@@ -98,16 +104,26 @@ def metrics(
         int | None, typer.Option(help="Only this attempt; default: the newest with metrics.", min=1)
     ] = None,
     rank: Annotated[int, typer.Option(help="Rank, for a job with several.", min=0)] = 0,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the curve of each metric over its steps.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--metric", help="With --plot, only this metric.")
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Show a job's metrics: the last value of each key in $FORGE_METRICS_FILE.
 
-    It is looked for in the last thousand lines; with --all, every line of every attempt is shown.
+    Searches the last 1,000 lines; with --all, every line of every attempt is shown.
     """
     lines: Iterable[LastMetric | MetricLine]
     with backend_of(context) as backend:
         if rank:
             require_rank(backend.job(job), rank)
+        if plot:
+            series = backend.findings.series(job, keys=only, attempt=attempt, rank=rank)
+            _plot(job, [c for c in series.items if c.source == "metric" and c.key != "step"])
+            return
         if every:
             lines = all_metrics(backend.findings, job, rank=rank, attempt=attempt)
         else:
@@ -116,3 +132,20 @@ def metrics(
             narration.say(f"job {job} has written no metrics" + " there" * bool(attempt or rank))
             return
         output.show(lines, LINES if every else LAST, form)
+
+
+def _plot(job: int, curves: Sequence[Curve]) -> None:
+    columns = output.width() if sys.stdout.isatty() else COLUMNS
+    for number, metric in enumerate(curves):
+        if number:
+            output.blank()
+        # Without steps, its values are in the order in which they were written.
+        points = [
+            (float(place) if step is None else step, math.nan if value is None else value)
+            for place, (step, value) in enumerate(zip(metric.step, metric.last, strict=True))
+        ]
+        output.fields([(metric.key, f"last {inline(metric.newest)}")])
+        for line in plot_curve(points, columns):
+            print(line)  # noqa: T201 - the data
+    if not curves:
+        narration.say(f"job {job} has written no such metrics")

@@ -1,4 +1,7 @@
-"""`forge --help`, drawn from the table of commands as typer and rich would draw it."""
+"""`forge --help`, drawn from the table of commands as typer and rich would draw it.
+
+`forge` alone writes only what every day needs.
+"""
 
 import shutil
 import sys
@@ -11,6 +14,19 @@ from forge_client.cli.show.narration import styled, width
 # In a narrower terminal, rich breaks the first columns, too.
 NARROWEST = 72
 FRAME, NAME = "dim", "bold cyan"
+EVERY_DAY = "Every day"
+SHORT = (
+    "Usage: forge COMMAND [ARGS]...",
+    "",
+    "Submit training jobs to a Forge queue, watch them, fetch their results.",
+    "",
+)
+MORE = (
+    "",
+    "forge up -d          starts a queue on this machine",
+    "forge submit . -- python train.py",
+    "forge help COMMAND   explains a command, forge help all lists the others",
+)
 
 
 def write_help() -> None:
@@ -19,15 +35,28 @@ def write_help() -> None:
     Raises:
         Declined: the terminal is very narrow.
     """
+    table = commands()
+    _write(table["before"], table["boxes"], [*table["after"], ""])
+
+
+def write_short_help() -> None:
+    """Write what fits on one screen.
+
+    Raises:
+        Declined: as for `write_help`.
+    """
+    _write(SHORT, [box for box in commands()["boxes"] if box["title"] == EVERY_DAY], MORE)
+
+
+def _write(before: Iterable[str], boxes: Iterable[dict[str, Any]], after: Iterable[str]) -> None:
     columns = shutil.get_terminal_size().columns
     if columns < NARROWEST:
         raise Declined
-    table = commands()
-    lines = [*_text(table["before"], columns)]
-    for box in table["boxes"]:
+    lines = [*_text(before, columns)]
+    for box in boxes:
         lines += _box(box, columns)
-    lines += _text(table["after"], columns)
-    sys.stdout.write("".join(f"{line}\n" for line in [*lines, ""]))
+    lines += _text(after, columns)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def _text(paragraphs: Iterable[str], columns: int) -> Iterator[str]:

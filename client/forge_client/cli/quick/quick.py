@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from forge_client.cli.quick.arguments import Declined
 
-HELP = (["--help"], ["-h"])
+HELP = (["--help"], ["-h"], ["help", "all"])
+SHORT: tuple[list[str], ...] = ([], ["help"])
 COMPLETE = "_FORGE_COMPLETE"
 COMMANDS = ("ps", "show", "logs", "cancel")
 SUBMIT = "submit"
@@ -35,6 +36,14 @@ def _answer(words: list[str]) -> None:
         from forge_client.cli.quick.help import write_help  # noqa: PLC0415
 
         write_help()
+    elif words in SHORT:
+        from forge_client.cli.quick.help import write_short_help  # noqa: PLC0415
+
+        write_short_help()
+    elif words[0] == "help":
+        # As `forge submit --help`, which only the whole command knows.
+        sys.argv[1:] = [*words[1:], "--help"]
+        raise Declined
     elif words == ["--version"]:
         from importlib.metadata import version  # noqa: PLC0415
 
