@@ -36,7 +36,8 @@ def write_help() -> None:
         Declined: the terminal is very narrow.
     """
     table = commands()
-    _write(table["before"], table["boxes"], [*table["after"], ""])
+    _write(table["before"], table["boxes"], table["after"])
+    sys.stdout.write("\n")
 
 
 def write_short_help() -> None:
