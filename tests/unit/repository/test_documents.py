@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 STEP = re.compile(r"^## \d+\. \[[^]]*\]\(([^)]*)\): `?([\w. ]+)`?$", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 WIDTH = 100
+TRANSLATIONS = sorted((ROOT / "docs" / "hi").rglob("*.md"))
+# The last line of a translation: the digest of what it was made from.
+MADE_OF = re.compile(r"<!-- of the English page ([0-9a-f]{12}) -->\n\Z")
+FENCED = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # The pages that `make docs` makes from the code; test_docs_site.py follows the links to them.
 GENERATED = ROOT / "docs" / "reference"
 
@@ -74,3 +79,29 @@ def test_a_job_in_ten_files_names_a_function_of_each() -> None:
     for target, name in steps:
         source = (page.parent / target).read_text(encoding="utf-8")
         assert target.endswith(".sql") or f"def {name.rpartition('.')[2]}(" in source, target
+
+
+@pytest.mark.parametrize("path", TRANSLATIONS, ids=lambda path: path.stem)
+def test_a_translation_is_not_older_than_its_original(path: Path) -> None:
+    original = ROOT / "docs" / path.relative_to(ROOT / "docs" / "hi")
+    digest = hashlib.sha256(original.read_bytes()).hexdigest()[:12]
+    made_of = MADE_OF.search(path.read_text(encoding="utf-8"))
+    assert made_of is not None, "its last line names no English page"
+    assert made_of[1] == digest, f"bring it up to date with {original.name}, then write {digest}"
+
+
+@pytest.mark.parametrize("path", TRANSLATIONS, ids=lambda path: path.stem)
+def test_a_translation_types_what_its_original_types(path: Path) -> None:
+    original = ROOT / "docs" / path.relative_to(ROOT / "docs" / "hi")
+    assert _typed(path) <= _typed(original)
+
+
+def _typed(path: Path) -> set[str]:
+    """Return the commands in a page's blocks, without prompts and comments."""
+    blocks = FENCED.findall(path.read_text(encoding="utf-8"))
+    lines = (
+        line.partition("  #")[0].removeprefix("$ ").strip()
+        for b in blocks
+        for line in b.splitlines()
+    )
+    return {line for line in lines if line.startswith(("forge", "pip", "export"))}
