@@ -7,7 +7,7 @@ from types import new_class
 from typing import TypeVar, cast
 
 import psycopg
-from forge_schema.database.url import EXAMPLE, SCHEMES, url_fault
+from forge_schema.database.connections import EXAMPLE, SCHEMES, url_fault
 from forge_schema.model.errors import JobInvalid
 
 from forge_client.errors import ClientError, as_client_error

@@ -16,6 +16,8 @@ import psycopg
 
 from forge_schema.database.statements import statement
 
+SCHEMES = ("postgresql://", "postgres://")
+EXAMPLE = "write postgresql://user:password@host:5432/database"
 STATEMENT_S = 30.0
 # A worker that died holding a row lock must not hold it for long. Every statement of the
 # protocol is planned for an index, since the thin tables' statistics are stale by nature.
@@ -61,6 +63,18 @@ IN_FORCE = """
 # Unlike the limit that may be stored on the role, so that it tells where the settings came from.
 PROBE_S = 29.0
 LOOKS_PER_LIMIT = 4
+
+
+def url_fault(url: str) -> str:
+    """Return what is wrong with a database's URL, without quoting it: it may hold a password."""
+    if not url.startswith(SCHEMES) and ("://" in url or "=" not in url):
+        return "it does not begin with postgresql://"
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        fault = str(error).strip().partition(': "')[0]
+        return fault if url.startswith(SCHEMES) else "it is no connection string either"
+    return ""
 
 
 def options_of(url: str, statement_s: float) -> str:

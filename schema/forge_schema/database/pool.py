@@ -13,9 +13,9 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from forge_schema.database import arrays, connections
+from forge_schema.database import connections
 from forge_schema.database.connections import STATEMENT_S, AwaitedAnswers
-from forge_schema.database.statements import Prepared, load_json, statement
+from forge_schema.database.statements import Prepared, load_json, register_arrays, statement
 from forge_schema.model.errors import ForgeError
 
 Row = dict[str, Any]
@@ -61,7 +61,7 @@ class Connection(psycopg.Connection[Row]):
         self.used_at = monotonic()
         self._statements: dict[str, Prepared] = {}
         set_json_loads(load_json, self)
-        arrays.register(self)
+        register_arrays(self)
 
     @classmethod
     def connect(  # type: ignore[override]  # it takes more

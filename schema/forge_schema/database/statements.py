@@ -1,19 +1,17 @@
-"""The SQL statements, one per file, named by the file without its folder, run by libpq itself.
-
-A psycopg cursor analyses the query, its parameter types and its column names each time. For a
-claim that costs as much as everything else the worker does for it.
-"""
+"""The SQL statements, one per file, named as the file, run by libpq itself; and arrays for them."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import psycopg
-from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Dumper, PyFormat, Transformer
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from pydantic_core import from_json
 
@@ -23,6 +21,12 @@ DEFINITIONS = ("functions", "views")
 TABLE = "measured"
 
 PARAMETER = re.compile(r"%\((\w+)\)s")
+# Dimensions, whether there are NULLs, the type of the values; then their number and first index.
+HEAD = Struct("!iIIii")
+LENGTH = Struct("!i").pack
+TEXT, JSONB = 25, 3802
+# The version of a document's format.
+VERSION = b"\x01"
 
 
 @cache
@@ -138,3 +142,50 @@ def load_json(data: str | bytes) -> Any:  # noqa: ANN401 - any document
     except ValueError:
         # It goes 200 levels deep, and Postgres goes deeper.
         return json.loads(data)
+
+
+class TextArray(bytes):
+    """A `text[]`."""
+
+    __slots__ = ()
+
+
+class JsonbArray(bytes):
+    """A `jsonb[]`."""
+
+    __slots__ = ()
+
+
+def text_array(values: Sequence[str]) -> TextArray:
+    """Return texts as a parameter."""
+    return TextArray(_array(TEXT, len(values), [value.encode() for value in values]))
+
+
+def jsonb_array(values: Sequence[bytes]) -> JsonbArray:
+    """Return documents in JSON as a parameter."""
+    return JsonbArray(_array(JSONB, len(values), [VERSION + value for value in values]))
+
+
+def register_arrays(context: AdaptContext) -> None:
+    """Let a connection take such parameters."""
+    context.adapters.register_dumper(TextArray, _TextArrays)
+    context.adapters.register_dumper(JsonbArray, _JsonbArrays)
+
+
+def _array(of: int, number: int, values: Iterable[bytes]) -> bytes:
+    parts = [HEAD.pack(1, 0, of, number, 1)]
+    for value in values:
+        parts += LENGTH(len(value)), value
+    return b"".join(parts)
+
+
+class _TextArrays(Dumper):
+    format = Format.BINARY
+    oid = 1009
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
+
+
+class _JsonbArrays(_TextArrays):
+    oid = 3807

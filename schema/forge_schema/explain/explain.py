@@ -1,8 +1,9 @@
 """`forge explain`: why a job waits, where it would run, or how it ended."""
 
+from collections.abc import Iterator
+
 from forge_schema.database.pool import Database, Row
 from forge_schema.explain import past as explain_past
-from forge_schema.explain.displacement import displacement
 from forge_schema.explain.estimate import estimate
 from forge_schema.explain.fleet import FleetChances, fleet
 from forge_schema.explain.front import MOST_AHEAD
@@ -37,6 +38,19 @@ AWAY = {
     Chance.OFFLINE,
     Chance.NEVER_CAME,
 }
+
+
+def displacement(database: Database, status: Row) -> Iterator[str]:
+    """Yield which jobs leave for an unfinished one, and for which one it leaves, or left."""
+    params = {"job_id": status["job_id"], "attempt": status["attempt"]}
+    for row in database.rows("explain_displaced", again=True, **params):
+        if leaving := row["leaving"]:
+            some = names_text([str(job_id) for job_id in leaving])
+            alone = len(leaving) == 1
+            yield f"{'job' if alone else 'jobs'} {some} {'makes' if alone else 'make'} room for it"
+        if row["by"] is not None:
+            word = "leaves" if status["state"] == State.RUNNING else "left"
+            yield f"it {word} for job {row['by']} of priority {row['priority']}"
 
 
 def explain(

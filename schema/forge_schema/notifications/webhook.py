@@ -13,9 +13,8 @@ from importlib.metadata import version
 from urllib.parse import SplitResult, urlsplit
 
 from forge_schema.http_client import tls_context
-from forge_schema.notifications.addresses import connect
 from forge_schema.notifications.messages import Facts, line, url_of
-from forge_schema.notifications.trying import DEADLINE_S, NotSent, deadline, saying_why
+from forge_schema.notifications.trying import DEADLINE_S, NotSent, connect, deadline, saying_why
 
 ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 

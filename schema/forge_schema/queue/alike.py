@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from forge_schema.database import arrays
+from forge_schema.database.statements import jsonb_array, text_array
 from forge_schema.model.job import SHOWN
 from forge_schema.model.spec import VARIED, JobSpec, sorted_json
 from forge_schema.queue.inputs import named
@@ -68,12 +68,12 @@ class Alike:
         """Return such jobs as parameters of `submit_alike`, all but their lane."""
         return {
             **self._params,
-            "names": arrays.texts([spec.name for spec in specs]),
-            "specs": arrays.documents([_varied(vars(spec)) for spec in specs]),
-            "keys": arrays.texts(
+            "names": text_array([spec.name for spec in specs]),
+            "specs": jsonb_array([_varied(vars(spec)) for spec in specs]),
+            "keys": text_array(
                 [spec.idempotency_key or new_key(stem, n) for n, spec in enumerate(specs)]
             ),
-            "digests": arrays.texts(
+            "digests": text_array(
                 [self._digest(vars(spec)) if spec.idempotency_key else NO_DIGEST for spec in specs]
             ),
         }

@@ -43,7 +43,7 @@ from forge_schema.service.parameters import (
 from forge_schema.service.verb import SUBMITTER, Pages, Sent, verb
 
 if TYPE_CHECKING:
-    from forge_schema.read.benchmarks import Benchmarks
+    from forge_schema.read.runs import Benchmarks
 
 JOB, SWEEP = "/queue/jobs/{job_id}", "/queue/sweeps/{name}"
 METRIC_PAGES = Pages({"token": "token", "number": "number"}, PAGE, BYTES)
@@ -229,7 +229,7 @@ class Findings(Verbs):
         return counts_in_words(self._sweeps(owner).set_parallel(name, parallel))
 
     def _sweeps(self, owner: str | None) -> Benchmarks:
-        from forge_schema.read.benchmarks import Benchmarks
+        from forge_schema.read.runs import Benchmarks
 
         whose = self.caller.acting_for(owner, "read or change the sweeps")
         return Benchmarks(self._database, owner=whose, actor=self.caller.actor)

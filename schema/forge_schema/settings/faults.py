@@ -17,8 +17,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsError
 
-from forge_schema.database.url import EXAMPLE
-from forge_schema.database.url import url_fault as database_fault
+from forge_schema.database.connections import EXAMPLE
+from forge_schema.database.connections import url_fault as database_fault
 from forge_schema.model.errors import plainly
 from forge_schema.model.quantities import counted
 from forge_schema.storage.opening import url_fault as store_fault

@@ -11,7 +11,7 @@ from forge_client.cli.jobs.testing import why_none
 from forge_client.findings import all_points, all_tests
 from forge_schema.model.attempt_records import Tested as OneTest
 from forge_schema.model.states import Reason, State, Verdict
-from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.runs import Benchmarks
 from support.client.reaching import WAYS, reaching
 from support.gangs.runs import running as running_gang
 from support.http.api import SPEC

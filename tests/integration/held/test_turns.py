@@ -14,7 +14,7 @@ from forge_schema.model.lease import End
 from forge_schema.model.states import Reason, State
 from forge_schema.queue.cancel_retry import JobActs
 from forge_schema.queue.queue import NotRetryable
-from forge_schema.read.benchmarks import Benchmarks, SweepUncapped, SweepUnknown
+from forge_schema.read.runs import Benchmarks, SweepUncapped, SweepUnknown
 from pydantic import ValidationError
 from support.queue.rig import spec
 from support.waiting import eventually

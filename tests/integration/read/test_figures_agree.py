@@ -13,10 +13,10 @@ from forge_schema.model.attempt_records import CheckpointRecord
 from forge_schema.model.lease import End, Usage
 from forge_schema.model.states import Phase, Reason
 from forge_schema.model.worker import Gpu
-from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.jobs import JobStory
 from forge_schema.read.report_definitions import REPORTS
 from forge_schema.read.reports import Reports
+from forge_schema.read.runs import Benchmarks
 from support.gangs.runs import formed, gang
 from support.past.report_sums import GROUPED, SINGLE, Sums, alike, computed, difference, grouped
 

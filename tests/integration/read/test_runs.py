@@ -18,8 +18,8 @@ from forge_schema.model.lease import Usage
 from forge_schema.model.results import Run, Runs, in_order
 from forge_schema.model.states import Phase, Reason
 from forge_schema.read import runs
-from forge_schema.read.benchmarks import Benchmarks
 from forge_schema.read.reports import Reports
+from forge_schema.read.runs import Benchmarks
 from forge_schema.service.findings import Findings
 from support.client.command import command
 from support.client.reaching import WAYS, key, reaching

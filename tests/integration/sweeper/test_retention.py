@@ -13,7 +13,7 @@ from forge_schema.model.spec import CheckpointSource
 from forge_schema.model.states import Reason, State, Verdict
 from forge_schema.queue.inputs import CheckpointUnknown
 from forge_schema.queue.queue import Queue
-from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.runs import Benchmarks
 from forge_schema.storage import StoreError, StoreUnreachable
 from forge_schema.storage.file_store import FileStore
 from forge_schema.sweeper import retention as module

@@ -10,7 +10,7 @@ from forge_schema.model.admin import OwnerSettings
 from forge_schema.model.explanation import Chance, Outlook
 from forge_schema.model.spec import owner_mark
 from forge_schema.model.states import Command, Reason, WorkerKind, WorkerStatus
-from forge_schema.read.benchmarks import Benchmarks
+from forge_schema.read.runs import Benchmarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import DependencyKind, Reason, State
 from forge_schema.queue.cancel_retry import JobActs
-from forge_schema.read.benchmarks import Benchmarks, SweepUnknown
+from forge_schema.read.runs import Benchmarks, SweepUnknown
 from forge_schema.service.changing import Change, NotChangeable
 from hypothesis import strategies as st
 from hypothesis.stateful import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 import pytest
-from forge_schema.notifications import addresses
-from forge_schema.notifications.addresses import AddressRefused, connect, may_reach, networks
+from forge_schema.notifications import trying
+from forge_schema.notifications.trying import AddressRefused, connect, may_reach, networks
 
 PRIVATE = [
     "127.0.0.1", "127.8.8.8", "10.0.0.5", "172.16.3.4", "192.168.1.1", "169.254.169.254", "0.0.0.1",
@@ -57,7 +57,7 @@ def test_the_name_is_resolved_once_and_its_private_addresses_are_passed_by(
         return [(*kind, (address, port)) for address in ("169.254.169.254", "10.9.0.1")]
 
     monkeypatch.setattr("socket.getaddrinfo", resolved)
-    monkeypatch.setattr(addresses, "_connected", lambda *_: pytest.fail("it connected"))
+    monkeypatch.setattr(trying, "_connected", lambda *_: pytest.fail("it connected"))
     with pytest.raises(AddressRefused, match=r"rebind\.example has no public address"):
         connect("rebind.example", 80, 1.0, allow=["10.0.0.0/16"])
     assert asked == ["rebind.example"]
@@ -68,6 +68,6 @@ def test_the_connection_is_made_to_the_address_that_was_checked(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        monkeypatch.setattr(addresses, "may_reach", lambda address, _: address == "127.0.0.1")
+        monkeypatch.setattr(trying, "may_reach", lambda address, _: address == "127.0.0.1")
         with connect("localhost", port, 5.0, allow=[]) as sock:
             assert sock.getpeername() == ("127.0.0.1", port)
