@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from psycopg.types.json import Jsonb
+
 from forge_schema.database.pool import Connection, Database, Row, run
 from forge_schema.model.admin import OwnerSettings, QueueSettings
 
@@ -21,7 +23,7 @@ class Limits:
 
         Every later claim respects them. A limit of None means none.
         """
-        params = {**UNSET, **settings, "queue": queue, "given": list(settings)}
+        params = {**UNSET, **settings, "given": Jsonb(dict(settings))}
         self._set("set_queue", params, queue=queue)
 
     def queues(self) -> list[Row]:
@@ -39,8 +41,9 @@ class Limits:
         spend more than `approve_gpu_hours` or `approve_cost` waits for an approval. What was used
         this month is counted at once.
         """
-        given = sorted(settings.model_fields_set)
-        params = {**settings.model_dump(), "name": owner, "given": given}
+        replaced = settings.model_dump(include={"max_jobs", "max_gpus", "weight"})
+        given = {**replaced, **settings.model_dump(exclude_unset=True)}
+        params = {**settings.model_dump(), "given": Jsonb(given)}
         self._set("set_owner_quota", params, owner=owner)
 
     def count_spending(self) -> list[int]:
@@ -72,7 +75,7 @@ class Limits:
         # created, and settings of the owner or queue on the lanes' other side.
         lanes = {"queue": queue, "owner": owner}
         with self._database.transaction() as connection:
-            run(connection, name, {**params, "actor": self._actor})
+            run(connection, name, {**params, **lanes, "actor": self._actor})
             if owner is not None:
                 _count_spending(connection, owner, self._actor)
             run(connection, "lock_lanes", lanes)

@@ -16,6 +16,7 @@ from forge_schema.model.states import Reason
 from forge_schema.queue.limits import UNSET
 from forge_schema.sweeper.tick import Tick
 from forge_schema.wake import Hint
+from psycopg.types.json import Jsonb
 from support.at_once import at_once
 from support.queue.rig import Worker
 
@@ -280,7 +281,7 @@ def test_limits_set_at_the_same_time_are_both_known_to_the_lanes(rig: Rig) -> No
     rig.submit()
     lanes = {"queue": "default", "owner": None}
     changed = {"max_jobs": 0, "max_gpus": None}
-    of_queue = {**UNSET, **changed, "queue": "default", "given": [*changed], "actor": "user:root"}
+    of_queue = {**UNSET, "queue": "default", "given": Jsonb(changed), "actor": "user:root"}
     with ThreadPoolExecutor(1) as pool:
         with rig.database.transaction() as connection:
             run(connection, "set_queue", of_queue)

@@ -9,30 +9,10 @@ WITH changed AS (
         %(most_preempted)s
     )
     ON CONFLICT (name) DO UPDATE
-        SET
-            paused = CASE
-                WHEN 'paused' = ANY(%(given)s::text[]) THEN excluded.paused ELSE queue.paused
-            END,
-            max_jobs = CASE
-                WHEN 'max_jobs' = ANY(%(given)s::text[]) THEN excluded.max_jobs
-                ELSE queue.max_jobs
-            END,
-            max_gpus = CASE
-                WHEN 'max_gpus' = ANY(%(given)s::text[]) THEN excluded.max_gpus
-                ELSE queue.max_gpus
-            END,
-            preemption = CASE
-                WHEN 'preemption' = ANY(%(given)s::text[]) THEN excluded.preemption
-                ELSE queue.preemption
-            END,
-            preempts_after_s = CASE
-                WHEN 'preempts_after_s' = ANY(%(given)s::text[]) THEN excluded.preempts_after_s
-                ELSE queue.preempts_after_s
-            END,
-            most_preempted = CASE
-                WHEN 'most_preempted' = ANY(%(given)s::text[]) THEN excluded.most_preempted
-                ELSE queue.most_preempted
-            END
+        SET (paused, max_jobs, max_gpus, preemption, preempts_after_s, most_preempted) = (
+            SELECT paused, max_jobs, max_gpus, preemption, preempts_after_s, most_preempted
+            FROM jsonb_populate_record(queue, %(given)s)
+        )
     RETURNING name, paused, max_jobs, max_gpus, preemption, preempts_after_s, most_preempted
 ),
 told AS (
