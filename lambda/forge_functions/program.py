@@ -20,6 +20,7 @@ from forge_functions.settings import FunctionsSettings
 NAME = "forge-server"
 HEAD = """\
 Usage: forge-server [FLAG…]
+       forge-server init [--help]
 
 Serve the HTTP functions of a Forge queue: the API, the dashboard and what
 workers need.
@@ -50,8 +51,12 @@ WORDS = {
 
 
 def main() -> None:
-    """Serve until a signal."""
-    run(_serving)
+    """Serve until a signal, or make this machine a server: `forge-server init`."""
+    if sys.argv[1:2] == ["init"]:
+        hide()
+        import_module("forge_functions.init.init").main(sys.argv[2:])
+    else:
+        run(_serving)
 
 
 def run(serving: Callable[[], Callable[[FunctionsSettings], None]]) -> None:

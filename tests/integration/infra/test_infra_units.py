@@ -55,6 +55,21 @@ def test_systemd_takes_the_unit(program: str, tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
 
 
+def test_systemd_takes_the_nightly_backup_and_lets_it_do_little(tmp_path: Path) -> None:
+    source = INFRA.parent / "lambda" / "forge_functions" / "init"
+    text = (source / "forge-backup.service").read_text(encoding="utf-8")
+    forge = str(Path(sys.executable).with_name("forge"))
+    (tmp_path / "forge-backup.service").write_text(text.replace("/opt/forge/bin/forge", forge))
+    shutil.copy(source / "forge-backup.timer", tmp_path)
+    for name in ("forge-backup.service", "forge-backup.timer"):
+        ended = systemd("verify", "--man=no", tmp_path / name)
+        assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+    ended = systemd("security", "--offline=true", "--no-pager", source / "forge-backup.service")
+    level = re.search(r"exposure level for .*: (\d+\.\d)", ended.stdout)
+    assert level is not None, ended.stdout + ended.stderr
+    assert float(level[1]) <= 4.5, ended.stdout
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_unit_lets_its_program_do_little(program: str) -> None:
     ended = systemd("security", "--offline=true", "--no-pager", INFRA / f"{program}.service")

@@ -1,0 +1,1 @@
+"""`forge-server init`: from a bare machine to a service."""

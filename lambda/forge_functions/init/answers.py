@@ -1,0 +1,128 @@
+"""What `forge-server init` has to know, from its flags, an earlier run, or who runs it."""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from forge_functions.init.authority import CHAIN, named
+
+ETC, STATE = Path("/etc/forge"), Path("/var/lib/forge-server")
+SYSTEMD = Path("/run/systemd/system")
+POSTGRES = """\
+with Postgres on this machine, its user postgres makes one:
+    createuser --pwprompt forge && createdb --owner forge forge
+    --database-url postgresql://forge:PASSWORD@127.0.0.1/forge"""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Where the service belongs, and the settings that it gets.
+
+    `settings` has the FORGE_ variables without their secret; `names` are how callers name the
+    machine. Without `tls`, a proxy in front of the server has the certificate.
+    """
+
+    etc: Path
+    state: Path
+    systemd: bool
+    names: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tls: bool = True
+
+    @property
+    def file(self) -> Path:
+        return self.etc / "server.env"
+
+    @property
+    def url(self) -> str:
+        """How callers reach it."""
+        return self.settings["FORGE_PUBLIC_URL"]
+
+
+def answers(words: Sequence[str]) -> Answers:
+    """Return the answers; ask for what is missing where there is a terminal.
+
+    Raises:
+        SystemExit: a flag is unknown, or something is missing and nobody can be asked.
+    """
+    given = _parser().parse_args(words)
+    etc = given.dir.absolute() if given.dir else ETC
+    state = etc / "state" if given.dir else STATE
+    if given.dir is None and os.geteuid() != 0:
+        sys.exit("forge-server init: run it as root, or name a folder of your own with --dir")
+    kept = read(etc / "server.env")
+    names = tuple(given.name or _former_names(etc, kept) or [_asked_name()])
+    database = given.database_url or kept.get("FORGE_DATABASE_URL") or _ask("database URL", "")
+    if not database:
+        sys.exit(f"forge-server init: which database? Give --database-url; {POSTGRES}")
+    store = f"file://{state / 'store'}"
+    store = given.store_url or kept.get("FORGE_STORE_URL") or _ask("store", store) or store
+    settings = {
+        "FORGE_DATABASE_URL": database,
+        "FORGE_STORE_URL": store,
+        "FORGE_HOST": given.host or kept.get("FORGE_HOST") or "0.0.0.0",  # noqa: S104 - a server
+        "FORGE_PORT": str(given.port or kept.get("FORGE_PORT") or 8900),
+    }
+    tls = bool(given.tls_cert) or not (given.no_tls or _was_without_tls(kept))
+    scheme = "https" if tls else "http"
+    settings["FORGE_PUBLIC_URL"] = f"{scheme}://{names[0]}:{settings['FORGE_PORT']}"
+    if given.tls_cert:
+        settings["FORGE_TLS_CERT"] = str(given.tls_cert.absolute())
+        settings["FORGE_TLS_KEY"] = str((given.tls_key or given.tls_cert).absolute())
+    systemd = given.dir is None and SYSTEMD.is_dir()
+    return Answers(etc, state, systemd, names, settings, tls=tls)
+
+
+def read(file: Path) -> dict[str, str]:
+    """Return the variables of a settings file; none if there is none."""
+    if not file.exists():
+        return {}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip().strip('"') for name, value in pairs}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="forge-server init",
+        description="Make this machine a Forge server: settings, a secret, a certificate, the"
+        " tables, services and a nightly backup. Run again, it changes what is asked for.",
+    )
+    add = parser.add_argument
+    add("--name", action="append", help="how callers name this machine; may be given several times")
+    add("--database-url", help="postgresql://…, a database of its own")
+    add("--store-url", help="s3://… or file://…; default: a folder of this machine")
+    add("--host", help="the address to listen on; default: all")
+    add("--port", type=int, help="its port; default: 8900")
+    add("--tls-cert", type=Path, help="your certificate chain, PEM; default: an own authority's")
+    add("--tls-key", type=Path, help="its key, PEM")
+    add("--no-tls", action="store_true", help="a proxy in front of the server speaks TLS")
+    add("--dir", type=Path, help="keep all of it in this folder, without services")
+    return parser
+
+
+def _former_names(etc: Path, kept: Mapping[str, str]) -> tuple[str, ...]:
+    host = urlsplit(kept.get("FORGE_PUBLIC_URL", "")).hostname
+    return named(etc / CHAIN) or ((host,) if host else ())
+
+
+def _was_without_tls(kept: Mapping[str, str]) -> bool:
+    return kept.get("FORGE_PUBLIC_URL", "").startswith("http://")
+
+
+def _asked_name() -> str:
+    name = socket.getfqdn()
+    return _ask("name of this machine for callers", name) or name
+
+
+def _ask(what: str, default: str) -> str:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return ""
+    sys.stderr.write(f"{what}{f' [{default}]' if default else ''}: ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip() or default

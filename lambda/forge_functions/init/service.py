@@ -1,0 +1,149 @@
+"""How the server, the sweeper and the nightly backup run: as services, or in the background."""
+
+import os
+import pwd
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from forge_schema.model.errors import ForgeError
+
+from forge_functions.init.answers import Answers, read
+
+UNITS = Path("/etc/systemd/system")
+FILES = ("forge-server.service", "forge-sweeper.service")
+BACKUP = ("forge-backup.service", "forge-backup.timer")
+USER = "forge"
+BACKUPS = Path("/var/backups/forge")
+# As the units have it, for which another place is put in.
+PREFIX = "/opt/forge"
+PROGRAMS = ("forge-server", "forge-sweeper")
+LOOPBACK = "127.0.0.1"
+START_S, LOOK_S = 30.0, 0.2
+
+
+class NotUp(ForgeError):
+    """What was started does not answer."""
+
+    code = "not_up"
+
+
+def with_systemd(*, changed: bool) -> list[str]:
+    """Have systemd run all three, and restart what runs with older settings; say what was done."""
+    lines = []
+    BACKUPS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _give(BACKUPS, USER)
+    units = [name for name in (*FILES, *BACKUP) if _write_unit(name)]
+    if units:
+        _systemctl("daemon-reload")
+        lines.append(f"installed {', '.join(units)}")
+    started = [*FILES, BACKUP[1]]
+    _systemctl("enable", "--quiet", *started)
+    _systemctl("restart" if changed or units else "start", *started)
+    return lines
+
+
+def let_read(*paths: Path) -> None:
+    """Let the service's user read files that root has written."""
+    for path in paths:
+        _give(path, "root")
+
+
+def make_user() -> None:
+    """Make the service's user, unless there is one."""
+    with suppress(KeyError):
+        pwd.getpwnam(USER)
+        return
+    shell = "/usr/sbin/nologin"
+    words = ["useradd", "--system", "--home-dir", "/nonexistent", "--shell", shell, USER]
+    subprocess.run(words, check=True)  # noqa: S603 - fixed words
+
+
+def in_background(answers: Answers, *, changed: bool) -> list[str]:
+    """Start server and sweeper as processes of this user, unless they run with these settings."""
+    lines = []
+    logs = answers.state / "logs"
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for program in PROGRAMS:
+        file = answers.state / f"{program}.pid"
+        pid = running(file, program)
+        if pid and not changed:
+            continue
+        if pid:
+            _end(pid)
+        env = {**_plain(os.environ), **read(answers.etc / f"{program.removeprefix('forge-')}.env")}
+        with (logs / f"{program}.log").open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own program
+                [Path(sys.prefix) / "bin" / program],
+                env=env,
+                cwd=answers.state,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        file.write_text(str(process.pid), encoding="utf-8")
+        lines.append(f"started {program}, process {process.pid}; its log is in {logs}")
+    return lines
+
+
+def running(file: Path, program: str) -> int | None:
+    """Return the process that a file names, if it still is that program."""
+    with suppress(OSError, ValueError):
+        pid = int(file.read_text(encoding="utf-8"))
+        if program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    return None
+
+
+def await_answer(port: int) -> None:
+    """Wait until the server listens.
+
+    Raises:
+        NotUp: it does not within half a minute.
+    """
+    for _ in range(int(START_S / LOOK_S)):
+        with suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
+            return
+        time.sleep(LOOK_S)
+    raise NotUp(
+        f"the server does not listen on port {port}",
+        hint="its log has the reason: journalctl -u forge-server, or the folder logs of --dir",
+    )
+
+
+def _end(pid: int) -> None:
+    """End a process, which has 45 seconds for what it has begun."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGTERM)
+        select.select([descriptor], [], [], 45)
+        os.close(descriptor)
+
+
+def _plain(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: it for name, it in environment.items() if not name.startswith("FORGE_")}
+
+
+def _give(path: Path, owner: str) -> None:
+    shutil.chown(path, owner, USER)
+
+
+def _write_unit(name: str) -> bool:
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8").replace(PREFIX, sys.prefix)
+    path = UNITS / name
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    path.write_text(text, encoding="utf-8")
+    return True
+
+
+def _systemctl(*words: str) -> None:
+    subprocess.run(["systemctl", *words], check=True)  # noqa: S603, S607 - fixed words

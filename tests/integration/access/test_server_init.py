@@ -1,0 +1,146 @@
+"""`forge-server init`: from a bare machine to a service, and again without a change."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import Client
+from forge_functions.init import answers, init, service
+from support.ports import free_port
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAM = Path(sys.executable).with_name("forge-server")
+MADE = ("authority.pem", "authority.key", "server.pem", "server.key", "server.env", "sweeper.env")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for an installation, whose processes end with the test."""
+    yield tmp_path / "forge"
+    for file in (tmp_path / "forge" / "state").glob("*.pid"):
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, "init", "--dir", folder, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = [*(folder / name for name in MADE), *(folder / "state").glob("*.pid")]
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+
+
+def works(folder: Path, url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setenv("FORGE_TLS_CA", str(folder / "authority.pem"))
+    with Client(url=url, api_key=key) as client:
+        return client.jobs() == []
+
+
+def test_a_machine_becomes_a_server_and_stays_what_it_is(
+    folder: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = str(free_port())
+    words = ("--name", "127.0.0.1", "--host", "127.0.0.1", "--port", port)
+    first = run(folder, "--database-url", empty_database_url, *words)
+    assert first.returncode == 0, first.stderr
+    key, url = first.stdout.strip(), f"https://127.0.0.1:{port}"
+    assert works(folder, url, key, monkeypatch)
+    for name in ("authority.key", "server.env", "sweeper.env"):
+        assert (folder / name).stat().st_mode & 0o077 == 0
+
+    before = state(folder)
+    again = run(folder)
+    assert (again.returncode, again.stdout) == (0, ""), again.stderr
+    assert state(folder) == before
+
+    named = run(folder, "--name", "127.0.0.1", "--name", "forge.lab")
+    assert named.returncode == 0, named.stderr
+    after = state(folder)
+    assert {name for name in after if after[name] != before[name]} == {"server.pem", "server.key"}
+    assert works(folder, url, key, monkeypatch)
+
+
+def test_a_server_that_died_is_started_again(
+    folder: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = str(free_port())
+    words = ("--name", "127.0.0.1", "--host", "127.0.0.1", "--port", port)
+    key = run(folder, "--database-url", empty_database_url, *words).stdout.strip()
+    pid = int((folder / "state" / "forge-server.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    eventually(
+        lambda: service.running(folder / "state" / "forge-server.pid", "forge-server") is None
+    )
+    assert "started forge-server" in run(folder).stderr
+    assert works(folder, f"https://127.0.0.1:{port}", key, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "which database? Give --database-url"),
+        (["--database-url", "postgresql://ann@127.0.0.1:1/none"], "127.0.0.1:1/none does not answer"),
+        (["--colour", "red"], "unrecognized arguments: --colour red"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_told_before_anything_runs(
+    folder: Path, words: list[str], told: str
+) -> None:
+    done = run(folder, "--name", "forge.lab", *words)
+    assert done.returncode != 0
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "server.env").exists()
+
+
+def test_systemd_gets_units_with_our_paths_and_restarts_only_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, ...]] = []
+    units, backups = tmp_path / "units", tmp_path / "backups"
+    units.mkdir()
+    monkeypatch.setattr(service, "UNITS", units)
+    monkeypatch.setattr(service, "BACKUPS", backups)
+    monkeypatch.setattr(service, "_systemctl", lambda *words: calls.append(words))
+    monkeypatch.setattr(service, "_give", lambda *_: None)
+    service.with_systemd(changed=True)
+    names = [*service.FILES, *service.BACKUP]
+    assert sorted(unit.name for unit in units.iterdir()) == sorted(names)
+    text = (units / "forge-server.service").read_text()
+    assert f"ExecStart={sys.prefix}/bin/forge-server\n" in text
+    started = (*service.FILES, "forge-backup.timer")
+    assert calls == [
+        ("daemon-reload",),
+        ("enable", "--quiet", *started),
+        ("restart", *started),
+    ]
+    calls.clear()
+    assert service.with_systemd(changed=False) == []
+    assert calls == [("enable", "--quiet", *started), ("start", *started)]
+
+
+def test_a_proxy_that_speaks_tls_is_remembered(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "--name", "a", "--database-url", "postgresql://x/y"]
+    without = answers.answers([*words, "--no-tls"])
+    assert (without.tls, without.url) == (False, "http://a:8900")
+    init._settings(without, {})
+    again = answers.answers(["--dir", str(tmp_path)])
+    assert (again.tls, again.url, again.names) == (False, "http://a:8900", ("a",))
