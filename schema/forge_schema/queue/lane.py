@@ -14,7 +14,7 @@ FIRST = (-32768, 0)
 LAST = 32767
 # Watermarks kept for each lane.
 REMEMBERED = 8
-# How many lanes a look for one job sees.
+# How many lanes a look for one job sees, but for the first look at many.
 SHOWN = 12
 
 

@@ -23,6 +23,8 @@ from forge_schema.queue.reservation import PATIENCE_S, Backfill, Reservation, dr
 
 # A worker spends at most a twentieth of its time below the watermarks, but for jobs of its own.
 SPARING = 20
+# How many of many lanes the first look for one job sees, unless short jobs may pass others there.
+FIRST_LOOK = 4
 # Up to how many lanes in all are read whether or not they have jobs.
 FEW = 256
 # A worker that lost a GPU, or got it back, registers again, maybe with another server.
@@ -181,7 +183,8 @@ class Lanes:
             self._came_back = False
             shapes = [shape for shape, needs in self._served.items() if fitting(needs, free) > 0]
             if self.many:
-                most = max(SHOWN, count, len(without))
+                few = SHOWN if without or self.drafted else FIRST_LOOK
+                most = max(few, count, len(without))
                 lanes = edition.first(most, shapes, self._emptied.union(without))
             else:
                 lanes = [lane for shape in shapes for lane in edition.shapes[shape]]

@@ -44,7 +44,8 @@ returned AS (
 -- what this worker has already emptied.
 peeked AS MATERIALIZED (
     SELECT
-        peek.*, n, lane.id AS lane_id, lane.owner, lane.limited,
+        peek.ctid, peek.nice, peek.job_id, peek.passed_at, n, lane.id AS lane_id, lane.owner,
+        lane.limited,
         -- One that came back, or was ready a minute ago, is not passed by.
         CASE
             WHEN %(warm)s::integer[] <> '{}' AND peek.attempt = 0
@@ -107,18 +108,18 @@ taken AS (
         LIMIT %(count)s
     ))
     RETURNING
-        lane_id, nice, job_id, attempt, failures, losses, preemptions, ready_at, forge_now() AS now
+        lane_id, nice, job_id, attempt + 1 AS attempt, failures, losses, preemptions, ready_at, parts,
+        nextval('lease_token') AS token, forge_now() AS now
 ),
 leased AS (
     INSERT INTO lease (
-        job_id, rank, nonce, worker_id, lane_id, nice, attempt, failures, losses, preemptions,
-        ready_at, claimed_at, expires_at
+        job_id, rank, token, nonce, worker_id, lane_id, nice, attempt, failures, losses,
+        preemptions, ready_at, claimed_at, expires_at
     )
     SELECT
-        job_id, 0, %(nonce)s, %(worker_id)s, lane_id, nice, attempt + 1, failures, losses,
+        job_id, 0, token, %(nonce)s, %(worker_id)s, lane_id, nice, attempt, failures, losses,
         preemptions, ready_at, now, now + %(ttl)s
     FROM taken
-    RETURNING job_id, token, lane_id, nice, attempt, failures, losses, preemptions
 )
 SELECT
     cardinality(ARRAY(SELECT job_id FROM done)) AS finished,
@@ -126,11 +127,10 @@ SELECT
     CASE WHEN %(many)s AND row_number() OVER () = 1 THEN (
         SELECT coalesce(json_object_agg(lane_id, nice), '{}')
         FROM (SELECT lane_id, min(nice) AS nice FROM peeked GROUP BY lane_id) AS first
-    ) END AS heads, leased.job_id, leased.token,
-    leased.attempt, leased.lane_id, leased.nice, leased.failures, leased.losses, leased.preemptions,
+    ) END AS heads, taken.job_id, taken.token,
+    taken.attempt, taken.lane_id, taken.nice, taken.failures, taken.losses, taken.preemptions,
     job.name, job.owner, job.spec, job.bundle_digest, job.timeout_s,
-    leased.attempt > 1 OR job.source_job_id IS NOT NULL AS resumes,
-    forge_parts(job.owner, job.bundle_digest, job.spec) AS parts
+    taken.attempt > 1 OR job.source_job_id IS NOT NULL AS resumes, taken.parts
 FROM (SELECT) AS always
-LEFT JOIN leased ON true
-LEFT JOIN job ON job.id = leased.job_id
+LEFT JOIN taken ON true
+LEFT JOIN job ON job.id = taken.job_id
