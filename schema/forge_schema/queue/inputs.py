@@ -49,7 +49,7 @@ def check_inputs(database: Database, specs: Iterable[JobSpec]) -> None:
         JobUnknown: the other job does not exist or belongs to another owner.
         InputUnknown: it does not have these files, or has not ended.
     """
-    checked = set[tuple[str, str, bool]]()
+    checked: set[tuple[str, str, bool]] = set()
     for spec in specs:
         for name, text in spec.inputs.items():
             source = source_of(text)
