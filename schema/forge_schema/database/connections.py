@@ -135,11 +135,18 @@ class AwaitedAnswers:
     Args:
         limit_s: how long an answer may take, in seconds; longer than the server's own timeouts.
         clock: returns the time in seconds.
+        at_rest: called now and then.
     """
 
-    def __init__(self, limit_s: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        limit_s: float,
+        clock: Callable[[], float] = monotonic,
+        at_rest: Callable[[], None] = lambda: None,
+    ) -> None:
         self._limit_s = limit_s
         self._clock = clock
+        self._at_rest = at_rest
         self._since: dict[psycopg.Connection[Any], float] = {}
         self._ending = Event()
 
@@ -171,6 +178,7 @@ class AwaitedAnswers:
     def _look(self) -> None:
         while not self._ending.wait(self._limit_s / LOOKS_PER_LIMIT):
             self.break_off()
+            self._at_rest()
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> None:
