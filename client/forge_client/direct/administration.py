@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from forge_schema.access.join_line import PACKAGE
-from forge_schema.model.admin import Invitation
+from forge_schema.model.admin import Invitation, UpgradeLine
 from forge_schema.model.notifications import KeptNotification
 from forge_schema.service.admin import Admin
 from forge_schema.service.notifications import Notifying
@@ -39,17 +39,33 @@ class DirectAdmin(Admin):
         Raises:
             ClientError: no server is named, or it does not answer.
         """
-        url = url or server or self.server_url
+        url = self._server(url or server)
+        digest = digest or _package_digest(url)
+        return super().invite_worker(
+            name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
+        )
+
+    def upgrade_line(
+        self, *, url: str | None = None, server: str = "", digest: str = ""
+    ) -> UpgradeLine:
+        """Return the line to paste on machines that have joined, for the server's version.
+
+        Raises:
+            ClientError: no server is named, or it does not answer.
+        """
+        url = self._server(url or server)
+        return super().upgrade_line(url=url, digest=digest or _package_digest(url))
+
+    def _server(self, named: str) -> str:
+        """Return the server's URL: the named one, or that of `forge up`."""
+        url = named or self.server_url
         if url is None:
             raise ClientError(
                 "a machine joins through a server, but only a database is configured",
                 hint="name the server as the machine reaches it: --server https://…",
                 code="server_not_named",
             )
-        digest = digest or _package_digest(url)
-        return super().invite_worker(
-            name, url=url, digest=digest, ephemeral=ephemeral, labels=labels, lasts=lasts
-        )
+        return url
 
 
 def _package_digest(url: str) -> str:

@@ -96,6 +96,13 @@ class Administration:
             name, url=server, ephemeral=ephemeral, labels=_labels(labels), lasts=lasts
         )
 
+    def upgrade_line(self, *, server: str | None = None) -> str:
+        """Return the line that upgrades each machine which has joined, to the server's version.
+
+        `server` is its URL for the machines, if it is another there.
+        """
+        return self.backend.admin.upgrade_line(url=server).line
+
     def rotate_worker(
         self,
         worker: str | int,

@@ -211,6 +211,13 @@ class Invitation(Record):
     lasts_s: int
 
 
+class UpgradeLine(Record):
+    """The line that gives a machine which has joined the server's version of the worker."""
+
+    line: str
+    url: str
+
+
 class Myself(Record):
     """The caller's owner and role, and the actor name used in the audit trail."""
 

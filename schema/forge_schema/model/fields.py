@@ -136,6 +136,9 @@ def _within(value: object) -> list[object]:
 
 Text = Annotated[str, AfterValidator(_storable)]
 Word = Annotated[Text, Field(min_length=1, max_length=200)]
+# The name of a registered input, which no source of one can be.
+INPUT_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
+InputName = Annotated[Text, Field(pattern=f"^{INPUT_NAME}$")]
 Note = Annotated[Text, Field(max_length=200)]
 Key = Annotated[Text, Field(min_length=1, max_length=900)]
 Path = Annotated[Text, Field(min_length=1), AfterValidator(_short_path)]

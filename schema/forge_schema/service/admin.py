@@ -25,6 +25,7 @@ from forge_schema.model.admin import (
     Secret,
     SecretOfKey,
     SecretOfWorker,
+    UpgradeLine,
     WorkerNamed,
 )
 from forge_schema.model.fields import NUMERIC, Moment, Text, Word
@@ -240,6 +241,22 @@ class Admin(Verbs):
         line = join_line(url, token, digest)
         lasts_s = int(lasts.total_seconds())
         return Invitation(id=worker_id, line=line, url=url, lasts_s=lasts_s)
+
+    @verb("GET", "/admin/upgrade-line", ADMIN, tag="admin")
+    def upgrade_line(
+        self, *, url: PlainUrl | None = None, server: FilledIn = "", digest: FilledIn = ""
+    ) -> UpgradeLine:
+        """Return the line to paste on machines that have joined, for the server's version.
+
+        It is the same for all of them and holds no secret.
+
+        Args:
+            url: where the machines reach the server, if not as the caller does.
+            server: where the caller reaches the server.
+            digest: the SHA-256 of the server's package.
+        """
+        url = url or server
+        return UpgradeLine(line=join_line(url, "", digest), url=url)
 
     @verb("POST", f"{WORKER}/token", ADMIN, answer=NewToken, errors=(404,), tag="admin", bare=True)
     def rotate_worker(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forge_schema.model.errors import JobInvalid
-from forge_schema.model.fields import Word
+from forge_schema.model.fields import InputName, Word
 from forge_schema.model.job import OWN, RegisteredInput, Submitted, Template, is_handle
 from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller, Forbidden, Verbs
@@ -158,7 +158,11 @@ class Submitting(Verbs):
 
     @verb("PUT", INPUT, SUBMITTER, tag="inputs", names_fields=True)
     def keep_input(
-        self, name: Word, source: Annotated[str, Sent(kind="SourceText")], *, owner: Owner = None
+        self,
+        name: InputName,
+        source: Annotated[str, Sent(kind="SourceText")],
+        *,
+        owner: Owner = None,
     ) -> None:
         """Register the source of an input under a name, replacing any previous one.
 

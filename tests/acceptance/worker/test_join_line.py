@@ -71,6 +71,17 @@ def test_a_pasted_line_makes_a_machine_a_worker(
         assert "used already" in elsewhere.stderr
         assert "forge worker add" in elsewhere.stderr
 
+        upgrade = join_line(url, "", digest)
+        none = paste(upgrade, tmp_path / "elsewhere", **env)
+        assert (none.returncode, "there is none" in none.stderr) == (1, True), none.stderr
+        # Of another version, as far as the machine knows.
+        joined = machine / "worker" / "joined.json"
+        joined.write_text(joined.read_text().replace(digest, "0" * 64))
+        upgraded = paste(upgrade, machine, **env)
+        assert (upgraded.returncode, "installing" in upgraded.stdout) == (0, True), upgraded.stderr
+        old, pid = pid, int((machine / "worker" / "state" / "lock").read_text())
+        assert pid != old
+
         # As the advice has it: a worker that is still stopping is not taken for one that works.
         os.kill(pid, signal.SIGTERM)
         anew = paste(line, machine, **env)

@@ -274,6 +274,7 @@ TABLE: dict[tuple[str, str], Case] = {
         MAKES,
         fixed("/api/v1/admin/invitations", {"name": "invited"}),
     ),
+    ("get", "/api/v1/admin/upgrade-line"): (ADMINS, fixed("/api/v1/admin/upgrade-line")),
     ("get", "/api/v1/admin/queues"): (ADMINS, fixed("/api/v1/admin/queues")),
     ("put", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
     ("patch", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),

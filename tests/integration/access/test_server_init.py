@@ -97,7 +97,10 @@ def test_a_server_that_died_is_started_again(
     ("words", "told"),
     [
         ([], "which database? Give --database-url"),
-        (["--database-url", "postgresql://ann@127.0.0.1:1/none"], "127.0.0.1:1/none does not answer"),
+        (
+            ["--database-url", "postgresql://ann@127.0.0.1:1/none"],
+            "127.0.0.1:1/none does not answer",
+        ),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
     ],
 )

@@ -164,8 +164,14 @@ def _exchange(place: WorkerPlace, url: str, token: str) -> bool:
     """Get the machine's own token, unless this line's was exchanged here before."""
     line = hashlib.sha256(token.encode()).hexdigest()
     done = place.done
-    if done.get("line") == line and done.get("token"):
+    # The line of an upgrade has no token: each machine has its own.
+    if done.get("token") and (not token or done.get("line") == line):
         return False
+    if not token:
+        raise CannotJoin(
+            "this line upgrades a worker that is on this machine already, and there is none; to add"
+            " this machine, paste the line that `forge worker add NAME` prints"
+        )
     worker = token.split("_")[1:2]
     if done.get("token") and [str(done["worker"])] != worker:
         raise CannotJoin(

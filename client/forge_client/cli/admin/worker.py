@@ -190,6 +190,25 @@ def add(
 
 
 @app.command()
+def upgrade(
+    context: typer.Context,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", help="The server's URL for the machines, if it is another there."),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Print the line that upgrades each machine which has joined, to the server's version.
+
+    It is the same for all of them, and may be pasted again. Running jobs continue.
+    """
+    with backend_of(context) as backend:
+        made = backend.admin.upgrade_line(url=server)
+    narration.say("paste this line on each machine, as the user who pasted the first one there:")
+    output.show_one(made.model_dump(), form, lambda: print(made.line))  # noqa: T201 - the data
+
+
+@app.command()
 def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Unique name of the worker.")],

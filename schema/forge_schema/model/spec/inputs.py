@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
-from forge_schema.model.fields import KnownFields, Text
+from forge_schema.model.fields import INPUT_NAME, InputName, KnownFields, Text
 
 ARTIFACT, CHECKPOINT, FOLDER, S3, HUB = "artifact", "checkpoint", "folder", "s3", "hf"
 OF_JOBS = (ARTIFACT, CHECKPOINT)
@@ -23,7 +23,7 @@ NAME = r"[A-Za-z][A-Za-z0-9_]{0,39}"
 PLACE = r"/[^\x00-\x1f,:\\]{1,199}"
 LABEL = r"[^\x00-\x1f\s,*?\[\]]{1,100}"
 NUMBER = r"[1-9][0-9]{0,17}"
-WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
+WORD = INPUT_NAME
 REST = {
     ARTIFACT: rf"(?P<job>{NUMBER})(/(?P<path>[^\x00-\x1f]{{1,500}}))?",
     CHECKPOINT: rf"(?P<job>{NUMBER})(:(?P<attempt>[1-9][0-9]{{0,3}})\.(?P<number>[0-9]{{1,6}}))?",
@@ -44,6 +44,7 @@ FORMS = {
 # Of a container's root: what the container needs, or Forge puts there.
 TAKEN = ("/forge", "/proc", "/sys", "/dev", "/tmp", "/etc")  # noqa: S108  a container's
 # The validators, as patterns in the JSON schema.
+SOURCES = "|".join(f"{kind}:{re.sub(r'[?]P<[a-z]+>', '', rest)}" for kind, rest in REST.items())
 NAMES: JsonDict = {"propertyNames": {"pattern": f"^({NAME}|{PLACE})$"}}
 
 
@@ -140,13 +141,14 @@ def variable(name: str) -> str:
 
 
 SourceText = Annotated[
-    Text,
-    # In a request, it may be the name of a registered one.
-    Field(json_schema_extra={"pattern": f"^(({'|'.join(REST)}):|{WORD}$)"}),
-    AfterValidator(_source),
+    Text, Field(json_schema_extra={"pattern": f"^({SOURCES})$"}), AfterValidator(_source)
+]
+# In a request, it may be the name of a registered one.
+SourceOrName = Annotated[
+    Text, Field(json_schema_extra={"pattern": f"^({SOURCES}|{WORD})$"}), AfterValidator(_source)
 ]
 Inputs = Annotated[
-    dict[Text, SourceText],
+    dict[Text, SourceOrName],
     Field(max_length=MOST_INPUTS, json_schema_extra=NAMES),
     AfterValidator(sound_names),
 ]
@@ -155,5 +157,5 @@ Inputs = Annotated[
 class NewInput(KnownFields):
     """The source of an input, and the name under which to register it."""
 
-    name: Annotated[Text, Field(pattern=f"^{WORD}$")]
+    name: InputName
     source: SourceText
