@@ -240,6 +240,7 @@ class Sampler(Loop):
     """Looks at all attempts; a driver or an engine that hangs blocks only this loop."""
 
     name = "sample"
+    shares = True
 
     def __init__(
         self,
@@ -262,9 +263,12 @@ class Sampler(Loop):
         self._lock = Lock()
         self.shipper = SampleShipper(gateway, self._all, sample_s)
 
-    def start(self) -> None:
-        super().start()
+    def begin(self) -> None:
+        super().begin()
         self.shipper.begin()
+
+    def idle(self) -> bool:
+        return not self._watched
 
     def end(self, patience_s: float | None = None) -> None:
         super().end(patience_s)

@@ -150,6 +150,7 @@ class Admission(Loop):
     """
 
     name = "admission"
+    shares = True
 
     def __init__(
         self,
@@ -176,13 +177,13 @@ class Admission(Loop):
         self._lock = Lock()
         self.reason = ""
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Look once, so that there is an answer, and then periodically."""
         if self._limits.cpu_percent is not None:
             self._observer.look()
             self._ending.wait(min(self.period_s, SHORTEST_MEASUREMENT_S))
         self.step()
-        super().start()
+        self.share()
 
     @property
     def open(self) -> bool:

@@ -46,6 +46,7 @@ class EngineHealth(Loop):
     """
 
     name = "health"
+    shares = True
 
     def __init__(
         self,
@@ -75,10 +76,10 @@ class EngineHealth(Loop):
                 f" every {duration_text(self._rest_s)}; the last: {self._why}"
             )
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Check once before the first claim, and then periodically."""
         self.step()
-        super().start()
+        self.share()
 
     def room(self, preparing: int) -> int | None:
         """Return how many jobs may be claimed while `preparing` have not started; None: any."""
