@@ -66,6 +66,8 @@ def ps(given: Given) -> None:
         )
         if rows or form is not output.Format.TABLE:
             output.show(rows, standing.columns(rows), form, standing.DROP)
+        elif text and all(map(_as_wide_as_can_be, text.split())):
+            narration.say("no job matches")
         elif text or states or owner or before:
             # It looks for what may have been meant.
             raise Declined
@@ -120,6 +122,11 @@ def cancel(given: Given) -> None:
         raise Declined
     with backend() as asked:
         each_of([asked.job_id(job.strip()) for job in jobs], partial(cancel_one, asked))
+
+
+def _as_wide_as_can_be(word: str) -> bool:
+    """Tell whether a term of a query cannot have been meant as the beginning of a name."""
+    return word.endswith("*") or not (":" in word or word.isdecimal() or word in {*StateWord})
 
 
 def form_of(given: Given) -> Format:

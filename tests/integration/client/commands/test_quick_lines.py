@@ -28,10 +28,11 @@ Type: TypeAlias = "Callable[[str], Said]"
 QUICK = (
     *("ps", "ps -o json", "ps --output=jsonl", "ps --mine", "ps state:failed -o json", "ps -n 1"),
     *("ps -o json name:nothing", "show 1", "show 1 -o json", "show -o jsonl", "show fail"),
-    *("logs 1", "logs -f 1", "logs 1 -f --tail 1", "logs 1 --grep two", "cancel 1"),
+    *("ps name:nothing*", "ps nothing", "logs 1", "logs -f 1", "logs 1 -f --tail 1"),
+    *("logs 1 --grep two", "cancel 1"),
 )
 OTHERS = (
-    *("ps name:nothing", "ps --owner bob", "ps param:", "show 9 -o json", "show 9"),
+    *("ps name:nothing", "ps --owner bob", "ps param:", "ps queued", "show 9 -o json", "show 9"),
     *("logs 1 --attempt 7", "logs 9 -f", "logs 9", "cancel 9", "cancel 1 9"),
 )
 

@@ -1,11 +1,12 @@
 -- The cost of jobs by owner, queue, job and day of the attempts' end; every rank of a gang counts.
--- Null if no worker had a price.
+-- Null if no worker had a price. A job that was removed has no name any more.
 CREATE VIEW cost AS
 SELECT
     spent.owner,
     spent.queue,
     spent.job_id,
-    job.name,
+    -- Only for the rows that are shown: a join would read every job for them.
+    (SELECT job.name FROM job WHERE job.id = spent.job_id) AS name,
     spent.day,
     spent.attempts,
     spent.unpriced,
@@ -29,5 +30,4 @@ FROM (
     JOIN lane ON lane.id = attempt.lane_id
     GROUP BY
         lane.owner, lane.queue, attempt.job_id, (attempt.finished_at AT TIME ZONE 'UTC')::date
-) AS spent
-JOIN job ON job.id = spent.job_id;
+) AS spent;
