@@ -41,16 +41,21 @@ AWAY = {
 
 
 def displacement(database: Database, status: Row) -> Iterator[str]:
-    """Yield which jobs leave for an unfinished one, and for which one it leaves, or left."""
+    """Yield which jobs leave for an unfinished one, and for what it leaves, left or waits."""
     params = {"job_id": status["job_id"], "attempt": status["attempt"]}
     for row in database.rows("explain_displaced", again=True, **params):
         if leaving := row["leaving"]:
             some = names_text([str(job_id) for job_id in leaving])
             alone = len(leaving) == 1
             yield f"{'job' if alone else 'jobs'} {some} {'makes' if alone else 'make'} room for it"
+        running = status["state"] == State.RUNNING
+        word = "leaves" if running else "left"
         if row["by"] is not None:
-            word = "leaves" if status["state"] == State.RUNNING else "left"
             yield f"it {word} for job {row['by']} of priority {row['priority']}"
+        if row["owner"] is not None:
+            yield f"it {word} since the budget of {row['owner']} is spent"
+        if row["yields_for"] is not None and not running:
+            yield f"slots of its queue are kept for job {row['yields_for']}, for which others leave"
 
 
 def explain(

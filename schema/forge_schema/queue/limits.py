@@ -46,14 +46,14 @@ class Limits:
         params = {**settings.model_dump(), "given": Jsonb(given)}
         self._set("set_owner_quota", params, owner=owner)
 
-    def count_spending(self) -> list[int]:
+    def count_spending(self) -> list[tuple[str, int]]:
         """Count what owners with a budget have used, and pause or resume them.
 
-        Return the running jobs that have to go, since their owners want that once it is spent.
+        Return the owners whose running jobs have to go once it is spent, each with such a job.
         """
         with self._database.transaction() as connection:
             counted = _count_spending(connection, None, self._actor)
-        return [job_id for row in counted for job_id in row["preempted"]]
+        return [(row["owner"], job_id) for row in counted for job_id in row["preempted"]]
 
     def mend_slots(self) -> int:
         """Make the slots of limits agree with what runs; return how many differed."""

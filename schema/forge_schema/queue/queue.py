@@ -308,7 +308,8 @@ class Queue:
             JobUnknown: there is no such job.
         """
         self._job_exists(job_id)
-        row = self.database.one("preempt", again=True, job_id=job_id, actor=self.actor)
+        params = {"job_id": job_id, "actor": self.actor, "owner": None}
+        row = self.database.one("preempt", again=True, **params)
         return row is not None
 
     def retry(self, job_id: int, checkpoint: tuple[int, int] | None = None) -> None:

@@ -233,8 +233,9 @@ class Tick:
 
     def hold_to_budgets(self) -> None:
         """Pause owners whose budget is spent; ask their jobs to go where that is wanted."""
-        for job_id in self._limits.count_spending():
-            self._database.rows("preempt", again=True, job_id=job_id, actor=self._queue.actor)
+        for owner, job_id in self._limits.count_spending():
+            params = {"job_id": job_id, "actor": self._queue.actor, "owner": owner}
+            self._database.rows("preempt", again=True, **params)
 
     def suspect(self) -> int:
         """Every half minute, have workers rest on which jobs fail that succeed elsewhere."""

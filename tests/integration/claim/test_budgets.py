@@ -142,6 +142,7 @@ def test_jobs_of_an_owner_who_wants_that_are_preempted_and_wait(rig: Rig) -> Non
     rig.tick.hold_to_budgets()
     rig.tick.hold_to_budgets()
     assert rig.actions(running).count("asked to preempt") == 1
+    assert "it leaves since the budget of ann is spent" in explain(rig.database, running).text
     assert rig.finish(grant, Reason.PREEMPTED).state == State.READY
     assert worker.claim() == []
 

@@ -8,12 +8,14 @@ import pytest
 from forge_schema.explain.explain import explain
 from forge_schema.model.admin import QueueSettings
 from forge_schema.model.attempt_records import CheckpointRecord
-from forge_schema.model.states import Phase, Reason, Role, Standing
+from forge_schema.model.lease import End
+from forge_schema.model.states import Phase, Reason, Role, Standing, State
 from forge_schema.read.reports import Reports
 from forge_schema.service.admin import Admin
 from forge_schema.service.caller import Caller
 from forge_schema.service.changing import Change
 from support.at_once import at_once
+from support.gangs.drafts import fresh, late, pass_time
 from support.gangs.runs import formed, gang
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ def displaced(rig: Rig) -> list[int]:
     """Sweep, and return the jobs that were asked to leave so far."""
     rig.clock.advance(61)
     rig.tick.displace()
+    return asked(rig)
+
+
+def asked(rig: Rig) -> list[int]:
     rows = rig.rows("SELECT DISTINCT job_id FROM lease WHERE asked = 'preempted' ORDER BY job_id")
     return [row["job_id"] for row in rows]
 
@@ -116,6 +122,102 @@ def test_a_gang_leaves_as_a_whole(preempting: Rig) -> None:
     rig.submit(priority=5)
     assert displaced(rig) == [run.job_id]
     assert [run.standing(rank) for rank in range(2)] == [Standing.PREEMPTED] * 2
+
+
+def test_a_gang_that_workers_are_kept_for_has_others_leave_on_all_its_machines(
+    preempting: Rig,
+) -> None:
+    rig = preempting
+    rig.submit_many(3)
+    workers = [fresh(rig, f"w{n}", cpus=1) for n in range(3)]
+    for worker in workers:
+        assert worker.look()
+    rig.clock.advance(60)
+    saved(rig, workers[1].grants[0])
+    urgent = late(rig, priority=5)
+    pass_time(rig, 0)
+    rig.tick.displace()
+    left = asked(rig)
+    assert len(left) == 2
+    assert workers[1].grants[0].job_id in left
+    assert "make room for it" in explain(rig.database, urgent).text
+    freed = [worker for worker in workers if worker.grants[0].job_id in left]
+    rig.queue.finish([End(worker.grants.pop().fence, Reason.PREEMPTED) for worker in freed])
+    # Kept for the gang, so that those who left do not come back.
+    assert freed[0].look() == []
+    freed[1].look()
+    assert rig.places(urgent) == ["lease"] * 2
+
+
+def test_a_gang_with_too_little_room_displaces_nobody(preempting: Rig) -> None:
+    rig = preempting
+    rig.submit(priority=9)
+    rig.submit()
+    for name in ("one", "two"):
+        assert fresh(rig, name, cpus=1).look()
+    rig.clock.advance(60)
+    late(rig, priority=5)
+    rig.tick.displace()
+    assert asked(rig) == []
+
+
+def test_jobs_behind_one_that_was_displaced_still_displace_others(preempting: Rig) -> None:
+    rig = preempting
+    (low,) = running(rig, rig.worker("one", cpus=1))
+    eu = rig.worker("two", cpus=1, labels={"zone": "eu"})
+    (first,) = running(rig, eu, priority=3)
+    rig.submit(priority=5, labels={"zone": "eu"})
+    assert displaced(rig) == [first.job_id]
+    rig.submit(priority=3)
+    rig.finish(first, Reason.PREEMPTED)
+    assert len(eu.claim()) == 1
+    assert displaced(rig) == [low.job_id]
+
+
+def test_no_room_is_made_while_the_waiting_job_avoids_it(preempting: Rig) -> None:
+    rig = preempting
+    one, two = (rig.worker(name, cpus=1) for name in ("one", "two"))
+    running(rig, two, priority=5)
+    (urgent,) = running(rig, one, priority=5, max_failures=3, backoff_s=0)
+    rig.finish(urgent, Reason.EXIT_CODE)
+    running(rig, one)
+    rig.admin.set_queue("default", {"preempts_after_s": 0})
+    rig.clock.advance(6)
+    assert rig.tick.displace() == 0
+    rig.clock.advance(10)
+    assert rig.tick.displace() == 1
+
+
+def test_making_room_costs_no_preemption_however_few_a_job_may_have(preempting: Rig) -> None:
+    rig, worker = preempting, preempting.worker(cpus=1)
+    (low,) = running(rig, worker, max_preemptions=0)
+    rig.submit(priority=5)
+    assert displaced(rig) == [low.job_id]
+    assert rig.finish(low, Reason.PREEMPTED).state is State.READY
+
+
+def test_slots_are_kept_for_the_waiting_job_until_all_have_left(preempting: Rig) -> None:
+    rig = preempting
+    gpus = [{"name": "NVIDIA H100", "uuid": f"GPU-{n}", "vram_mb": 81920} for n in range(8)]
+    worker, other = (rig.worker(name, cpus=8, gpus=gpus) for name in ("one", "two"))
+    rig.admin.set_queue("default", {"max_gpus": 2})
+    first, second = running(rig, worker, 2, gpus=1)
+    urgent = rig.submit(priority=5, gpus=2)
+    low = rig.submit(gpus=1)
+    assert displaced(rig) == [first.job_id, second.job_id]
+    assert f"are kept for job {urgent}" in explain(rig.database, low).text
+    rig.finish(first, Reason.PREEMPTED)
+    assert other.claim() == []
+    rig.clock.advance(61)
+    assert rig.tick.displace() == 0
+    assert other.claim() == []
+    rig.finish(second, Reason.PREEMPTED)
+    assert [grant.job_id for grant in worker.claim(5)] == [urgent]
+    # When it has its place, or cannot start, the others go on.
+    rig.admin.set_queue("default", {"max_gpus": 3})
+    assert other.claim() == []
+    rig.tick.displace()
+    assert len(other.claim()) == 1
 
 
 def test_jobs_under_a_full_limit_leave_for_its_slot(preempting: Rig) -> None:

@@ -79,7 +79,8 @@ class Queue(SQLModel, table=True):
     """A queue. A limit of NULL means no limit.
 
     With the `preemption` `higher-priority`, jobs that have run for `preempts_after_s` leave for
-    waiting ones of a higher priority, at most `most_preempted` at once; see `forge_displace`.
+    waiting ones of a higher priority, at most `most_preempted` at once; see `forge_displace`. For
+    a while, only jobs as urgent as the one that they leave for take slots of its limits.
     """
 
     __table_args__ = (
@@ -95,6 +96,9 @@ class Queue(SQLModel, table=True):
     preemption: str = c.string(default="'never'")
     preempts_after_s: int = c.integer(default="60")
     most_preempted: int = c.integer(default="4")
+    yields_for: int | None = c.big(null=True)
+    yields_to: int | None = c.small(null=True)
+    yields_until: datetime | None = c.moment(null=True)
 
 
 class OwnerQuota(SQLModel, table=True):

@@ -11,6 +11,7 @@
 -- before, and no other worker that takes such jobs has yet to try.
 -- A failed start does not count as a loss if it is the job's first on this worker and one of its
 -- first three in all: a broken machine must not use up the job's losses.
+-- To make room for another job, or to keep to a budget, is not counted: see `forge_made_room`.
 -- The next attempt avoids workers where the job failed: see `forge_avoids`.
 -- The members of a run on several machines are left alone. `settles` ends such a run, all of whose
 -- members are over, by the lease of the one that decides; `end_run` has ended the others.
@@ -47,7 +48,12 @@ WITH ended AS (
                 )
             )
         )::integer AS losses,
-        lease.preemptions + (f.budget = 'preemptions')::integer AS preemptions,
+        lease.preemptions + (
+            f.budget = 'preemptions' AND NOT (
+                lease.asked IS NOT DISTINCT FROM 'preempted'
+                AND forge_made_room(lease.job_id, lease.attempt)
+            )
+        )::integer AS preemptions,
         f.reason, f.budget, f.back_off, f.exit_code, f.detail,
         f.gpu_seconds, f.energy_j, f.cost, f.cpu_seconds, f.peak_memory_mb, f.peak_vram_mb,
         f.hopeless, lease.progress, forge_now() AS now,

@@ -62,6 +62,7 @@ peeked AS MATERIALIZED (
         WHERE lane_id = (%(lanes)s::integer[])[n]
             AND (nice, job_id) > ((%(after_nices)s::smallint[])[n], (%(after_jobs)s::bigint[])[n])
             AND nice <= (%(last_nices)s::smallint[])[n]
+            AND (NOT lane.limited OR nice <= (SELECT forge_yields_to(lane.queue)))
         ORDER BY nice, job_id
         LIMIT CASE
             WHEN NOT lane.limited THEN (%(peeks)s::integer[])[n]

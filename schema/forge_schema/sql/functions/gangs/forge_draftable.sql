@@ -1,7 +1,7 @@
 -- The workers to draft for a gang, as many as are `missing`, or none if there are too few: those that
 -- its earlier runs could reach, of these those that have room for it now, then those whose jobs will
 -- probably end first. How long a job still runs follows from its progress; else it is taken to be ten
--- minutes, or less by its time limit.
+-- minutes, or less by its time limit. One that will leave for the gang may end at once.
 -- Among equals the choice is random, but the same as long as the gang waits.
 -- Of workers that run one job at most, up to 16 times as many: each is kept free only from the end of
 -- that job, and the first ones that are end the wait of all. On others room would add up in vain.
@@ -10,16 +10,25 @@ CREATE OR REPLACE FUNCTION forge_draftable(
     wanted integer, gang bigint, missing integer
 ) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
-    WITH holds AS MATERIALIZED (
+    WITH urgent AS MATERIALIZED (
+        SELECT lane.queue, job.nice
+        FROM job
+        JOIN lane ON lane.id = job.lane_id
+        JOIN queue ON queue.name = lane.queue AND queue.preemption = 'higher-priority'
+        WHERE job.id = gang
+    ),
+    holds AS MATERIALIZED (
         SELECT
             lease.worker_id, count(*) AS jobs,
             max(least(
                 CASE
+                    WHEN (lane.queue, true) IN (SELECT queue, lease.nice > nice FROM urgent) THEN 0
                     WHEN progress > 0.05 THEN ran.seconds * (1 - progress) / progress ELSE 600
                 END,
                 extract(EPOCH FROM lease.deadline_at - forge_now())::float8
             )) AS left_s
         FROM lease
+        JOIN lane ON lane.id = lease.lane_id
         CROSS JOIN LATERAL (
             SELECT extract(EPOCH FROM forge_now() - lease.claimed_at)::float8 AS seconds
         ) AS ran
