@@ -15,7 +15,17 @@ from chaos.evidence.history import History
 from chaos.migration import migrated
 from chaos.parts import own_containers
 from chaos.parts.door import Door, Doors, doors
-from chaos.parts.fleet import Fleet, Worker, kind_of, server, small_disk, sweeper, worker
+from chaos.parts.fleet import (
+    Fleet,
+    Worker,
+    broken_shell,
+    kind_of,
+    server,
+    small_disk,
+    sweeper,
+    worker,
+)
+from chaos.parts.inputs import JobInputs, job_inputs
 from chaos.parts.namespace import Namespace, namespace
 from chaos.parts.object_store import ObjectStore, Way, object_store
 from chaos.parts.old_version import OldVersion, old_version
@@ -56,6 +66,7 @@ class Bed:
     doors: Doors
     pair: Pair
     store: ObjectStore
+    inputs: JobInputs
     pooler: Pooler | None = None
     proxy: Proxy | None = None
     engines: tuple[OwnEngine, ...] = ()
@@ -144,12 +155,14 @@ def bed(options: Options) -> Iterator[Bed]:
     with ExitStack() as stack:
         logs = options.folder / "logs"
         logs.mkdir()
+        store = stack.enter_context(object_store(logs, dice_of(options.seed, "store")))
         made = Bed(
             options,
             History(options.folder / "history.jsonl"),
             stack.enter_context(doors(dice_of(options.seed, "doors"))),
             stack.enter_context(postgres_pair(options.folder / "postgres")),
-            stack.enter_context(object_store(logs, dice_of(options.seed, "store"))),
+            store,
+            job_inputs(options.folder / "inputs", store.data),
         )
         stack.callback(lambda: fleet_of(made).kill_all())
         for name in TO_DATABASE:
@@ -221,17 +234,19 @@ def _add_workers(made: Bed, stack: ExitStack) -> None:
 
 
 def _settings(made: Bed, number: int, kind: str) -> dict[str, object]:
+    inputs = made.inputs.settings(made.store.ways[number % 2].passage.url)
     if kind == "http":
         urls = made.server_urls[:: 1 if number % 2 else -1]
         trusted = {"tls_ca": made.proxy.authority} if made.proxy else {}
         labels = "place=process"
-        return {"url": ",".join(urls), "labels": labels, **trusted}
+        return {"url": ",".join(urls), "labels": labels, **trusted, **inputs}
     settings: dict[str, object] = {
         "database_url": made.through("db-b" if number % 2 else "db-a"),
         "store_url": made.store.ways[number % 2].url,
         "sweep": number % 3 == 0,
         "sweep_s": 2,
         "labels": "place=process",
+        **inputs,
     }
     if kind == "pooled":
         settings |= _pooled(made, "db-a")
@@ -251,6 +266,8 @@ def _fit_out(made: Bed, one: Worker, stack: ExitStack) -> None:
     if one.kind == "small disk":
         made.small_disk = stack.enter_context(small_disk(one.place))
         one.environment["FORGE_DISK_MB"] = "40"
+    if one.kind == "broken":
+        one.environment["PATH"] = broken_shell(made.options.folder / "broken")
     made.history.note("folder", path=str(one.place))
     if one.kind == "container":
         engines = sorted(made.engines, key=lambda engine: engine.url)

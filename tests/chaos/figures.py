@@ -24,6 +24,12 @@ RESUMED = f"""
             AND bytes > {CHUNK_BYTES}
     )
 """
+URGENT = "SELECT action, count(*) FROM event WHERE action = ANY(%s) GROUP BY action"
+LOOKED_AT = ["displaced", "suspected", "trusted", "budget spent"]
+FETCHED = """
+    SELECT count(*) FROM outcome JOIN job ON job.id = job_id
+    WHERE state = 'succeeded' AND spec ? 'inputs'
+"""
 SCHEDULED = "SELECT count(*) FROM job WHERE idempotency_key LIKE 'schedule:%'"
 Counts = dict[str, int]
 
@@ -34,7 +40,7 @@ class Figures:
 
     `scheduled` jobs were submitted by schedules; `grown` runs were asked to go on with more
     machines. `large` checkpoints were in chunks when all was at rest; `resumed` attempts began
-    after one of their job was stored.
+    after one of their job was stored. `fetched` jobs succeeded with inputs.
     """
 
     seed: int
@@ -45,6 +51,8 @@ class Figures:
     grown: int = 0
     large: int = 0
     resumed: int = 0
+    fetched: int = 0
+    urgent: Counts = field(default_factory=dict)
     cancelled_at_the_end: int = 0
     states: Counts = field(default_factory=dict)
     attempts: int = 0
@@ -67,6 +75,8 @@ class Figures:
             (self.grown,) = connection.execute(GROWN).fetchone() or (0,)
             (self.large,) = connection.execute(LARGE.encode()).fetchone() or (0,)
             (self.resumed,) = connection.execute(RESUMED.encode()).fetchone() or (0,)
+            (self.fetched,) = connection.execute(FETCHED).fetchone() or (0,)
+            self.urgent = dict(connection.execute(URGENT, (LOOKED_AT,)).fetchall())
             self.reasons = dict(connection.execute(REASONS).fetchall())
         self.jobs, self.attempts = sum(self.states.values()), sum(self.reasons.values())
 
@@ -83,6 +93,8 @@ class Figures:
             "of these, by schedules": self.scheduled,
             "runs asked to grow": self.grown,
             "checkpoints in chunks": f"{self.large}; {self.resumed} attempts began after one",
+            "succeeded with inputs": self.fetched,
+            "displaced and suspected": _list(self.urgent) or "none",
             "cancelled at the end": self.cancelled_at_the_end,
             "attempts": f"{self.attempts}: {_list(self.reasons)}",
             "faults": f"{self.faults}: {_list(self.struck)}",

@@ -77,6 +77,7 @@ def _clients(made: Bed) -> Iterator[Clients]:
             database,
             bundle=made.project(),
             containers=bool(made.engines),
+            data=made.inputs.bucket,
             over_http=made.over_http(),
         )
         clients.adopt(made.early)

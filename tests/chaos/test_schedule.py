@@ -29,10 +29,10 @@ def test_a_regular_kind_hits_its_targets_in_turn_and_changes_no_other() -> None:
 
 
 def test_a_seed_gives_the_same_jobs_under_the_same_keys() -> None:
-    plans = [plan(7, n, containers=True, bundle=DIGEST) for n in range(300)]
-    assert plans == [plan(7, n, containers=True, bundle=DIGEST) for n in range(300)]
+    plans = [plan(7, n, containers=True, bundle=DIGEST, data="sets") for n in range(300)]
+    assert plans == [plan(7, n, containers=True, bundle=DIGEST, data="sets") for n in range(300)]
     assert len({one.spec.idempotency_key for one in plans}) == 300
     assert {one.spec.labels["place"] for one in plans} == {"process", "container"}
-    without = [plan(7, n, containers=False, bundle=DIGEST) for n in range(300)]
+    without = [plan(7, n, containers=False, bundle=DIGEST, data="sets") for n in range(300)]
     assert {one.spec.labels["place"] for one in without} == {"process"}
     assert {one.spec.nodes for one in without} == {1, 2, 3}

@@ -20,6 +20,7 @@ from chaos.check.reports import AS_COMPUTED
 from chaos.check.rest import REST
 from chaos.check.runs import RUNS
 from chaos.check.sums import SUMS
+from chaos.check.urgency import URGENCY
 from chaos.check.violation import Invariant, Violation
 from chaos.evidence.evidence import evidence
 from chaos.evidence.witness import install
@@ -32,6 +33,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *LEASES,
     *RUNS,
     *LIMITS,
+    *URGENCY,
     *CRON,
     *ENDS_OF_JOBS,
     *SUMS,

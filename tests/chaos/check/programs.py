@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from chaos.check.violation import by_sql
-from chaos.clients.programs import HALF, NOT_REMOVED
+from chaos.clients.programs import HALF, NOT_REMOVED, NOT_WHOLE
 
 NEVER_BACK = by_sql(
     "a program continues from no earlier step than was stored, or than it continued from before",
@@ -70,4 +70,12 @@ REMOVED = by_sql(
     """,
 )
 
-PROGRAMS = (NEVER_BACK, STOP_HEARD, TORN, REMOVED)
+WHOLE = by_sql(
+    "a job begins only with whole inputs",
+    f"""
+    SELECT job_id, token, format('attempt %s found something else', attempt) AS says
+    FROM attempt WHERE reason = 'exit_code' AND exit_code = {NOT_WHOLE}
+    """,
+)
+
+PROGRAMS = (NEVER_BACK, STOP_HEARD, TORN, REMOVED, WHOLE)

@@ -16,7 +16,7 @@ import httpx
 import psycopg
 from chaos.clients.cron import ChangingSchedules
 from chaos.clients.job_mix import Plan, plan
-from chaos.clients.limits import MOST, Changing
+from chaos.clients.limits import Changing
 from forge_schema.database.pool import Database
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.job import IdempotencyConflict, JobUnknown
@@ -51,7 +51,8 @@ GROWTH: dict[str, Any] = {
 class Clients:
     """All clients of a run, one thread each; acknowledgements to them are in the history.
 
-    `bundle` is a stored project, `containers` whether some jobs run in containers.
+    `bundle` is a stored project, `containers` whether some jobs run in containers, `data` the
+    bucket of what some read.
     """
 
     options: Options
@@ -59,6 +60,7 @@ class Clients:
     database: Database
     bundle: str
     containers: bool
+    data: str
     over_http: HttpSubmitter
     open_jobs: set[int] = field(default_factory=set)
     states: Counter[str] = field(default_factory=Counter)
@@ -143,6 +145,7 @@ class Clients:
                 n,
                 containers=self.containers,
                 bundle=self.bundle,
+                data=self.data,
             )
             with self._lock:
                 last = max(self.open_jobs, default=None)
@@ -198,7 +201,7 @@ class Clients:
     def _change_all(self) -> None:
         while not self._no_more.wait(CHANGE_S):
             self._try(self._limits.change)
-        while self._try(lambda: self._limits.set(MOST)) is None:
+        while self._try(self._limits.restore) is None:
             if self._ending.wait(AGAIN_S):
                 return
 

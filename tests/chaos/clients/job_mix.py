@@ -10,6 +10,7 @@ from typing import Any
 from chaos.clients.programs import (
     DAMAGED,
     LINKED,
+    NOT_WHOLE,
     REWRITTEN,
     STOPS,
     STORED,
@@ -18,6 +19,7 @@ from chaos.clients.programs import (
     in_a_pipeline,
 )
 from chaos.dice import dice_of
+from chaos.parts.inputs import OFFERED, SETS
 from forge_schema.model.spec import JobSpec, Resources
 from forge_schema.model.states import DependencyKind
 
@@ -26,6 +28,9 @@ OWNERS = ("ann", "ben", "cat")
 # By `limits`.
 LIMITED_OWNER, LIMITED_QUEUE = "cat", "narrow"
 LIMITED_SHARE = 0.15
+# Its jobs leave for those of a higher priority, of which some need most of a machine.
+URGENT_QUEUE, URGENT_SHARE, URGENT_AT_ONCE = "urgent", 0.25, 6
+LARGE_SHARE = 0.3
 WAITING_SHARE = 0.12
 SWEEP, AT_ONCE = "few-at-once", 2
 # How many of the jobs that can run on several machines do.
@@ -69,7 +74,11 @@ DEAF = 'trap \'\' TERM; n=0; while [ "$n" -lt "$1" ]; do n=$((n + 1)); sleep 0.5
 # The shell is small; its child holds the memory, up to its limit.
 EATS = "head -c 300000000 /dev/zero | tail >/dev/null; sleep 5; "
 FILLS = 'head -c 40000000 /dev/zero >"$FORGE_OUTPUT_DIR/big"; sleep 8; '
-
+# What is beside it must be whole, whatever was interrupted before.
+READS = """
+cd "$FORGE_INPUT_DATA" && sha256sum -c sums >"$FORGE_OUTPUT_DIR/sums" || exit NOT_WHOLE
+read -r one <"$FORGE_INPUT_SET/one" && [ "$one" = 1 ] || exit NOT_WHOLE
+sleep "$1"; """.replace("NOT_WHOLE", str(NOT_WHOLE))
 
 Words = Callable[[Random], list[str]]
 Acts = tuple[tuple[float, str], ...]
@@ -170,6 +179,13 @@ RECIPES = {
         writes=lambda words: [f"part-{n + 1}" for n in range(int(words[0]))],
     ),
     "prints": Recipe(5, PRINTS, lambda dice: [str(dice.randint(50, 1500))]),
+    "reads": Recipe(
+        12,
+        READS,
+        lambda dice: [f"{dice.uniform(0.1, 3.0):.2f}"],
+        writes=lambda _: ["sums"],
+        in_containers=0.25,
+    ),
     "cancelled": Recipe(
         6, STEPS, lambda _: ["20", "0.6"], lambda dice: ((dice.uniform(0.0, 10.0), "cancel"),)
     ),
@@ -193,17 +209,22 @@ RECIPES = {
 }
 
 
-def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
-    """Return the n-th job of a run; `bundle` is the digest of a project that some jobs run."""
+def plan(seed: int, n: int, *, containers: bool, bundle: str, data: str) -> Plan:
+    """Return the n-th job of a run.
+
+    `bundle` is the digest of a project that some jobs run, `data` the bucket of what some read.
+    """
     dice = dice_of(seed, "job", n)
     (kind,) = dice.choices(list(RECIPES), [recipe.weight for recipe in RECIPES.values()])
     recipe = RECIPES[kind]
     words, acts = recipe.words(dice), recipe.acts(dice)
     place = "container" if containers and dice.random() < recipe.in_containers else "process"
+    names = (LIMITED_QUEUE, URGENT_QUEUE, "default")
+    (queue,) = dice.choices(names, [LIMITED_SHARE, URGENT_SHARE, 1 - LIMITED_SHARE - URGENT_SHARE])
     spec = JobSpec(
         name=kind,
         owner=dice.choices(OWNERS, [3, 3, 1])[0],
-        queue=LIMITED_QUEUE if dice.random() < LIMITED_SHARE else "default",
+        queue=queue,
         command=["sh", "-c", recipe.script + MARK + LAST, kind, *words],
         priority=dice.choice([0, 0, 0, -5, 5]),
         delay_s=dice.choice([0.0] * 9 + [dice.uniform(0.5, 4.0)]),
@@ -212,6 +233,12 @@ def plan(seed: int, n: int, *, containers: bool, bundle: str) -> Plan:
         labels={"place": place},
         **{**_rules(dice), "resources": Resources(**SMALL), **recipe.fields},
     )
+    if kind == "reads":
+        inputs = {"data": f"s3://{data}/{dice.randrange(SETS)}", "set": f"folder:{OFFERED}"}
+        spec = spec.model_copy(update={"inputs": inputs})
+    if queue == URGENT_QUEUE and spec.priority > 0 and dice.random() < LARGE_SHARE:
+        large = spec.resources.model_copy(update={"cpus": 0.75})
+        spec = spec.model_copy(update={"resources": large})
     if dice.random() < WAITING_SHARE:
         spec = spec.model_copy(update={"sweep": SWEEP, "parallel": AT_ONCE})
     waits = dice.choice(list(DependencyKind)) if dice.random() < WAITING_SHARE else None

@@ -7,9 +7,9 @@ a stop will be handled, and `stopped` that it was; after `all is done` none will
 
 from __future__ import annotations
 
-# How a program ends that finds another checkpoint than it wrote, half a file, or a folder that it
-# cannot remove.
-DAMAGED, HALF, NOT_REMOVED = 99, 98, 97
+# How a program ends that finds another checkpoint than it wrote, half a file, a folder that it
+# cannot remove, or an input that is not whole.
+DAMAGED, HALF, NOT_REMOVED, NOT_WHOLE = 99, 98, 97, 96
 
 BEGIN = """
 import hashlib, os, shutil, signal, sqlite3, sys, threading

@@ -27,7 +27,8 @@ Row = dict[str, Any]
 # gang: the jobs on several machines; `by_master` if the success of rank 0 ends the run.
 # tried: the attempts with the budget that each was charged to, of a gang as its rank 0 the
 # one of the member that failed first; a retry begins a new era of budgets. A failure that is blamed
-# on the checkpoint that the attempt began with is free, as are some failed starts.
+# on the checkpoint that the attempt began with is free, as are some failed starts, and to make room
+# for another job or a budget; but not where the release before counts.
 TABLES = """
     CREATE TEMP TABLE told (
         wall float8, kind text, job_id bigint, "values" jsonb
@@ -65,6 +66,12 @@ TABLES = """
                     SELECT beginning.attempt FROM beginning
                     WHERE beginning.job_id = attempt.job_id AND beginning.blamed
                 )
+                    THEN 'free'
+                WHEN budget = 'preemptions'
+                    AND forge_made_room(attempt.job_id, attempt.attempt)
+                    AND attempt.worker_id NOT IN (
+                        SELECT id FROM worker WHERE starts_with(name, 'old')
+                    )
                     THEN 'free'
                 WHEN attempt.reason = 'start_failed'
                     AND row_number() OVER (

@@ -2,8 +2,8 @@
 
 The tables keep only the end of a lease, of a schedule only how it is now, and of old checkpoints
 nothing. The witness adds how
-long a lease was renewed and on whose connection, and how a schedule was at any time, with triggers
-that exist only in a chaos run's database.
+long a lease was renewed and on whose connection, how a schedule was at any time, and how many
+workers rested when one was suspected, with triggers that exist only in a chaos run's database.
 """
 
 from __future__ import annotations
@@ -123,6 +123,22 @@ DEFINITIONS = """
     $$;
     CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT ON checkpoint
     FOR EACH ROW EXECUTE FUNCTION chaos.note_stored();
+    CREATE TABLE IF NOT EXISTS chaos.suspicion (
+        at timestamptz NOT NULL,
+        resting bigint NOT NULL,
+        there bigint NOT NULL
+    );
+    CREATE OR REPLACE FUNCTION chaos.note_suspicion() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    BEGIN
+        INSERT INTO chaos.suspicion (at, resting, there)
+        SELECT NEW.at, count(*) FILTER (WHERE forge_rests(worker)), count(*)
+        FROM worker WHERE status NOT IN ('offline', 'connecting');
+        RETURN NULL;
+    END
+    $$;
+    CREATE OR REPLACE TRIGGER chaos_noted AFTER INSERT ON event
+    FOR EACH ROW WHEN (NEW.action = 'suspected') EXECUTE FUNCTION chaos.note_suspicion();
 """
 
 

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The first workers are one of each kind; the others follow the order of `REST`.
-FIRST = ("container", "http", "pooled", "small disk", "direct", "http", "direct")
+FIRST = ("container", "http", "pooled", "small disk", "direct", "http", "direct", "broken")
 REST = ("direct", "http", "direct", "container", "pooled", "direct", "http", "direct")
 SMALL_DISK_MB = 64
+# The shell of the broken worker: for some minutes all jobs fail there, and for some none.
+BROKEN_S = 240
+BROKEN = f"""#!/bin/sh
+[ $(($(date +%s) / {BROKEN_S} % 2)) = 0 ] && exec /bin/sh "$@"
+echo "the device does not answer"; exit 3
+"""
 WORKER = [sys.executable, "-m", "forge_worker.main"]
 WATCH_S = 0.5
 RESTART_S, RESTART_AT_MOST_S, STEADY_S = 1.5, 12.0, 10.0
@@ -117,6 +123,14 @@ def worker(name: str, kind: str, worker_name: str, root: Path, **settings: objec
     # Tells the database whose connection ended a lease.
     environment |= {} if kind == "http" else {"PGAPPNAME": worker_name}
     return Worker(name, WORKER, environment, root / "logs", place, kind=kind)
+
+
+def broken_shell(folder: Path) -> str:
+    """Write the shell of a broken worker, and return a PATH on which it comes first."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sh").write_text(BROKEN, encoding="utf-8")
+    (folder / "sh").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
 
 
 def server(number: int, root: Path, **settings: object) -> tuple[Member, int]:

@@ -82,10 +82,11 @@ class Way:
 
 @dataclass
 class ObjectStore:
-    """The store; `url` leads to it directly."""
+    """The store; `url` leads to it directly, `data` is a bucket for what jobs read."""
 
     url: str
     ways: list[Way]
+    data: Bucket
 
 
 @contextmanager
@@ -93,13 +94,13 @@ def object_store(logs: Path, dice: Random) -> Iterator[ObjectStore]:
     """Run the server, and create its bucket."""
     with ExitStack() as stack:
         endpoint = given() or stack.enter_context(_moto(logs))
-        bucket = stack.enter_context(new_bucket(endpoint))
+        bucket, data = (stack.enter_context(new_bucket(endpoint)) for _ in range(2))
         one, other = (stack.enter_context(_way(name, bucket, dice)) for name in "ab")
         if not given():
             # moto checks for an object and writes it in two steps, so these run one at a time.
             other.passage.one_at_a_time = one.passage.one_at_a_time
         with patch.dict(os.environ, AWS):
-            yield ObjectStore(bucket.url(), [one, other])
+            yield ObjectStore(bucket.url(), [one, other], data)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from chaos.check.invariants import violations
+from chaos.clients.job_mix import URGENT_QUEUE
 from chaos.clients.limits import Changing
 from chaos.evidence.history import History
 from chaos.evidence.witness import install
@@ -31,7 +32,9 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
     with ExitStack() as stack:
         database = stack.enter_context(Database(database_url))
         limits = Changing(SEED, history, database)
-        Limits(database, actor="user:root").limit_owner(ASKING_OWNER, OwnerSettings(approve_cost=0))
+        admin = Limits(database, actor="user:root")
+        admin.limit_owner(ASKING_OWNER, OwnerSettings(approve_cost=0))
+        admin.set_queue(URGENT_QUEUE, {"max_jobs": 3, "preempts_after_s": 0})
         course = Course(database_url, SEED, JOBS, history, limits)
         racers = [stack.enter_context(Racer(course, f"w{n}")) for n in range(RACERS)]
         at_once(
@@ -40,6 +43,9 @@ def test_no_invariant_breaks_when_all_verbs_race(database_url: str, tmp_path: Pa
             *[course.sweep] * SWEEPERS,
             *[racer.race for racer in racers],
         )
+        with database.transaction() as connection:
+            left = connection.execute("SELECT FROM event WHERE action = 'displaced'").fetchall()
     history.close()
     assert len(course.jobs) == JOBS
+    assert left
     assert violations(database_url, (tmp_path / "store").as_uri(), history.path) == []

@@ -23,6 +23,7 @@ from chaos.check import (
     rest,
     runs,
     sums,
+    urgency,
 )
 from chaos.check.invariants import INVARIANTS, violations
 from chaos.evidence.history import History
@@ -84,6 +85,17 @@ def changed(
         f" ('{at}', false, {schedule}, 'every', {paused}, '{next_at}', {last_due_at}, %(job_id)s)"
     )
 
+
+def event(action: str, detail: str, at: str = "2030-12-31") -> str:
+    """Have the audit trail tell something of the job."""
+    return (
+        "INSERT INTO event (at, actor, action, job_id, detail)"
+        f" VALUES ('{at}', 'sweeper', '{action}', %(job_id)s, '{detail}')"
+    )
+
+
+OF_NO_JOB = [urgency.HALF_A_FLEET.sentence]
+DISPLACED = '{"attempt": 1, "by": 1000, "own": 0, "priority": 5}'
 
 # What breaks an invariant for one job.
 FORGED: tuple[tuple[Invariant, str], ...] = (
@@ -284,6 +296,26 @@ FORGED: tuple[tuple[Invariant, str], ...] = (
         "UPDATE attempt_row SET reason = 'exit_code', exit_code = 97 WHERE job_id = %(job_id)s",
     ),
     (
+        programs.WHOLE,
+        "UPDATE attempt_row SET reason = 'exit_code', exit_code = 96 WHERE job_id = %(job_id)s",
+    ),
+    (urgency.HIGHER_ONLY, event("displaced", DISPLACED.replace("5", "0"))),
+    (
+        urgency.ONCE_PER_ATTEMPT,
+        event("displaced", DISPLACED) + ";" + event("displaced", DISPLACED),
+    ),
+    (
+        urgency.COSTS_NO_RETRY,
+        event("displaced", DISPLACED)
+        + ";UPDATE attempt_row SET reason = 'exit_code', exit_code = 1 WHERE job_id = %(job_id)s",
+    ),
+    (
+        urgency.BUDGET_HOLDS,
+        event(
+            "owner quota set", '{"owner": "ann", "gpu_hours_per_month": 0, "when_spent": "hold"}'
+        ),
+    ),
+    (
         rest.NO_LEASE,
         (
             "INSERT INTO lease (job_id, rank, worker_id, lane_id, nice, attempt, failures, losses,"
@@ -321,12 +353,13 @@ def test_each_forgery_is_told_of_its_own_job(script: Script) -> None:
         for job_id, (_, forgery) in jobs.items():
             for part in forgery.split(";"):
                 connection.execute(part.encode(), {"job_id": job_id})
+        connection.execute("INSERT INTO chaos.suspicion VALUES ('2031-01-01', 2, 3)")
     told = {
         (one.job_id, one.invariant) for one in violations(script.rig.url, script.store.url, path)
     }
     forged = {(job_id, invariant.sentence) for job_id, (invariant, _) in jobs.items()}
     assert forged - told == set()
-    assert sums.REPORTS.sentence in {sentence for _, sentence in told}
+    assert {sums.REPORTS.sentence, *OF_NO_JOB} <= {sentence for _, sentence in told}
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "ray"])
@@ -424,7 +457,7 @@ def test_what_is_left_at_rest_is_told(
 
 def test_every_invariant_is_broken_here() -> None:
     broken = {invariant.sentence for invariant, _ in FORGED} | {one.sentence for one in rest.REST}
-    broken |= {sums.REPORTS.sentence, reports.AS_COMPUTED.sentence}
+    broken |= {sums.REPORTS.sentence, reports.AS_COMPUTED.sentence, *OF_NO_JOB}
     sentences = [one.sentence for one in INVARIANTS]
     assert sorted(sentences) == sorted(
         {*broken, sums.REPORTS.sentence, reports.AS_COMPUTED.sentence}

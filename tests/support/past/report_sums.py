@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 TABLES = (
     "attempt", "lease", "ready", "job", "outcome", "lane", "shape", "worker", "former_worker",
-    "queue", "owner_quota", "log_chunk", "checkpoint", "metric",
+    "queue", "owner_quota", "event", "log_chunk", "checkpoint", "metric",
 )  # fmt: skip
 TAKEN = {"preempted", "drained", "worker_lost", "gpu_fault", "storage_failed", "start_failed"}
 NO_FAILURE = {"succeeded", "cancelled", "preempted", "drained", "run_ended"}
@@ -149,8 +149,17 @@ class Sums:
             "restored_s": restored,
             "lost_s": again + (waited or 0) + (restored or 0),
             "again_gpu_s": again * len(row["devices"] or ()),
-            "displaced_by": None,
+            "displaced_by": self._displaced_by(row),
         }
+
+    def _displaced_by(self, row: Row) -> int | None:
+        asked = [
+            event["detail"]["by"]
+            for event in self.tables["event"]
+            if (event["action"], event["job_id"]) == ("displaced", row["job_id"])
+            and event["detail"]["attempt"] == row["attempt"]
+        ]
+        return asked[0] if asked and row["reason"] == "preempted" else None
 
     def preemptions(self) -> list[Row]:
         return [row for row in self.lost_time() if row["reason"] in {"preempted", "drained"}]

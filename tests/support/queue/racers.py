@@ -9,8 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from chaos.clients.job_mix import LIMITED_OWNER, LIMITED_QUEUE
-from chaos.clients.limits import MOST
+from chaos.clients.job_mix import LIMITED_OWNER, LIMITED_QUEUE, URGENT_QUEUE
 from chaos.dice import dice_of
 from forge_schema.database.pool import Database
 from forge_schema.model.lease import End, Fence
@@ -36,10 +35,16 @@ BATCH, MOST_STATUSES = 4, 1000
 OWNERS, SWEEPS, AT_ONCE = ("ann", LIMITED_OWNER), ("a", "b"), 2
 # All jobs of this owner wait for approval.
 ASKING_OWNER = "kim"
+LONGER = """
+    UPDATE ready SET ready_at = ready_at - interval '6 seconds' WHERE ctid IN (
+        SELECT ctid FROM ready WHERE nice < 0 AND attempt = 0 LIMIT 5 FOR UPDATE SKIP LOCKED
+    )
+"""
 REASONS = (Reason.EXIT_CODE, Reason.PREEMPTED, Reason.DRAINED, Reason.OOM, Reason.START_FAILED)
 # How often each verb is used, against the others.
 VERBS = {"submit": 2, "claim": 8, "succeed": 4, "swap": 4, "end": 3, "renew": 8, "vanish": 2}
 VERBS |= {"wake": 1, "repeat": 2, "cancel": 1, "preempt": 1, "retry": 3, "approve": 2}
+VERBS |= {"displace": 2, "keep_to_budgets": 1}
 VERBS_AT_THE_END = {"claim": 4, "succeed": 4, "swap": 2, "renew": 4, "wake": 1, "approve": 1}
 
 
@@ -91,7 +96,7 @@ class Course:
         """Change limits while jobs are submitted; not later, since each change also mends slots."""
         while self.racing and not self.done.wait(0.2):
             self.limits.change()
-        self.limits.set(MOST)
+        self.limits.restore()
 
     def sweep(self) -> None:
         with Database(f"{self.url}&application_name=sweeper") as database:
@@ -114,6 +119,7 @@ class Racer:
         self._id = registry.register(name, self._machine)
         self._stack.callback(registry.disconnect, self._id, self._machine.boot_id)
         self._queue = Queue(self._database, actor=f"worker:{self._id}", ttl=TTL)
+        self._tick = Tick(self._queue)
         self._lanes = Lanes(self._database, self._id, refresh_s=0.1)
         self._held: list[Fence] = []
         self._forgotten: list[Fence] = []
@@ -151,7 +157,7 @@ class Racer:
         numbers = self._course.numbers(dice.randint(1, BATCH))
         specs = [
             spec(
-                queue=dice.choice(["default", LIMITED_QUEUE]),
+                queue=dice.choice(["default", LIMITED_QUEUE, URGENT_QUEUE, URGENT_QUEUE]),
                 priority=dice.choice([0, 0, 5]),
                 delay_s=dice.choice([0, 0, 0, 0.1]),
                 max_failures=dice.randint(0, 2),
@@ -225,6 +231,15 @@ class Racer:
     def preempt(self) -> None:
         for job_id in self._any_job():
             self._queue.preempt(job_id)
+
+    def displace(self) -> None:
+        """Have jobs leave, as if those of a higher priority had waited for a while."""
+        with self._database.transaction() as connection:
+            connection.execute(LONGER)
+        self._tick.displace()
+
+    def keep_to_budgets(self) -> None:
+        self._tick.hold_to_budgets()
 
     def retry(self) -> None:
         for job_id in self._any_job():
