@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from stamina.instrumentation import set_on_retry_hooks
 from support.database.clock import Steady
-from support.queue.queue_held import HeldMachine
+from support.urgency.urgent_machine import UrgentMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ STEPS = 50
 
 
 @pytest.fixture
-def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[HeldMachine]]:
+def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[UrgentMachine]]:
     """The machine on this test's database, with two lanes and three workers for all its runs."""
     steady = Steady()
     for module in (lanes, claim, reservation):
@@ -44,13 +44,13 @@ def machine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[HeldMach
     # Thousands of answers are lost on purpose; the retries need no log.
     set_on_retry_hooks(())
     with stamina.set_testing(True, attempts=4, cap=True):
-        yield type("Machine", (HeldMachine,), {"rig": rig, "team": team})
+        yield type("Machine", (UrgentMachine,), {"rig": rig, "team": team})
     set_on_retry_hooks(None)
 
 
 # A long run takes hours.
 @pytest.mark.timeout(0 if WANTED else 300)
-def test_whatever_happens_in_whatever_order(machine: type[HeldMachine]) -> None:
+def test_whatever_happens_in_whatever_order(machine: type[UrgentMachine]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -64,5 +64,6 @@ def test_whatever_happens_in_whatever_order(machine: type[HeldMachine]) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    print(f"{machine.examples} examples, {machine.steps} steps")  # noqa: T201  shown with -s
+    print(f"{machine.examples} examples, {machine.steps} steps, {machine.seen}")  # noqa: T201  shown with -s
     assert machine.examples >= EXAMPLES
+    assert set(machine.seen) == {"displaced", "suspected", "trusted", "held back"}

@@ -56,6 +56,8 @@ class Job:
     deadline_at: datetime | None = None
     asked: Asked | None = None
     asked_at: datetime | None = None
+    # Asked to leave for another job or for its owner's budget, which costs it nothing.
+    free: bool = False
     claimed_at: datetime | None = None
     started: bool = False
     phase: Phase | None = None
@@ -105,6 +107,8 @@ class Model:
     # The cap of the sweep, if it was changed, and whether every request needs an approval now.
     cap: int | None = None
     asking: bool = False
+    # Whether the owner's budget is spent, so that nothing new starts.
+    held_back: bool = False
 
     def at(self, state: State) -> list[Job]:
         self.settle()
@@ -112,7 +116,8 @@ class Model:
 
     def claimable(self, zone: str | None) -> list[Job]:
         """Return the jobs that a worker of a zone can serve, best first."""
-        fitting = [job for job in self.at(State.READY) if job.zone in {None, zone}]
+        ready = [] if self.held_back else self.at(State.READY)
+        fitting = [job for job in ready if job.zone in {None, zone}]
         return sorted(fitting, key=lambda job: (job.nice, job.id))
 
     def grant(self, worker: int, grants: Iterable[Grant]) -> None:
@@ -143,7 +148,10 @@ class Model:
         job = self.held(fence)
         if job is None:
             return self.ended(fence, reason)
-        if reason.budget in CHARGED and not job.starts_free(reason):
+        makes_room = job.free and job.asked is Asked.PREEMPTED
+        if reason.budget is Budget.PREEMPTIONS and makes_room:
+            pass
+        elif reason.budget in CHARGED and not job.starts_free(reason):
             job.spent[reason.budget] += 1
         job.history.append(Ending(fence, reason, job.worker))
         job.state = job.verdict(reason)
@@ -151,7 +159,7 @@ class Model:
             job.accepted, job.reason = fence, self.told(job, reason)
             job.may_run_again = job.state in {State.FAILED, State.DEAD}
         job.fence = job.worker = job.expires_at = job.deadline_at = None
-        job.asked = job.asked_at = None
+        job.asked, job.asked_at, job.free = None, None, False
         return Ended(job.id, accepted=True, reason=reason, state=job.state)
 
     @staticmethod

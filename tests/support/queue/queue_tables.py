@@ -66,7 +66,12 @@ def places(rig: Rig) -> dict[int, Row]:
 
 
 def not_avoiding(rig: Rig, worker_id: int, jobs: list[Job]) -> list[Job]:
-    """Leave out the ready jobs that a worker may not have yet, since they failed on it."""
+    """Leave out the ready jobs that a worker may not have yet, since they failed on it.
+
+    A suspected one that rests has none.
+    """
+    if rig.rows("SELECT FROM worker WHERE id = %s AND forge_rests(worker)", worker_id):
+        return []
     rows = rig.rows(
         "SELECT job_id FROM ready"
         " WHERE %s = ANY(avoids) AND ready_at > forge_now() - forge_avoidance()",
