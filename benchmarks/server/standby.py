@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import parse_qs, quote, urlsplit
 
 import psycopg
-from forge_client.up import wheel
+from forge_client.up import postgres
 from forge_client.up.folder_access import let_pass
 from forge_client.up.postgres import SOCKET, SUPERUSER, Postgres
 
@@ -25,7 +25,7 @@ def standby(primary: str) -> Iterator[Postgres]:
     """Copy the server of a URL, and have the copy follow it."""
     with TemporaryDirectory(prefix="forge-standby-") as folder:
         data = Path(folder) / "pg"
-        programs, user = wheel.installed(data)
+        programs, user = postgres.installed(data)
         data.mkdir(exist_ok=True)
         data.chmod(0o700)
         if user is not None:
@@ -34,7 +34,7 @@ def standby(primary: str) -> Iterator[Postgres]:
         source = f"host={_socket(primary)} user={SUPERUSER}"
         copy: list[str | Path] = [programs / "pg_basebackup", "-D", data, "-d", source]
         copy += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
-        wheel.Call(copy, data, user).finish(data, 600)
+        postgres.Call(copy, data, user).finish(data, 600)
         # The primary's socket lies in its data, and its lock was copied.
         (data / f"{SOCKET}.lock").unlink(missing_ok=True)
         server = Postgres(data)

@@ -13,8 +13,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from forge_client.cli.quick.quick import answered
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError, as_client_error
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode, as_client_error
 
 # What Python has on no Windows.
 UNIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from forge_client.cli.commands import app
-from forge_client.exit_codes import MEANINGS
+from forge_client.errors import MEANINGS
 from tabular import cell, table
 from typer.main import get_command
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from forge_client.project.ignore import ALWAYS, FILES
+from forge_client.project.listing import ALWAYS, FILES
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typer.main import get_command, get_group
 
 from forge_client.cli.options.command_line import COMMANDS, JobCommand, suggest_option
 from forge_client.cli.options.session import Flags
-from forge_client.exit_codes import MEANINGS
+from forge_client.errors import MEANINGS
 
 PANELS = {
     "Every day": {

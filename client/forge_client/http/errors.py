@@ -13,8 +13,7 @@ from forge_schema.model.fields import Problem
 from forge_schema.proxies import ProxyFailed
 from pydantic import ValidationError
 
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 
 
 class Retryable(Exception):

@@ -12,8 +12,7 @@ from forge_schema.model.stored import SignedUrl
 from pydantic import BaseModel
 
 from forge_client.backend import Progress
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.http.errors import Retryable, loss
 
 PIECE = 1 << 20

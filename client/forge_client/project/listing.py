@@ -2,18 +2,148 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import translate
+from itertools import groupby
 from pathlib import Path
 
-from forge_client.errors import ClientError
-from forge_client.project.ignore import LeftOut
+from pathspec import GitIgnoreSpec
 
+from forge_client.errors import ClientError
+from forge_client.project.git.ignored import FORGEIGNORE, GITIGNORE, Ignore
+
+ALWAYS = frozenset({".git", ".venv", "__pycache__", ".forge"})
+FILES = (GITIGNORE, FORGEIGNORE)  # the later file takes precedence
+# What a tracker and a trainer write beside a program, unless it is a package of the project.
+RESULTS = frozenset({"wandb", "lightning_logs"})
+OLD_RESULTS = "results of earlier runs"
 # Later stores into a mapped file are stamped once the kernel has written the page back, which it
 # does every 30 to 35 s; the clocks of all file systems are finer.
 SETTLED_NS = 60_000_000_000
 IGNORE_HINT = "list it in .forgeignore if the job does not need it"
+
+
+def is_always_out(name: str) -> bool:
+    """Return whether the entry with this path below the root is excluded unconditionally."""
+    return name.rpartition("/")[2] in ALWAYS
+
+
+def leaves_out(root: Path, name: str) -> bool:
+    """Tell whether a bundle leaves out a file of this name that git tracks, and need not exist."""
+    rules, parts = Ignore(), name.split("/")
+    for depth in range(1, len(parts) + 1):
+        above, path = "/".join(parts[: depth - 1]), "/".join(parts[:depth])
+        base = os.fsencode(f"{above}/" if above else "")
+        rules = rules.with_file(root / above / FORGEIGNORE, base, links=True)
+        if is_always_out(path) or rules.excludes(os.fsencode(path), folder=depth < len(parts)):
+            return True
+    return is_credential(name)
+
+
+# Compared in lower case. Bundles are kept for long, and every worker that runs the job gets one.
+CREDENTIALS = (
+    ".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".envrc",
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk",
+    "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk",
+    ".aws/", ".azure/", ".gnupg/", ".kaggle/", ".kube/", ".ssh/",
+    ".netrc", "_netrc", ".boto", ".git-credentials", ".pgpass", ".pypirc", ".s3cfg",
+    "kaggle.json", "application_default_credentials.json",
+    "*service-account*.json", "*service_account*.json",
+)  # fmt: skip
+_CREDENTIALS = GitIgnoreSpec.from_lines(CREDENTIALS)
+# What no pattern names, which is nearly everything, is passed by this one expression.
+_SUSPECT = re.compile("|".join(translate(pattern.strip("!/")) for pattern in CREDENTIALS))
+SHOWN = 5
+
+
+def is_credential(name: str) -> bool:
+    """Return whether an entry is a credential by its path, which ends in a slash for a folder."""
+    name = name.lower()
+    return any(map(_SUSPECT.match, name.split("/"))) and _CREDENTIALS.match_file(name)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A path below the bundle's root that was left out, and why."""
+
+    name: str
+    why: str
+
+
+class Guard:
+    """Excludes files that no ignore file names; `include` are patterns that override it.
+
+    Raises:
+        ClientError: `include` has an invalid pattern.
+    """
+
+    def __init__(self, include: Sequence[str] = ()) -> None:
+        self._patterns = [text for text in include if text.strip() and not text.startswith("#")]
+        self._unmatched = dict.fromkeys(self._patterns)
+        try:
+            self._include = GitIgnoreSpec.from_lines(self._patterns)
+        except ValueError as error:
+            raise ClientError(
+                f"--include: not a pattern: {error}",
+                hint="write it as in .gitignore: --include .env, --include 'certs/*.pem'",
+                code="include_invalid",
+            ) from error
+
+    def includes(self, name: str, *, folder: bool) -> bool:
+        """Return whether a pattern includes an entry, overriding all other rules."""
+        if not self._patterns:
+            return False
+        verdict = self._include.check_file(f"{name}/" if folder else name)
+        if verdict.index is not None:
+            self._unmatched.pop(self._patterns[verdict.index], None)
+        return bool(verdict.include)
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that have matched nothing so far."""
+        return tuple(self._unmatched)
+
+    def reason(self, name: str, path: Path, *, folder: bool) -> str | None:
+        """Return why an entry is left out, or None if it is not."""
+        if folder and path.name in RESULTS and not (path / "__init__.py").is_file():
+            return OLD_RESULTS
+        if is_credential(f"{name}/" if folder else name):
+            return "credentials"
+        if folder and (path / "pyvenv.cfg").is_file():
+            return "a virtual environment"
+        return "installed packages" if folder and path.name == "node_modules" else None
+
+
+def unmatched_sentence(patterns: Sequence[str]) -> str:
+    """Return a warning about patterns of --include that matched nothing; "" for none."""
+    if not patterns:
+        return ""
+    names = ", ".join(map(shlex.quote, patterns))
+    return f"--include {names}: no such file, or its folder is left out: include the folder"
+
+
+def sentence(left_out: Sequence[LeftOut]) -> str:
+    """Return a line about what is left out, and how to include it; "" for nothing."""
+    if not left_out:
+        return ""
+    by_reason = sorted(
+        left_out, key=lambda entry: (entry.why != "credentials", entry.why, entry.name)
+    )
+    groups = [
+        f"{_names([entry.name for entry in group])} ({why})"
+        for why, group in groupby(by_reason, key=lambda entry: entry.why)
+    ]
+    secret = "use --secret, or " if by_reason[0].why == "credentials" else ""
+    return f"left out: {'; '.join(groups)}; {secret}--include {shlex.quote(by_reason[0].name)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 class BundleError(ClientError):

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from forge_schema.model.quantities import counted, names_text, size_text
 
-from forge_client.project.ignore import RESULTS, sentence, unmatched_sentence
-from forge_client.project.listing import Listing
+from forge_client.project.listing import RESULTS, Listing, sentence, unmatched_sentence
 
 CODE = {".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cu", ".cpp", ".c", ".rs", ".jl", ".r"}
 DATA = {

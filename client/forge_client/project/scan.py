@@ -12,8 +12,18 @@ from forge_schema.model.bundles import folded_name, link_fault, name_fault
 from forge_schema.model.quantities import counted
 
 from forge_client.project.git.tree import Rules, Tree
-from forge_client.project.ignore import ALWAYS, OLD_RESULTS, Guard, LeftOut, is_always_out
-from forge_client.project.listing import IGNORE_HINT, BundleEntry, BundleError, Listing, readable
+from forge_client.project.listing import (
+    ALWAYS,
+    IGNORE_HINT,
+    OLD_RESULTS,
+    BundleEntry,
+    BundleError,
+    Guard,
+    LeftOut,
+    Listing,
+    is_always_out,
+    readable,
+)
 
 MOST_ENTRIES = 100_000
 # As many links as a kernel follows.

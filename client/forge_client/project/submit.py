@@ -11,8 +11,8 @@ from forge_schema.model.quantities import counted, names_text, size_text
 
 from forge_client.backend import Backend, ImageTar
 from forge_client.project.bundle import Listing, scan
-from forge_client.project.environment.notebook import is_notebook
 from forge_client.project.environment.packages import RUNNERS, WithPackages
+from forge_client.project.environment.tools.run import is_notebook
 from forge_client.project.forge_toml import Project, naming_the_file
 from forge_client.project.notices import notices
 from forge_client.project.request import Request, no_command

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.up import child_process, running
 from forge_client.up.child_process import speak_to
 from forge_client.up.folder_access import close

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forge_worker.files import groups
 from forge_worker.files.copies import steady_copy
-from forge_worker.files.databases import in_use, moments
+from forge_worker.files.databases import lmdb, moments
 from forge_worker.files.formats.records import masked
 from forge_worker.files.safe_files import copy
 from forge_worker.job_io import checkpoints, snapshots
@@ -255,7 +255,7 @@ def test_a_state_of_lmdb_is_whole_until_two_others_were_committed(
                 file.write(page(number, 4))
 
     with path.open("rb") as file:
-        size = in_use.copied(file, tmp_path / "copy", commit)
+        size = lmdb.copied(file, tmp_path / "copy", commit)
     assert size == (4 * 4096 if whole else None)
     if whole:
         assert (tmp_path / "copy").read_bytes() == beginning + b"a" * 4096 + b"b" * 4096

@@ -8,7 +8,7 @@ from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forge_client.cli.jobs.export import export
+from forge_client.cli.jobs.runs import export
 from forge_client.errors import ClientError
 from forge_client.http import findings as http_findings
 from forge_client.sdk.rows import Rows

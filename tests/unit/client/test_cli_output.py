@@ -12,7 +12,7 @@ import pytest
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.waiting import exit_code, wait_for
-from forge_client.exit_codes import MEANINGS, ExitCode
+from forge_client.errors import MEANINGS, ExitCode
 from forge_client.results.endings import TWICE, ending
 from support.client.backends import NOON, FakeBackend, ended, job
 

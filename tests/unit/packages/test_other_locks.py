@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from forge_client.errors import ClientError
-from forge_client.project.environment.markers import decided
+from forge_client.project.environment.names import decided
 from forge_client.project.environment.tables import OF_PYPI, PUBLIC
 from forge_client.project.environment.tools import pipenv, poetry
 from forge_client.project.environment.uv import Uv

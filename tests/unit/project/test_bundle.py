@@ -21,8 +21,7 @@ from forge_client.project.bundle import (
     pack_listing,
     scan,
 )
-from forge_client.project.ignore import sentence
-from forge_client.project.listing import BundleEntry
+from forge_client.project.listing import BundleEntry, sentence
 from forge_worker.prepare.archive import ArchiveLimits, extract
 from hypothesis import assume, given, reject, settings
 from support import trees

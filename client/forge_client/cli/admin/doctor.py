@@ -11,8 +11,7 @@ from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import output
 from forge_client.cli.show.output import Column, Format
 from forge_client.connection import connect
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.up.engine import engine_check
 
 OLDEST = (3, 11)

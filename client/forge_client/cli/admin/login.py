@@ -21,8 +21,7 @@ from forge_schema.model.quantities import duration_text
 
 from forge_client.cli.options.session import settings_of
 from forge_client.cli.show import narration
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.http import logins
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport

@@ -17,8 +17,7 @@ from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Format
 from forge_client.cli.show.submitted import ready, show_submitted
 from forge_client.connection import connect, connect_plainly
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.project.bundle import Listing
 from forge_client.project.forge_toml import naming_the_file
 from forge_client.project.listing import BundleEntry

@@ -24,8 +24,7 @@ from forge_client.cli.options.session import backend_of
 from forge_client.cli.options.values import FormatOption
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.output import Column, Format, ago
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 
 app = typer.Typer(
     cls=VerbNames, no_args_is_help=True, help="Messages about events, to people and programs."

@@ -15,8 +15,7 @@ from forge_client.cli.show.output import Format, inline
 from forge_client.cli.show.submitted import ready
 from forge_client.connection import connect, require_extra
 from forge_client.default_paths import studies
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.project.matrix import from_options, from_toml, sweep_name
 from forge_client.project.submit import uploaded
 from forge_client.results.names import whole_name

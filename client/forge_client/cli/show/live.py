@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forge_client.cli.show.output import Cell
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from forge_client.cli.show import narration
 from forge_client.cli.show.waiting import Teller, wait_for
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.results.log_reader import LogPart, LogReading
 from forge_client.results.names import require_rank
 

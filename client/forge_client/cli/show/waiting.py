@@ -11,8 +11,7 @@ from forge_schema.model.quantities import counted, names_text
 from forge_client.cli.show import narration, output
 from forge_client.cli.show.log_lines import Shaping
 from forge_client.cli.show.output import Format
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.findings import everything
 from forge_client.results.endings import attempt_ending, decisive, ending, what_follows
 from forge_client.results.follow import follow

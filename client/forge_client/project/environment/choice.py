@@ -13,11 +13,11 @@ from forge_schema.model.job import Environment
 from forge_schema.model.quantities import counted, names_text
 
 from forge_client.errors import ClientError
-from forge_client.project.environment import notebook, pythons, unused
+from forge_client.project.environment import pythons, unused
 from forge_client.project.environment.active import active_environment
 from forge_client.project.environment.local import Carrier, place_in, refuse_elsewhere
 from forge_client.project.environment.locks import ListToResolve, Lock, list_texts, lock, resolved
-from forge_client.project.environment.markers import NOTHING, Picked
+from forge_client.project.environment.names import NOTHING, Picked
 from forge_client.project.environment.pythons import SETUP, Python, setup_option
 from forge_client.project.environment.sources import (
     CONDA_LOCK,
@@ -35,7 +35,7 @@ from forge_client.project.environment.sources import (
     uv_lock,
 )
 from forge_client.project.environment.tables import PROJECT, dependencies, none_of, wrong
-from forge_client.project.environment.tools import script
+from forge_client.project.environment.tools import run
 from forge_client.project.environment.uv import ABSENT, NotLocked
 from forge_client.project.listing import BundleEntry, Listing
 
@@ -96,7 +96,7 @@ def choose(listing: Listing, wanted: Wanted) -> ChosenPackages:
     if source is None and not wanted.is_notebook:
         return _without_list(why, None if wanted.has_image else python)
     called = source.called if source else OF_A_NOTEBOOK
-    more = lines(notebook.PACKAGES) if wanted.is_notebook else ""
+    more = lines(run.NOTEBOOK_PACKAGES) if wanted.is_notebook else ""
     carrier = Carrier(listing)
     try:
         made = _lock(listing.root, source, wanted, more, python)
@@ -228,7 +228,7 @@ def _source(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source | None, s
 
 def _listed(files: Mapping[str, Path], wanted: Wanted) -> tuple[Source, str] | None:
     """Return the list in the folder, or in the script that the command runs."""
-    has_block = bool(wanted.script and script.block(files[wanted.script]))
+    has_block = bool(wanted.script and run.block(files[wanted.script]))
     present = [name for name in ORDER if _is_list(files, name, wanted)]
     if has_block and (wanted.first or not present):
         return script_of(wanted.script, files[wanted.script]), "listed in the script itself"
@@ -246,7 +246,7 @@ def _others(files: Mapping[str, Path], wanted: Wanted, present: Sequence[str]) -
     """Name the lists that are there too, and are not used."""
     others = f" before {', '.join(present[1:])}" if present[1:] else ""
     ignored = [listed.name for listed in unused.unused(files) if listed.exact or listed.lock]
-    if wanted.script and script.block(files[wanted.script]):
+    if wanted.script and run.block(files[wanted.script]):
         ignored.append(f"the packages that {wanted.script} lists itself")
     return others + (f", not used: {names_text(ignored)}" if ignored else "")
 

@@ -24,11 +24,10 @@ from forge_schema.model.quantities import duration_text
 from forge_client.default_paths import locks
 from forge_client.project.environment.fresh import check_platform, stale
 from forge_client.project.environment.local import ON_THIS_MACHINE, place_in, refuse_elsewhere
-from forge_client.project.environment.markers import NOTHING, Picked
-from forge_client.project.environment.names import name_of
+from forge_client.project.environment.names import NOTHING, Picked, name_of
 from forge_client.project.environment.pythons import OLDEST, Python
 from forge_client.project.environment.tables import PUBLIC, wrong
-from forge_client.project.environment.tools import script, workspace
+from forge_client.project.environment.tools import run, workspace
 from forge_client.project.environment.uv import MISSING, STALE, NotLocked, compiled, exported
 
 # Increment this if locks are made differently.
@@ -104,9 +103,9 @@ class ListToResolve:
         return not self.is_script and not (self.file or "").endswith(".toml")
 
     @cached_property
-    def block(self) -> script.ScriptBlock | None:
+    def block(self) -> run.ScriptBlock | None:
         """That of a script."""
-        return script.block(self.folder / str(self.file)) if self.is_script else None
+        return run.block(self.folder / str(self.file)) if self.is_script else None
 
     @cached_property
     def settings(self) -> list[Mapping[str, Any]]:

@@ -9,12 +9,16 @@ from typing import Any, Literal
 from forge_schema.model.bundles import LOCK, PLAIN, WRITTEN
 from forge_schema.model.job import Environment
 
-from forge_client.project.environment import notebook
 from forge_client.project.environment.choice import ChosenPackages, Wanted, choose
 from forge_client.project.environment.locks import stored
-from forge_client.project.environment.markers import NOTHING, Picked
-from forge_client.project.environment.tools import script
-from forge_client.project.environment.tools.run import ToolRun, without_tool
+from forge_client.project.environment.names import NOTHING, Picked
+from forge_client.project.environment.tools.run import (
+    ENDING,
+    ToolRun,
+    is_notebook,
+    notebook_command,
+    without_tool,
+)
 from forge_client.project.listing import BundleEntry, Listing
 from forge_client.project.request import IMAGE_WAYS, Request
 
@@ -87,8 +91,8 @@ class _Choosing:
             made = made.model_copy(update={"command": list(run.words)})
         if script := self._as_script(made):
             return made.model_copy(update={"command": script})
-        if made.command and notebook.is_notebook(made.command):
-            return made.model_copy(update={"command": notebook.command_for(made.command)})
+        if made.command and is_notebook(made.command):
+            return made.model_copy(update={"command": notebook_command(made.command)})
         return made
 
     @cached_property
@@ -119,7 +123,7 @@ class _Choosing:
         wanted = Wanted(
             asked,
             has_image=self._has_image(request),
-            is_notebook=notebook.is_notebook(request.command),
+            is_notebook=is_notebook(request.command),
             picked=self._picked(request, run),
             script=next((word for word in map(_bare, words) if self._is_script(word, run)), ""),
             first=bool(run and run.takes_script),
@@ -131,7 +135,7 @@ class _Choosing:
         return self._path(self.chosen[wanted])
 
     def _is_script(self, name: str, run: ToolRun | None) -> bool:
-        is_one = name.endswith(script.ENDING) or bool(run and run.is_script)
+        is_one = name.endswith(ENDING) or bool(run and run.is_script)
         return is_one and name in self.files
 
     def _picked(self, request: Request, run: ToolRun | None) -> Picked:

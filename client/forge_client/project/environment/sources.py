@@ -21,8 +21,7 @@ from forge_client.project.environment.locks import (
     of_uv,
     resolved,
 )
-from forge_client.project.environment.markers import Picked
-from forge_client.project.environment.names import canonical
+from forge_client.project.environment.names import Picked, canonical
 from forge_client.project.environment.pythons import (
     PYTHON_FILE,
     SETUP,
@@ -49,7 +48,7 @@ from forge_client.project.environment.tools import (
     PYLOCK,
     PYLOCKS,
     module,
-    script,
+    run,
     workspace,
 )
 from forge_client.project.environment.uv import ABSENT, NotLocked
@@ -243,8 +242,8 @@ class Script(_File):
     exact: ClassVar = False
 
     @property
-    def _block(self) -> script.ScriptBlock:
-        block = script.block(self.path)
+    def _block(self) -> run.ScriptBlock:
+        block = run.block(self.path)
         if block is None:
             raise wrong(
                 f"{self.called} has no block `# /// script` that lists packages",
@@ -390,7 +389,7 @@ def source_of(name: str, path: Path) -> Source:
         return CondaFile(name, path, CONDA_LOCKS)
     if name.endswith(YAML):
         return CondaFile(name, path)
-    if name.endswith((script.ENDING, LOCK_OF_SCRIPT)):
+    if name.endswith((run.ENDING, LOCK_OF_SCRIPT)):
         return script_of(name.removesuffix(".lock"), path.with_name(bare.removesuffix(".lock")))
     return SetupFile(name, path) if bare == SETUP else ListFile(name, path)
 

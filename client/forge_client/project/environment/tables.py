@@ -8,8 +8,7 @@ from typing import Any
 from forge_schema.model.quantities import names_text
 
 from forge_client.errors import ClientError
-from forge_client.project.environment.markers import Picked
-from forge_client.project.environment.names import canonical, extras_of, name_of
+from forge_client.project.environment.names import Picked, canonical, extras_of, name_of
 
 PROJECT = "pyproject.toml"
 PUBLIC, OF_PYPI = "https://pypi.org/simple", "https://files.pythonhosted.org/"

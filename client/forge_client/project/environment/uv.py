@@ -12,7 +12,7 @@ from pathlib import Path
 from forge_schema.model.bundles import uv_variables
 from forge_schema.model.quantities import duration_text
 
-from forge_client.project.environment.markers import Picked
+from forge_client.project.environment.names import Picked
 
 LIMIT_S = 120
 MOST = 300

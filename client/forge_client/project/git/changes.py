@@ -7,8 +7,7 @@ from forge_schema.model.job import Git
 from forge_schema.model.quantities import counted
 
 from forge_client.project.git.program import tried, without_filters
-from forge_client.project.ignore import leaves_out
-from forge_client.project.listing import Listing
+from forge_client.project.listing import Listing, leaves_out
 
 # No more of a diff is kept: the bundle has the files.
 MOST_DIFF_BYTES, MOST_FILES = 4 << 20, 1000

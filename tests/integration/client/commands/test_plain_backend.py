@@ -8,7 +8,7 @@ import pytest
 from forge_client.errors import ClientError
 from forge_client.plain.backend import PlainBackend
 from forge_client.plain.place import OWNER_HEADER, ServerPlace, of_up
-from forge_client.plain.rows import PlainRow
+from forge_client.plain.verbs import PlainRow
 from forge_client.plain.wire import NotPlain, Wire
 from forge_client.project.bundle import pack
 from forge_client.up.running import Running

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
-from forge_client.errors import ClientError
-from forge_client.exit_codes import ExitCode
+from forge_client.errors import ClientError, ExitCode
 from forge_client.search.driver import Driver, best
 from forge_client.search.lease import DRIVER, LAPSES_AFTER_S, RENEWED_AFTER_S, StudyLease
 from forge_client.search.plan import Plan, Range

@@ -17,8 +17,7 @@ import psycopg
 import pytest
 from forge_client.errors import ClientError
 from forge_client.up.folder_access import close, let_pass, let_read
-from forge_client.up.postgres import SOCKET_BYTES, Postgres
-from forge_client.up.wheel import Call
+from forge_client.up.postgres import SOCKET_BYTES, Call, Postgres
 from support.database.postgres import fast_folder
 from support.waiting import Eventually
 

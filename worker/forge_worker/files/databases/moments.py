@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from forge_worker.files.databases import in_use
+from forge_worker.files.databases import lmdb
 from forge_worker.files.groups import ROOT
 from forge_worker.files.rest import TICK_NS, outside_its_tick
 from forge_worker.files.safe_files import Status, Where, copy, entries, opened, status_in
@@ -83,7 +83,7 @@ def recognised(where: Where, path: str, size: int) -> DatabaseFiles | None:
             return DatabaseFiles("sqlite", still, log, locks=not with_log, logged=with_log)
         if head[8:12] == DUCKDB:
             return DatabaseFiles("duckdb", (path,), (f"{path}.wal",))
-        return DatabaseFiles("lmdb", (path,)) if in_use.newest(file) else None
+        return DatabaseFiles("lmdb", (path,)) if lmdb.newest(file) else None
 
 
 def of_folder(folder: str, names: AbstractSet[str]) -> DatabaseFiles:
@@ -131,7 +131,7 @@ def _lmdb(
     into = place()
     with opened(*where(base.still[0])) as file:
         status = status_in(file)
-        size = in_use.copied(file, into, go_on)
+        size = lmdb.copied(file, into, go_on)
     return None if size is None else {base.still[0]: (status, size, into)}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import BinaryIO
 
-from forge_worker.files.databases import in_use
+from forge_worker.files.databases import lmdb
 from forge_worker.files.formats import arrays, compressed, documents
 from forge_worker.files.formats.folders import SAFETENSORS, ZIP, is_half
 from forge_worker.files.formats.records import BrokenFile, records
@@ -59,7 +59,7 @@ def _judged(file: BinaryIO, name: str, size: int) -> bool | None:
 
 
 def _otherwise(file: BinaryIO, name: str, size: int, head: bytes) -> bool | None:
-    if state := in_use.newest(file):
+    if state := lmdb.newest(file):
         return size >= state.size
     if name.endswith((".onnx", ".pb")):
         return documents.protobuf(file, size)

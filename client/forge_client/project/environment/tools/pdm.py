@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_client.project.environment.fresh import check_digest, check_pins
-from forge_client.project.environment.markers import Picked, decided
-from forge_client.project.environment.names import canonical
+from forge_client.project.environment.names import Picked, canonical, decided
 from forge_client.project.environment.tables import PROJECT, dependencies, known, table, wrong
 from forge_client.project.environment.tools.rows import LockRows, Row, digests_of
 

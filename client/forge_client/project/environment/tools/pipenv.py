@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_client.project.environment.fresh import check_digest, may_hold
-from forge_client.project.environment.markers import Picked, decided
-from forge_client.project.environment.names import canonical
+from forge_client.project.environment.names import Picked, canonical, decided
 from forge_client.project.environment.tables import PUBLIC, known, none_of, wrong
 from forge_client.project.environment.tools.rows import LockRows, Row
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_client.project.environment.fresh import check_digest, check_pins
-from forge_client.project.environment.markers import Picked, decided
-from forge_client.project.environment.names import canonical, name_of
+from forge_client.project.environment.names import Picked, canonical, decided, name_of
 from forge_client.project.environment.tables import (
     PROJECT,
     PUBLIC,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_client.project.environment.fresh import check_pins, check_platform
-from forge_client.project.environment.markers import Picked, decided
+from forge_client.project.environment.names import Picked, decided
 from forge_client.project.environment.tables import OF_PYPI, PROJECT, known, needed, wrong
 from forge_client.project.environment.tools.rows import LockRows, Row
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forge_client.project.environment.markers import joined
-from forge_client.project.environment.names import canonical
+from forge_client.project.environment.names import canonical, joined
 from forge_client.project.environment.tables import PUBLIC
 
 

@@ -1,17 +1,30 @@
-"""Commands that a tool runs in a project's environment, such as `uv run` and `poetry run`.
+"""Commands that a tool runs in an environment, such as `uv run`; and scripts that name packages."""
 
-The environment of a job is Forge's, and active; the tool would make a second one, or is not there.
-"""
-
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from forge_client.project.environment.markers import NOTHING, Picked
-from forge_client.project.environment.tables import PROJECT, table
-from forge_client.project.environment.tools.script import ENDING
+from forge_schema.model.bundles import list_text
 
+from forge_client.project.environment.names import NOTHING, Picked
+from forge_client.project.environment.tables import PROJECT, table, wrong
+
+ENDING = ".py"
+NOTEBOOK = ".ipynb"
+# What runs a notebook and stores it after each cell, and the kernel that it runs in.
+NOTEBOOK_PACKAGES = ("papermill", "ipykernel")
+# The output of the cells goes to the job's log, and what the notebook was becomes an artifact.
+NOTEBOOK_SCRIPT = (
+    'notebook=$1; shift; exec python3 -m papermill --log-output --no-progress-bar -k python3 "$@"'
+    ' "$notebook" "$FORGE_OUTPUT_DIR/${notebook##*/}"'
+)
+BLOCK = re.compile(
+    r"^# /// (?P<type>[a-zA-Z0-9-]+)[ \t]*$\s(?P<content>(^#(| .*)$\s)+)^# ///[ \t]*$",
+    re.MULTILINE,
+)
 TOOLS = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi")
 # These run a script in an environment with the packages that it lists itself.
 TAKE_SCRIPTS = ("uv", "pdm")
@@ -30,6 +43,54 @@ CALM = {
 AS_MODULE, AS_SCRIPT = {"-m", "--module"}, {"-s", "--script"}
 VALUED = {"--extra", "--group"}
 PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class ScriptBlock:
+    """What a script asks for: packages, a range of Pythons ("" for any), and settings of uv."""
+
+    requirements: tuple[str, ...]
+    python: str
+    uv: Mapping[str, Any]
+
+    def needs_export(self, name: str) -> bool:
+        """Tell whether uv has to export it: its compiler obeys no sources and indexes in it.
+
+        Nor does that know a script by anything but the end of its `name`.
+        """
+        return bool(self.uv.get("sources") or self.uv.get("index")) or not name.endswith(ENDING)
+
+
+def block(path: Path) -> ScriptBlock | None:
+    """Return the block in a script; None if it has none, or is no text.
+
+    Raises:
+        ClientError: it is malformed, or there are several.
+    """
+    try:
+        text = list_text(path.read_bytes())
+    except (OSError, UnicodeError):
+        return None
+    blocks = [match for match in BLOCK.finditer(text) if match["type"] == "script"]
+    if not blocks:
+        return None
+    if len(blocks) > 1:
+        raise wrong(f"{path}: it has {len(blocks)} blocks `# /// script`", "keep one of them")
+    content = "\n".join(line.removeprefix("#")[1:] for line in blocks[0]["content"].splitlines())
+    try:
+        return _block(tomllib.loads(content))
+    except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
+        raise wrong(
+            f"{path}: its block `# /// script` is not valid: {error}", "correct it"
+        ) from error
+
+
+def _block(document: dict[str, Any]) -> ScriptBlock:
+    listed = document.get("dependencies", [])
+    if not isinstance(listed, list) or not all(isinstance(line, str) for line in listed):
+        raise TypeError("`dependencies` is not a list of text")
+    uv = document.get("tool", {}).get("uv", {})
+    return ScriptBlock(tuple(listed), str(document.get("requires-python", "")), uv)
 
 
 @dataclass(frozen=True)
@@ -113,3 +174,13 @@ def _places(tool: str) -> Iterator[tuple[str, ...]]:
     }
     if tool in known:
         yield known[tool]
+
+
+def is_notebook(command: Sequence[str] | None) -> bool:
+    """Tell whether a command is a notebook, with papermill's options after it."""
+    return bool(command and command[0].endswith(NOTEBOOK))
+
+
+def notebook_command(command: Sequence[str]) -> list[str]:
+    """Return the command that runs a notebook."""
+    return ["sh", "-c", NOTEBOOK_SCRIPT, "sh", *command]
