@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from browser.scene import waits
 from browser.site import teller
 from forge_schema.model.states import Role
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Dialog, Locator, Page, expect
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -170,3 +171,75 @@ def test_an_act_from_elsewhere_is_refused(browsing: Browsing) -> None:
 def state(page: Page) -> Locator:
     """Return the badge of what a page is about."""
     return page.locator("main .badge").first
+
+
+def test_an_act_without_an_answer_says_so_until_it_is_read(browsing: Browsing) -> None:
+    job = browsing.site.bed.submit("true", name="unanswered", labels={"zone": "nowhere"})
+    page = browsing.open(f"/jobs/{job}", Role.SUBMITTER)
+    page.clock.install()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.route("**/cancel*", lambda route: route.abort())
+    page.get_by_role("button", name="Cancel").click()
+    refusal = page.locator("[data-refusal]", has_text="No answer from the server")
+    expect(refusal).to_be_visible()
+    # The next refresh leaves it alone.
+    page.clock.fast_forward(7_000)
+    expect(refusal).to_be_visible()
+    refusal.get_by_role("button", name="Close").click()
+    expect(refusal).to_have_count(0)
+    page.unroute("**/cancel*")
+    # The browser's, and htmx's, own words about it.
+    for words in ("htmx:", "ERR_FAILED"):
+        browsing.excuse(words)
+    page.get_by_role("button", name="Cancel").click()
+    expect(state(page)).to_contain_text("cancelled")
+
+
+def test_a_key_is_revoked_only_after_a_question(browsing: Browsing) -> None:
+    page = browsing.open("/keys")
+    asked: list[str] = []
+
+    def dismiss(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
+    rows = page.locator("tbody tr")
+    expect(rows.first).to_be_visible()
+    count = rows.count()
+    page.get_by_role("button", name="Revoke").first.click()
+    assert "stop at once" in asked[0]
+    page.reload()
+    expect(rows).to_have_count(count)
+
+
+def test_the_focus_stays_where_somebody_acted(browsing: Browsing) -> None:
+    page = browsing.open("/queues")
+    pause = page.get_by_role("button", name="Pause").first
+    pause.focus()
+    page.keyboard.press("Enter")
+    resume = page.get_by_role("button", name="Resume").first
+    expect(resume).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Pause").first).to_be_focused()
+    page.locator("#menu summary").click()
+    page.get_by_label("Theme").focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(page.locator("#menu summary")).to_be_focused()
+
+
+def test_a_selection_can_be_used_after_going_back(browsing: Browsing) -> None:
+    bed = browsing.site.bed
+    for name in ("back-one", "back-two"):
+        bed.submit("true", name=name, labels={"zone": "nowhere"})
+    page = browsing.open("/jobs?q=name:back-*", Role.SUBMITTER)
+    boxes = page.locator('input[name="job"][form="bulk"]')
+    expect(boxes).to_have_count(2)
+    for box in boxes.all():
+        box.check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page).to_have_url(re.compile("/compare"))
+    page.go_back()
+    expect(boxes.first).to_be_checked()
+    expect(page.get_by_role("button", name="Compare")).to_be_enabled()

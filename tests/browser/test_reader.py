@@ -28,6 +28,9 @@ def test_hindi_is_chosen_once_and_kept(browsing: Browsing) -> None:
     expect(page.locator("html")).to_have_attribute("lang", "en")
     page.locator("#menu summary").click()
     page.get_by_label("Language").select_option("hi")
+    # Arrow keys go through the choices; none of them is applied on the way.
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+    page.get_by_role("button", name="Apply").click()
     expect(page.locator("html")).to_have_attribute("lang", "hi")
     page.get_by_label("API कुंजी").fill(browsing.site.keys[Role.ADMIN])
     page.keyboard.press("Enter")
@@ -45,11 +48,28 @@ def test_a_theme_is_the_systems_until_one_is_chosen(browsing: Browsing) -> None:
     page.emulate_media(color_scheme="light")
     assert page.evaluate(GROUND) != DARK
     page.locator("#menu summary").click()
+    page.get_by_label("Theme").select_option("dark")
     with page.expect_navigation():
-        page.get_by_label("Theme").select_option("dark")
+        page.get_by_role("button", name="Apply").click()
     assert page.evaluate(GROUND) == DARK
     page.goto(f"{browsing.site.url}/jobs")
     assert page.evaluate(GROUND) == DARK
+
+
+def test_single_keys_can_be_turned_off(browsing: Browsing) -> None:
+    page = browsing.open("/queues")
+    page.keyboard.press("?")
+    page.get_by_label("Single keys act").uncheck()
+    page.get_by_role("button", name="Close").click()
+    for key in ("g", "j", "?", "/", "p"):
+        page.keyboard.press(key)
+    expect(page).to_have_url(f"{browsing.site.url}/queues")
+    expect(page.locator("#help")).to_be_hidden()
+    page.reload()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("Control+k")
+    expect(page.locator("[data-find]")).to_be_focused()
 
 
 def test_keys_lead_to_pages_and_to_the_filter(browsing: Browsing) -> None:

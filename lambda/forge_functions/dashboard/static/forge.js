@@ -32,12 +32,13 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     document.body.dispatchEvent(new Event("refresh"));
     if (ticks++ % SLOWLY === 0) document.body.dispatchEvent(new Event("refresh-slowly"));
   };
-  // Parts with a focused field, an open menu or a selection are left alone.
+  // Parts with a focused field, an open menu, a selection or something unread are left alone.
   const busy = () => {
     const at = document.activeElement;
     const marked = getSelection();
     return (at?.closest("[data-live] form") && at.matches("input, select, textarea")) ||
       $("[data-live] details.pop[open]") ||
+      $("[data-live] [data-refusal]:not(:empty)") ||
       (marked.type === "Range" && marked.anchorNode?.parentElement?.closest("[data-live]"));
   };
   const tick = () => {
@@ -65,18 +66,50 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     const at = document.activeElement;
     held = null;
     if (!part.contains(at)) return;
-    const [tag, what] = [at.tagName, does(at)];
-    held = { tag, what, index: likes(part, tag, what).indexOf(at) };
+    const [tag, what, action] = [at.tagName, does(at), at.form?.getAttribute("action") ?? ""];
+    const row = $$("tr, .card", part).indexOf(at.closest("tr, .card"));
+    const nth = $$(`form[action="${action}"] button`, part).indexOf(at);
+    held = { tag, what, action, row, nth, index: likes(part, tag, what).indexOf(at) };
   };
   const restore = (part) => {
     if (!held || document.activeElement !== document.body) return;
     const found = likes(part, held.tag, held.what);
-    (found[held.index] ?? found.at(-1))?.focus({ preventScroll: true });
+    // After an act its button is another or gone: then what its form is for now, or its row.
+    const row = $$("tr, .card", part)[held.row];
+    const to = found[held.index] ?? found.at(-1) ?? $$(`form[action="${held.action}"] button`, part)[held.nth] ??
+      (row && $("button, a[href], input", row)) ?? part;
+    if (to === part) part.tabIndex = -1;
+    to.focus({ preventScroll: true });
   };
 
   // Requests by htmx.
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
-  document.body.addEventListener("htmx:beforeRequest", (event) => { if (isLive(event)) waiting += 1; });
+  document.body.addEventListener("htmx:beforeRequest", (event) => {
+    if (isLive(event)) waiting += 1;
+    else place(event.detail.elt)?.replaceChildren();
+  });
+  // Where an act says that it failed: beside it, until it is read or there is another act.
+  const place = (elt) => $("[data-refusal]", elt.closest("form") ?? document);
+  const tell = (where, text) => {
+    const said = document.createElement("p");
+    said.textContent = text;
+    where.replaceChildren(said);
+    closable(where);
+  };
+  const closable = (where) => {
+    const close = document.createElement("button");
+    [close.type, close.className, close.textContent] = ["button", "close", "×"];
+    close.setAttribute("aria-label", document.body.dataset.close);
+    close.addEventListener("click", () => where.replaceChildren());
+    where.append(close);
+  };
+  for (const name of ["htmx:sendError", "htmx:timeout"]) {
+    document.body.addEventListener(name, (event) => {
+      if (isLive(event)) return;
+      const where = place(event.detail.elt);
+      where ? tell(where, document.body.dataset.noAnswer) : toast(document.body.dataset.noAnswer);
+    });
+  }
   document.body.addEventListener("htmx:afterRequest", (event) => {
     if (!isLive(event)) return;
     waiting = Math.max(0, waiting - 1);
@@ -88,8 +121,10 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
     if (xhr.status < 400 && !elt.hasAttribute("data-live")) shut(null);
     if (xhr.status >= 400) {
       if (elt.hasAttribute("data-live")) return;
-      // Show an error beside the action that failed.
-      event.detail.target = $("[data-refusal]", elt.closest("form") ?? document) ?? $("#toasts");
+      // Show an error beside the action that failed; of a proxy in front, our own words.
+      const where = place(elt) ?? $("#toasts");
+      if (!xhr.getResponseHeader("X-Request-Id")) return tell(where, document.body.dataset.noAnswer);
+      event.detail.target = where;
       event.detail.swapOverride = "innerHTML";
       event.detail.shouldSwap = true;
       event.detail.isError = false;
@@ -105,6 +140,8 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       document.getElementById(id)?.setAttribute("open", "");
     }
     if (isLive(event)) restore(elt);
+    const where = event.detail.target;
+    if (where?.matches?.("[data-refusal]:not(:empty)")) closable(where);
     draw(elt);
   });
   document.body.addEventListener("said", (event) => toast(event.detail.text));
@@ -155,8 +192,6 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => draw(document), 150); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(document));
 
-  // Choices apply immediately.
-  $$(".choices").forEach((form) => form.addEventListener("change", () => form.requestSubmit()));
   // Before htmx, and also for forms in refreshed parts.
   document.addEventListener("submit", (event) => {
     const asks = event.target.dataset.confirm;
@@ -168,7 +203,9 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
 
   // Close menus when the focus leaves them.
   const shut = (except) => $$("details.menu[open], details.pop[open]").forEach((one) => {
-    if (!one.contains(except)) one.open = false;
+    if (one.contains(except)) return;
+    if (!except && one.contains(document.activeElement)) $("summary", one).focus();
+    one.open = false;
   });
   document.addEventListener("click", (event) => shut(event.target));
 
@@ -184,7 +221,13 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   // On a phone, the navigation is wider than the screen.
   $(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-  // Keyboard shortcuts.
+  // Keyboard shortcuts; single keys can be turned off, for those who dictate.
+  const SILENT = "forge_no_single_keys";
+  const keys = $("#single-keys");
+  if (keys) {
+    keys.checked = localStorage.getItem(SILENT) !== "1";
+    keys.addEventListener("change", () => localStorage.setItem(SILENT, keys.checked ? "0" : "1"));
+  }
   let before = "";
   const help = $("#help");
   $("[data-help]")?.addEventListener("click", () => help.showModal());
@@ -199,6 +242,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       if (event.key === "Escape") event.target.blur();
       return;
     }
+    if (keys && !keys.checked) return;
     const after = before;
     before = event.key;
     if (after === "g") {

@@ -20,5 +20,7 @@
   });
   document.addEventListener("change", (event) => { if (event.target.name === "job") show(); });
   document.body.addEventListener("htmx:afterSettle", show);
+  // Also when the browser comes back to the page, and has put in what was selected.
+  addEventListener("pageshow", () => setTimeout(show));
   show();
 })();
