@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from forge_schema.model.stored import Artifact
     from forge_schema.model.worker import WorkerInfo
 
-    from forge_client.client import Client
     from forge_client.errors import ClientError
     from forge_client.sdk.aio import AsyncClient, AsyncJob, AsyncSweep
+    from forge_client.sdk.client import Client
     from forge_client.sdk.functions import FunctionJob, JobFunction, job
     from forge_client.sdk.futures import Waited, as_completed, wait
     from forge_client.sdk.job import Job, JobCancelled, JobFailed
@@ -42,7 +42,7 @@ __all__ = [
     "wait",
 ]
 PLACES = {
-    "forge_client.client": ("Client",),
+    "forge_client.sdk.client": ("Client",),
     "forge_client.errors": ("ClientError",),
     "forge_client.sdk.aio": ("AsyncClient", "AsyncJob", "AsyncSweep"),
     "forge_client.sdk.functions": ("FunctionJob", "JobFunction", "job"),

@@ -4,13 +4,13 @@ import os
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
+from forge_client import running
 from forge_client.backend import Backend
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.http.server import Server
 from forge_client.http.transport import Transport
 from forge_client.settings import Settings
-from forge_client.up import running
 
 # A session ends with the key that started it.
 LASTS = timedelta(hours=12)

@@ -116,7 +116,7 @@ class Settings(BaseModel):
         if self.database_url:
             return QueueConnection(self.database_url, self.store_url)
         # What it needs is of no use to those who have a server.
-        from forge_client.up import running  # noqa: PLC0415
+        from forge_client import running  # noqa: PLC0415
 
         up = running.find(self.dir)
         store_url = self.store_url or up.store_url
@@ -127,7 +127,7 @@ class Settings(BaseModel):
         if self.url or self.database_url or self.dir:
             return ""
         # As above.
-        from forge_client.up import running  # noqa: PLC0415
+        from forge_client import running  # noqa: PLC0415
 
         return running.note()
 

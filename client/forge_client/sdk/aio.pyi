@@ -41,10 +41,10 @@ from forge_schema.model.stored import Artifact, Checkpoint
 from forge_schema.model.worker import WorkerInfo
 
 from forge_client.checks import Check
-from forge_client.client import Client
 from forge_client.project.matrix import Scalar
 from forge_client.results.comparison import PointGroup
 from forge_client.sdk.administration import OwnersLimits, QueueLimits
+from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
 from forge_client.sdk.rows import FoundRows, Rows
 from forge_client.sdk.spec import (

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import psutil
 
+from forge_client import running
 from forge_client.errors import ClientError, ExitCode
-from forge_client.up import child_process, running
+from forge_client.running import Running
+from forge_client.up import child_process
 from forge_client.up.child_process import speak_to
 from forge_client.up.folder_access import close
 from forge_client.up.postgres import Postgres, require_usable
-from forge_client.up.running import Running
 
 FILE = "lock"
 # struct flock of fcntl(2): kind, whence, start, length, process.

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import psutil
 
 from forge_client.errors import ClientError
+from forge_client.running import FILE, Running
 from forge_client.settings import QueueConnection
 from forge_client.up.child_process import ChildProcess, StopSignals
 from forge_client.up.detached import UpOptions, kill_children, locked
 from forge_client.up.folder_access import STORE, close
 from forge_client.up.postgres import Postgres, require_usable
-from forge_client.up.running import FILE, Running
 from forge_client.up.server import UpServer
 from forge_client.up.upgrading import upgrading
 from forge_client.up.workers import MODULE as WORKER

@@ -12,8 +12,8 @@ from inspect import getsourcefile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge_client.client import Client
 from forge_client.sdk import aio
+from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
 from forge_client.sdk.sweeps import Sweep
 

@@ -12,7 +12,7 @@ from forge_client.cli.options.command_line import COMMANDS
 from support.client.loaded import few
 from typer.testing import CliRunner
 
-HEAVY = ("forge_client.cli.jobs", "forge_client.client", "httpx")
+HEAVY = ("forge_client.cli.jobs", "forge_client.sdk.client", "httpx")
 # What no everyday command needs through a server, though each is installed.
 EXPENSIVE = {
     *("asyncio", "boto3", "click", "psycopg", "pydantic_settings", "pygments"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from forge_client import ClientError, Job, JobCancelled, JobFailed, as_completed, wait
-from forge_client.client import _filled
+from forge_client.sdk.client import _filled
 from support.client.backends import FakeBackend, ended, job
 
 

@@ -16,7 +16,7 @@ from forge_client import default_paths, settings
 from forge_client.errors import ClientError
 from forge_client.http import logins
 from forge_client.login_link import LASTS, key_for
-from forge_client.up.running import TOLD_S, Running, all_running, find, latest_dir
+from forge_client.running import TOLD_S, Running, all_running, find, latest_dir
 
 if TYPE_CHECKING:
     from forge_client.backend import Backend

@@ -9,7 +9,7 @@ from forge_client import settings
 from forge_client.connection import connect
 from forge_client.errors import ClientError
 from forge_client.http.backend import HttpBackend
-from forge_client.up.running import Running
+from forge_client.running import Running
 from forge_schema.http_client import in_the_clear
 
 URL = "https://forge.example"

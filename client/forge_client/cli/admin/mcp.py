@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from forge_client.cli.options.session import settings_of
-from forge_client.client import Client
 from forge_client.connection import require_extra
+from forge_client.sdk.client import Client
 from forge_client.settings import Settings
 
 

@@ -10,7 +10,7 @@ from forge_client import default_paths, settings
 from forge_client.cli.options.session import Flags, settings_of
 from forge_client.cli.show import narration
 from forge_client.connection import require_extra
-from forge_client.up.running import Running, all_running, latest_dir
+from forge_client.running import Running, all_running, latest_dir
 
 Dir = Annotated[Path | None, typer.Option("--dir", help="Folder for all data.", file_okay=False)]
 

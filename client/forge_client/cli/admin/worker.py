@@ -11,6 +11,7 @@ from forge_schema.model.spec import INPUT, SECRET
 from forge_schema.model.worker import WorkerInfo, speed_text
 from forge_schema.proxies import is_loopback
 
+from forge_client import running
 from forge_client.cli.options import names
 from forge_client.cli.options.command_line import VerbNames
 from forge_client.cli.options.job_fields import labels
@@ -28,7 +29,6 @@ from forge_client.cli.show.output import Column, Format
 from forge_client.connection import connect
 from forge_client.results.names import find_worker
 from forge_client.settings import Settings
-from forge_client.up import running
 
 
 def heard(worker: WorkerInfo) -> str:

@@ -6,8 +6,8 @@ from typing import Any, cast
 from forge_schema.model.quantities import counted, size_text
 
 from forge_client.cli.assistant.reading import Reading, answer
-from forge_client.client import Client
 from forge_client.errors import ClientError
+from forge_client.sdk.client import Client
 from forge_client.sdk.spec import JobSpec
 
 

@@ -12,11 +12,11 @@ from forge_schema.model.spec import KEYS
 
 from forge_client.cli.assistant.log_page import page, plain
 from forge_client.cli.show.standing import metrics_text, progress, why
-from forge_client.client import Client
 from forge_client.errors import ClientError
 from forge_client.results.endings import first_line
 from forge_client.results.log_reader import LogPart
 from forge_client.results.names import require_rank
+from forge_client.sdk.client import Client
 from forge_client.sdk.job import Job
 
 # A page of a log, in bytes, and the lines that stand for a log's end.

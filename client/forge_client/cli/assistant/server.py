@@ -12,8 +12,8 @@ from mcp.types import ToolAnnotations
 
 from forge_client.cli.assistant.acting import Acting
 from forge_client.cli.assistant.reading import Reading
-from forge_client.client import Client
 from forge_client.errors import ClientError, as_client_error
+from forge_client.sdk.client import Client
 
 INSTRUCTIONS = (
     "Forge runs training jobs from a queue. Submit a folder with submit() or submit_sweep(), wait()"

@@ -13,10 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from forge_client.cli.show.output import Cell
 from forge_client.errors import ClientError, ExitCode
 
 T = TypeVar("T")
+Cell = tuple[str, str]
 
 
 def console() -> Console:

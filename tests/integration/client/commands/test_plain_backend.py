@@ -11,7 +11,7 @@ from forge_client.plain.place import OWNER_HEADER, ServerPlace, of_up
 from forge_client.plain.verbs import PlainRow
 from forge_client.plain.wire import NotPlain, Wire
 from forge_client.project.bundle import pack
-from forge_client.up.running import Running
+from forge_client.running import Running
 from forge_schema.model.states import Reason
 from pydantic import BaseModel
 from support.client.reaching import key, reaching

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from forge_client import ssh_config, tunnel
-from forge_client.client import Client
 from forge_client.errors import ClientError
+from forge_client.sdk.client import Client
 from forge_client.up.exec import here
 from forge_worker.runners.dial import _by_engine
 from support.client.person import Person, entries
