@@ -214,6 +214,7 @@ def test_a_key_is_revoked_only_after_a_question(browsing: Browsing) -> None:
 
 
 def test_the_focus_stays_where_somebody_acted(browsing: Browsing) -> None:
+    browsing.site.bed.submit("true", labels={"zone": "nowhere"})
     page = browsing.open("/queues")
     pause = page.get_by_role("button", name="Pause").first
     pause.focus()
@@ -243,3 +244,19 @@ def test_a_selection_can_be_used_after_going_back(browsing: Browsing) -> None:
     page.go_back()
     expect(boxes.first).to_be_checked()
     expect(page.get_by_role("button", name="Compare")).to_be_enabled()
+
+
+def test_a_filled_form_survives_the_end_of_its_session(browsing: Browsing) -> None:
+    page = browsing.open("/submit", Role.SUBMITTER)
+    page.get_by_label("Name", exact=True).fill("kept-over-login")
+    page.locator("textarea[name=command]").fill("true")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.get_by_label("API key").fill(browsing.site.keys[Role.SUBMITTER])
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{browsing.site.url}/submit")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("kept-over-login")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("kept-over-login")
+    page.goto(f"{browsing.site.url}/submit")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import cache
+from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -19,6 +20,8 @@ from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.errors import Refused
 
 PART = "part"
+# The digest of a part, in its answer and in the request for the next one.
+PART_HEADER = "X-Part"
 THEME = "forge_theme"
 THEMES = ("system", "light", "dark")
 
@@ -74,6 +77,8 @@ def page(
 ) -> HTMLResponse:
     """Render a template, or with `?part=NAME` only its block of that name.
 
+    A part that is what the browser has already is answered with 204, and leaves the page alone.
+
     Args:
         request: the request.
         who: the visitor; None before the login.
@@ -88,7 +93,11 @@ def page(
     if part is None:
         return whole(request, who, name, status, **context)
     template = environment().get_template(name)
-    return HTMLResponse(_part(template, part, {**_around(request, who), **context}), status)
+    text = _part(template, part, {**_around(request, who), **context})
+    digest = blake2b(text.encode(), digest_size=8).hexdigest()
+    if request.headers.get(PART_HEADER) == digest:
+        return HTMLResponse(status_code=HTTPStatus.NO_CONTENT)
+    return HTMLResponse(text, status, headers={PART_HEADER: digest})
 
 
 def whole(

@@ -265,3 +265,12 @@ def test_errors_are_pages_for_people_and_json_for_programs(
     assert "Forge is not available now" in answer.text
     assert "db.internal" not in answer.text
     assert "frame-ancestors" in answer.headers["content-security-policy"]
+
+
+def test_a_part_that_has_not_changed_is_not_sent_again(shared_api: Api) -> None:
+    root = Guest(shared_api).login("root", Role.ADMIN)
+    part = root.http.get("/schedules?part=rows")
+    digest = {"X-Part": part.headers["x-part"]}
+    again = root.http.get("/schedules?part=rows", headers=digest)
+    assert (again.status_code, again.content) == (204, b"")
+    assert root.http.get("/schedules?part=rows", headers={"X-Part": "0"}).text == part.text

@@ -11,6 +11,7 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
   const SLOWLY = 5;
   const PAUSED = "forge_paused";
   document.documentElement.classList.add("scripted");
+  if (!["/submit", "/login"].includes(location.pathname)) sessionStorage.removeItem("forge_draft");
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
   const button = $("#refresh");
@@ -110,8 +111,15 @@ const counted = (forms, count) => forms.split("|")[plurals.select(count) === "on
       where ? tell(where, document.body.dataset.noAnswer) : toast(document.body.dataset.noAnswer);
     });
   }
+  // A part that has not changed is not sent again.
+  const had = new WeakMap();
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    if (isLive(event) && had.has(event.detail.elt)) event.detail.headers["X-Part"] = had.get(event.detail.elt);
+  });
   document.body.addEventListener("htmx:afterRequest", (event) => {
     if (!isLive(event)) return;
+    const part = event.detail.xhr.getResponseHeader("X-Part");
+    if (part) had.set(event.detail.elt, part);
     waiting = Math.max(0, waiting - 1);
     lost = !event.detail.successful;
     show();

@@ -15,7 +15,7 @@ from forge_functions.dashboard.visit.session import Visitor
 from forge_functions.errors import Refused
 from forge_functions.services import Services, Shared, services
 
-LOGIN = "/login"
+LOGIN, FORM = "/login", "/submit"
 LOGIN_WANTED = "login_wanted"
 
 
@@ -71,8 +71,15 @@ def here(request: Request) -> str:
     if shown := request.headers.get("hx-current-url"):
         parts = urlsplit(shown)
         return local(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+    if request.url.path == FORM and request.method not in csrf.SAFE:
+        # Its script puts in again what was typed.
+        return FORM
     if request.method not in csrf.SAFE or "part" in request.query_params:
         return "/"
+    return _with_query(request)
+
+
+def _with_query(request: Request) -> str:
     query = request.url.query
     return local(f"{request.url.path}?{query}" if query else request.url.path)
 
