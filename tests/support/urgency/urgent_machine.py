@@ -87,8 +87,16 @@ class UrgentMachine(HeldMachine):
                 before = job.spends
                 self.finish(job.fence, [], [Reason.PREEMPTED], lost=0)
                 assert (job.state, job.spends) == (State.READY, before)
+                self._claim_what_is_kept(expected)
         self._keep(preemption="never", max_jobs=None)
         return urgent
+
+    def _claim_what_is_kept(self, leaving: dict[int, int]) -> None:
+        """Only jobs as urgent as the last one that others leave for take the slots."""
+        last = max(self.model.jobs[job_id].nice for job_id in leaving.values())
+        wanted = [job for job in self.model.claimable(self._zone(0)) if job.nice <= last]
+        grants = self.team[0].claim(1)
+        self._granted(0, wanted, 1, [grant.fence for grant in grants])
 
     def _leaving(self, running: list[Job], most: int, age_s: int) -> dict[int, int]:
         """Return the jobs that should be asked to leave now, each with the one that it is for."""
