@@ -1,7 +1,7 @@
 """The queue against a floor of raw Postgres: `make bench`, or `--quick` for a glance.
 
 With `--only`, one part of the table. `conditions` compares Forge with itself, and takes longest.
-With `--before`, the CPU time beside that of another checkout.
+With `--before`, the CPU time beside that of another checkout; with `--cpu`, of the floor.
 """
 
 import argparse
@@ -42,9 +42,11 @@ def main() -> None:
     parser.add_argument("--owners", type=int, default=OWNERS, help="the owners of the jobs")
     parser.add_argument("--no-limit", action="store_true", help="no owner has a limit")
     parser.add_argument("--before", type=Path, help="a checkout of another commit")
+    parser.add_argument("--cpu", action="store_true", help="CPU time beside that of the floor")
     asked = parser.parse_args()
-    if asked.before:
-        for line in beside(asked.before.resolve(), 9 if asked.quick else 31):
+    if asked.before or asked.cpu:
+        tree = asked.before and asked.before.resolve()
+        for line in beside(tree, 9 if asked.quick else 31):
             print(line, flush=True)
         return
     wanted, limited = asked.only or PARTS[:3], not asked.no_limit

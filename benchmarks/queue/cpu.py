@@ -1,4 +1,4 @@
-"""The CPU time of this tree's queue beside that of another checkout, in turn on one server."""
+"""The CPU time of this tree's queue beside that of another checkout or of the floor, in turn."""
 
 import json
 import os
@@ -43,7 +43,7 @@ ROWS = (
 class Side:
     """A process with the packages of one checkout."""
 
-    def __init__(self, tree: Path, url: str, name: str) -> None:
+    def __init__(self, tree: Path, url: str, name: str, *also: str) -> None:
         paths = [*(str(tree / package) for package in PACKAGES), str(HERE)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         with psycopg.connect(url, autocommit=True) as connection:
@@ -51,7 +51,7 @@ class Side:
         place = url.replace("/postgres?", f"/{name}?")
         subprocess.run([sys.executable, "-c", MIGRATE, place], env=environment, check=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cpu_side", place],
+            [sys.executable, "-m", "cpu_side", place, *also],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -74,13 +74,16 @@ class Side:
         self._process.wait()
 
 
-def beside(tree: Path, rounds: int, wanted: str = "") -> Iterator[str]:
-    """Measure this tree and another checkout in turn, and yield the lines of a table."""
-    kinds = [f"{kind} before | now | ratio" for kind in ("Python", "backend")]
-    yield f"| CPU µs a job, and bytes of WAL | {' | '.join(kinds)} | WAL before | now |"
+def beside(tree: Path | None, rounds: int, wanted: str = "") -> Iterator[str]:
+    """Measure this tree and another checkout, or the floor, in turn; yield the lines of a table."""
+    other, own = ("before", "now") if tree else ("floor", "Forge")
+    kinds = [f"{kind} {other} | {own} | ratio" for kind in ("Python", "backend")]
+    yield f"| CPU µs a job, and bytes of WAL | {' | '.join(kinds)} | WAL {other} | {own} |"
     yield "|---|---|---|---|---|---|---|---|---|"
     with ExitStack() as held, cluster() as url:
-        sides = [Side(tree, url, "before"), Side(HERE.parents[1], url, "now")]
+        here = HERE.parents[1]
+        also = () if tree else ("floor",)
+        sides = [Side(tree or here, url, "before", *also), Side(here, url, "now")]
         for side in sides:
             held.callback(side.end)
         asking = held.enter_context(psycopg.connect(url, autocommit=True))

@@ -1,4 +1,4 @@
-"""One tree's queue in a process of its own, which tells what a verb cost: `python -m cpu_side URL`.
+"""A queue in a process of its own, which tells what a verb cost: `python -m cpu_side URL [floor]`.
 
 A line asks for a verb, a line answers with the nanoseconds of Python and of its backends.
 """
@@ -14,7 +14,9 @@ from time import process_time_ns
 
 import psycopg
 import structlog
+from enqueue import PAYLOADS, raw_rate
 from forge_side import ForgeSide
+from raw_side import RawSide
 from workload import sweep
 
 Cost = tuple[int, int]
@@ -23,13 +25,15 @@ Cost = tuple[int, int]
 class CpuSide:
     """A queue that is measured."""
 
-    def __init__(self, url: str) -> None:
-        self._side = ForgeSide(url)
+    def __init__(self, url: str, *, floor: bool) -> None:
+        if floor:
+            RawSide.make(url)
+        self._side: ForgeSide | RawSide = RawSide(url) if floor else ForgeSide(url)
         self._asking = psycopg.connect(url, autocommit=True)
 
     def feed(self, jobs: int, owners: int) -> Cost:
         """Have this many more jobs ready."""
-        if owners > 1:
+        if owners > 1 and isinstance(self._side, ForgeSide):
             self._side.limit()
         self._side.feed(jobs, owners)
         return 0, 0
@@ -45,11 +49,14 @@ class CpuSide:
 
     def submit(self, jobs: int, size: int) -> Cost:
         """Submit jobs that all differ, `size` in a call."""
-        specs = sweep(jobs)
+        if isinstance(self._side, RawSide):
+            connection = self._side.connection
+            return self._cost(lambda: raw_rate(connection, PAYLOADS[:jobs], size))
+        queue, specs = self._side.queue, sweep(jobs)
 
         def submits() -> None:
             for start in range(0, jobs, size):
-                self._side.queue.submit(specs[start : start + size])
+                queue.submit(specs[start : start + size])
 
         return self._cost(submits)
 
@@ -76,7 +83,7 @@ class CpuSide:
 def main() -> None:
     """Answer until stdin ends."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    side = CpuSide(sys.argv[1])
+    side = CpuSide(sys.argv[1], floor="floor" in sys.argv)
     for line in sys.stdin:
         verb, *numbers = json.loads(line)
         print(json.dumps(getattr(side, verb)(*numbers)), flush=True)
