@@ -305,6 +305,9 @@ def test_what_an_admin_sets_is_set_when_repeated(rig: Rig) -> None:
         "preemption": "never",
         "preempts_after_s": 60,
         "most_preempted": 4,
+        "yields_for": None,
+        "yields_to": None,
+        "yields_until": None,
     }
     assert rig.row("SELECT max_jobs FROM owner_quota")["max_jobs"] == 3
     assert worker.renew().command == "drain"

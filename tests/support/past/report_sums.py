@@ -248,7 +248,8 @@ class Sums:
 
     def _idle(self, worker: Row) -> bool:
         holders = {lease["worker_id"] for lease in self.tables["lease"]}
-        return worker["status"] in {"idle", "busy"} and worker["id"] not in holders
+        heard = self.now - worker["last_seen_at"] < timedelta(minutes=2)
+        return heard and worker["status"] in {"idle", "busy"} and worker["id"] not in holders
 
     def _running(self) -> Iterable[Row]:
         for lease in self.tables["lease"]:
