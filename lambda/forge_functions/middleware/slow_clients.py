@@ -4,7 +4,7 @@ import asyncio
 import resource
 from collections import Counter, defaultdict
 from http import HTTPStatus
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import h11
 import structlog
@@ -12,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from forge_functions.middleware.sent_files import SendingFiles
 from forge_functions.middleware.turns import PATIENCE_S, TURNS, network_of
 
 # Seconds from the first byte of a connection or request to the end of the head.
@@ -86,6 +87,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
+        self.app = cast("Any", SendingFiles(cast("Any", self.app), self))
         wait_s = TURNS.connects(self._address)
         most = self.limit_concurrency or MOST_CONNECTIONS
         if not PLACES.take(network_of(self._address), most) or wait_s > PATIENCE_S:
