@@ -110,7 +110,7 @@ def keep_schedules(site: Site, *, last: int) -> None:
 def keep_notifications(site: Site, *, failed: int) -> None:
     """Keep notifications that have sent messages, have some waiting, and gave some up."""
     database = site.bed.database
-    kept = Notifications(database, owner="ann", actor="user:ann")
+    kept = Notifications(database, owner="ann", scope=["ann"], actor="user:ann")
     for name, kind, target, query, events in (
         ("on-call", "slack", "https://hooks.example/T0/B0/x", "", ["failed", "worker_offline"]),
         ("pipeline", "webhook", "https://ci.example/forge", "experiment:resnet* queue:gpu", None),

@@ -56,6 +56,7 @@ PANELS = {
         "worker": "admin.worker:app",
         "queue": "admin.queues:app",
         "key": "admin.keys:app",
+        "team": "admin.team:app",
         "report": "admin.report:app",
         "db": "admin.db:app",
     },

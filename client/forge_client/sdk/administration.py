@@ -13,6 +13,8 @@ from forge_schema.model.admin import (
     Preemption,
     QueueInfo,
     Secret,
+    Team,
+    TeamChanges,
     WhenSpent,
 )
 from forge_schema.model.job import Event
@@ -209,14 +211,33 @@ class Administration:
         name: str = "",
         lasts: timedelta | None = None,
         public_key: bytes | None = None,
+        team: str | None = None,
+        everyone: bool | None = None,
     ) -> Secret:
         """Create an API key; return its id and its text, which cannot be read again.
 
-        With an Ed25519 public key, every request must be signed.
+        With an Ed25519 public key, every request must be signed. Besides its owner's jobs it sees
+        those of a team, or of everyone, and changes none of them.
         """
         return self.backend.admin.create_key(
-            owner, role, name=name, lasts=lasts, public_key=public_key
-        )
+            owner, role, name=name, lasts=lasts, public_key=public_key, team=team,
+            everyone=everyone,
+        )  # fmt: skip
+
+    def teams(self) -> Rows[Team]:
+        """Return the teams with their owners."""
+        return Rows(self.backend.admin.teams())
+
+    def change_team(
+        self, name: str, *, join: Sequence[str] = (), leave: Sequence[str] = ()
+    ) -> Team:
+        """Have owners join and leave a team, which is made if it is new; return it."""
+        changes = TeamChanges(join=list(join), leave=list(leave))
+        return self.backend.admin.change_team(name, changes)
+
+    def remove_team(self, name: str) -> None:
+        """Remove a team; its owners stay."""
+        self.backend.admin.remove_team(name)
 
     def rotate_key(self, key_id: str) -> str:
         """Replace the text of an API key and return the new one. The old one stops working."""

@@ -13,6 +13,7 @@ from forge_schema.model.admin import (
     Preemption,
     QueueInfo,
     Secret,
+    Team,
 )
 from forge_schema.model.explanation import Explanation
 from forge_schema.model.job import (
@@ -330,7 +331,14 @@ class AsyncClient:
         name: str = "",
         lasts: timedelta | None = None,
         public_key: bytes | None = None,
+        team: str | None = None,
+        everyone: bool | None = None,
     ) -> Secret: ...
+    async def teams(self) -> Rows[Team]: ...
+    async def change_team(
+        self, name: str, *, join: Sequence[str] = (), leave: Sequence[str] = ()
+    ) -> Team: ...
+    async def remove_team(self, name: str) -> None: ...
     async def rotate_key(self, key_id: str) -> str: ...
     async def revoke_key(self, key_id: str) -> None: ...
     async def events(

@@ -106,10 +106,10 @@ def _holder(
         key, shown = None, False
     if key is None:
         raise unauthenticated()
-    owner, role = key["owner"], Role(key["role"])
     if acts_for := key.get("acts_for"):
-        return Caller(owner, role, acts_for, session=key["id"]), key
-    return Caller(owner, role, f"key:{key['id']}", key["id"] if shown else None), key
+        return Caller.holding(key, acts_for, session=key["id"]), key
+    key_id = key["id"] if shown else None
+    return Caller.holding(key, f"key:{key['id']}", key_id=key_id), key
 
 
 def _by_up_token(request: Request, shared: Services, text: str) -> Caller | None:
@@ -181,14 +181,16 @@ def unauthenticated(
     return Refused(HTTPStatus.UNAUTHORIZED, "unauthenticated", message, hint=hint, headers=headers)
 
 
-def service_for(role: Role) -> Callable[[Caller, Services], LocalService]:
+def service_for(role: Role) -> Callable[[Request, Caller, Services], LocalService]:
     """Return the dependency that gives callers of this role or a higher one the service."""
 
     def permitted(
-        who: Annotated[Caller, Depends(caller)], shared: Annotated[Services, Depends(services)]
+        request: Request,
+        who: Annotated[Caller, Depends(caller)],
+        shared: Annotated[Services, Depends(services)],
     ) -> LocalService:
         # Here too, so that a role that is too low is refused before a body that is wrong.
-        who.require(role)
+        who.require(role, reading=request.method == "GET")
         return shared.service(who)
 
     return permitted

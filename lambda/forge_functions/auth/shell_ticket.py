@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import jwt
 from forge_schema.access.api_keys import Keys
 from forge_schema.access.shells import Nonces
-from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller
 
 from forge_functions.auth.short_token import ALGORITHM, secret
@@ -62,5 +61,4 @@ def holds(shared: Services, ticket: Ticket, job_id: int) -> bool:
     key = Keys(shared.database, actor="server").valid(ticket.session or key_id)
     if key is None:
         return False
-    caller = Caller(key["owner"], Role(key["role"]), ticket.actor)
-    return shared.service(caller).may_enter(job_id)
+    return shared.service(Caller.holding(key, ticket.actor)).may_enter(job_id)

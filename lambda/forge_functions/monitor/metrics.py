@@ -112,8 +112,8 @@ async def scope(
     request: Request,
     shared: Annotated[Services, Depends(services)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
-) -> str | None:
-    """Return the owner whose jobs the caller may see; None for all owners'.
+) -> list[str] | None:
+    """Return the owners whose jobs the caller may see; None for all owners'.
 
     Raises:
         Refused: as on other paths.
@@ -128,11 +128,11 @@ async def scope(
 
 
 @router.get("/metrics")
-def metrics(request: Request, owner: Annotated[str | None, Depends(scope)]) -> Response:
+def metrics(request: Request, whose: Annotated[list[str] | None, Depends(scope)]) -> Response:
     """Return the metrics of the queue, as far as the caller may see it, and of this server."""
     meters: ServerMeters = request.app.state.meters
     gauges: QueueGauges = request.app.state.gauges
-    text = generate_latest(meters.registry) + generate_latest(gauges.registry(owner))
+    text = generate_latest(meters.registry) + generate_latest(gauges.registry(whose))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 

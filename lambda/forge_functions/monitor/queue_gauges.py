@@ -54,19 +54,19 @@ class QueueGauges:
         self._seen: Seen | None = None
         self._asked_at = float("-inf")
 
-    def registry(self, owner: str | None) -> CollectorRegistry:
-        """Return the gauges that one owner may see; None sees those of all owners."""
+    def registry(self, scope: list[str] | None) -> CollectorRegistry:
+        """Return the gauges of some owners' jobs; None sees those of all owners."""
         registry = CollectorRegistry()
-        registry.register(_Gauges(self.families(owner)))
+        registry.register(_Gauges(self.families(scope)))
         return registry
 
-    def families(self, owner: str | None) -> list[Metric]:
-        """Return the cached gauges, or read them now; with an owner, only that owner's jobs."""
+    def families(self, scope: list[str] | None) -> list[Metric]:
+        """Return the cached gauges, or read them now; with a scope, only those owners' jobs."""
         with self._lock:
             if self._clock() - self._asked_at > FRESH_S:
                 self._seen = self._asked()
                 self._asked_at = self._clock()
-            return list(self._shown(owner))
+            return list(self._shown(scope))
 
     def _asked(self) -> Seen | None:
         try:
@@ -79,14 +79,15 @@ class QueueGauges:
             return None
         return seen
 
-    def _shown(self, owner: str | None) -> Iterator[Metric]:
+    def _shown(self, scope: list[str] | None) -> Iterator[Metric]:
         up = self._seen is not None
         yield _gauge("database_up", "Whether the database answers.", up)
         if self._seen is None or self._gauges is None:
             return
-        yield from _of_lanes([lane for lane in self._seen.lanes if owner in {None, lane["owner"]}])
+        lanes = self._seen.lanes
+        yield from _of_lanes([lane for lane in lanes if scope is None or lane["owner"] in scope])
         yield from _of_fleet(self._seen)
-        if owner is None:
+        if scope is None:
             # They are counted by queue, of all owners.
             yield from _ended(self._gauges)
 

@@ -3,11 +3,14 @@
 import secrets
 from datetime import timedelta
 
+from psycopg.errors import ForeignKeyViolation
+
 from forge_schema.access import tokens
 from forge_schema.access.tokens import ParsedToken, TokenKind
 from forge_schema.database.pool import Database, Row
 from forge_schema.model.errors import ForgeError
 from forge_schema.model.states import Role
+from forge_schema.queue.limits import NoSuchTeam
 
 ID_BYTES = 8
 
@@ -33,6 +36,8 @@ class Keys:
         name: str = "",
         lasts: timedelta | None = None,
         public_key: bytes | None = None,
+        team: str | None = None,
+        everyone: bool = False,
     ) -> tuple[str, str]:
         """Create a key and return its id and its text. The text cannot be read again.
 
@@ -42,21 +47,31 @@ class Keys:
             name: its name in lists.
             lasts: time until it expires; None means never.
             public_key: an Ed25519 key, 32 bytes. If given, every request must be signed.
+            team: the team whose jobs the key sees, too.
+            everyone: whether it sees all owners' jobs.
+
+        Raises:
+            NoSuchTeam: there is no such team.
         """
         key_id = secrets.token_hex(ID_BYTES)
         text, digest = tokens.mint(TokenKind.KEY, key_id)
-        self._database.one(
-            "create_key",
-            again=True,
-            id=key_id,
-            owner=owner,
-            role=role.value,
-            name=name,
-            hash=digest,
-            lasts=lasts,
-            public_key=public_key,
-            actor=self._actor,
-        )
+        try:
+            self._database.one(
+                "create_key",
+                again=True,
+                id=key_id,
+                owner=owner,
+                role=role.value,
+                name=name,
+                hash=digest,
+                lasts=lasts,
+                public_key=public_key,
+                team=team,
+                everyone=everyone,
+                actor=self._actor,
+            )
+        except ForeignKeyViolation:
+            raise NoSuchTeam(str(team)) from None
         return key_id, text
 
     def rotate(self, key_id: str) -> str:

@@ -1,9 +1,10 @@
 """Models of queues, owners' limits, API keys and callers."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from forge_schema.model.fields import (
     NUMERIC,
@@ -14,6 +15,7 @@ from forge_schema.model.fields import (
     Number,
     Open,
     Record,
+    Word,
 )
 from forge_schema.model.job import Approval
 from forge_schema.model.states import Role, StateWord
@@ -113,6 +115,26 @@ class OwnerLimits(Record, _OfOwner):
     spent_at: datetime | None = None
 
 
+class Team(Record):
+    """A team and its owners. An owner is in one team at most."""
+
+    name: str
+    owners: Sequence[str] = ()
+
+
+class TeamChanges(KnownFields):
+    """Owners who `join` a team, and leave the one before, and others who `leave` it."""
+
+    join: Annotated[Sequence[Word], Field(max_length=1000)] = ()
+    leave: Annotated[Sequence[Word], Field(max_length=1000)] = ()
+
+    @model_validator(mode="after")
+    def _no_owner_in_both(self) -> Self:
+        if both := sorted({*self.join} & {*self.leave}):
+            raise ValueError(f"{both[0]} cannot join and leave at once")
+        return self
+
+
 class AwaitingApproval(Record):
     """A job that waits for an admin's approval."""
 
@@ -143,7 +165,10 @@ class Approved(Record):
 
 
 class ApiKey(Record):
-    """An API key without its secret. `signed` tells whether its requests must be signed."""
+    """An API key without its secret. `signed` tells whether its requests must be signed.
+
+    Besides its owner's jobs it sees those of a `team`, or of `everyone`.
+    """
 
     id: str
     owner: str
@@ -155,6 +180,8 @@ class ApiKey(Record):
     last_used_at: datetime | None = None
     acts_for: str | None = None
     revoked_at: datetime | None = None
+    team: str | None = None
+    everyone: bool = False
 
 
 class Secret(NamedTuple):
@@ -219,8 +246,12 @@ class UpgradeLine(Record):
 
 
 class Myself(Record):
-    """The caller's owner and role, and the actor name used in the audit trail."""
+    """The caller's owner and role, and the actor name used in the audit trail.
+
+    `sees` are the owners whose jobs the caller sees, null for all.
+    """
 
     owner: str
     role: Open[Role]
     actor: str
+    sees: list[str] | None = None

@@ -63,17 +63,21 @@ class NotificationInvalid(ForgeError):
 
 
 class Notifications:
-    """The notifications of one owner; None reads those of all.
+    """The notifications of some owners.
 
     Args:
         database: an open database.
-        owner: whose notifications they are.
+        owner: whose notifications are changed; None for all.
+        scope: the owners whose notifications are read; None for all.
         actor: the acting party, for the audit trail.
     """
 
-    def __init__(self, database: Database, *, owner: str | None, actor: str) -> None:
+    def __init__(
+        self, database: Database, *, owner: str | None, scope: list[str] | None, actor: str
+    ) -> None:
         self._database = database
         self._owner = owner
+        self._scope = scope
         self._actor = actor
 
     def keep(
@@ -218,7 +222,7 @@ class Notifications:
         rows = self._database.rows(
             "deliveries",
             again=True,
-            owner=self._owner,
+            scope=self._scope,
             delivery_id=delivery_id,
             count=count,
             **chosen,
@@ -232,7 +236,7 @@ class Notifications:
         return rows[0]
 
     def _rows(self, name: str | None) -> list[Row]:
-        return self._database.rows("notifications", again=True, owner=self._owner, name=name)
+        return self._database.rows("notifications", again=True, scope=self._scope, name=name)
 
     def _unknown(self, name: str, *, hint: str = LISTED) -> NotificationUnknown:
         return NotificationUnknown(f"{self._owner} has no notification {name!r}", hint=hint)

@@ -5,10 +5,21 @@ from collections.abc import Mapping
 from psycopg.types.json import Jsonb
 
 from forge_schema.database.pool import Connection, Database, Row, run
-from forge_schema.model.admin import OwnerSettings, QueueSettings
+from forge_schema.model.admin import OwnerSettings, QueueSettings, TeamChanges
+from forge_schema.model.errors import ForgeError
 
 # The settings of a queue that was never set up.
 UNSET = QueueSettings().model_dump()
+
+
+class NoSuchTeam(ForgeError):
+    """There is no team of this name."""
+
+    code = "team_not_found"
+
+    def __init__(self, name: str) -> None:
+        hint = f"`forge team list` lists them; `forge team join {name} OWNER…` makes one"
+        super().__init__(f"there is no team {name!r}", hint=hint)
 
 
 class Limits:
@@ -45,6 +56,26 @@ class Limits:
         given = {**replaced, **settings.model_dump(exclude_unset=True)}
         params = {**settings.model_dump(), "given": Jsonb(given)}
         self._set("set_owner_quota", params, owner=owner)
+
+    def teams(self, name: str | None = None) -> list[Row]:
+        """Return every team with its owners, by name; or the one of a name."""
+        return self._database.rows("teams", again=True, name=name)
+
+    def set_team(self, name: str, changes: TeamChanges) -> Row:
+        """Change a team, which is made unless there is one, and return it."""
+        who = {"join": list(changes.join), "leave": list(changes.leave)}
+        params = {**who, "name": name, "actor": self._actor}
+        self._database.rows("set_team", again=True, **params)
+        return next(iter(self.teams(name)))
+
+    def remove_team(self, name: str) -> None:
+        """Remove a team; its owners stay.
+
+        Raises:
+            NoSuchTeam: there is none of this name.
+        """
+        if self._database.one("delete_team", name=name, actor=self._actor) is None:
+            raise NoSuchTeam(name)
 
     def count_spending(self) -> list[tuple[str, int]]:
         """Count what owners with a budget have used, and pause or resume them.

@@ -62,6 +62,8 @@ ACTIONS: Mapping[str, str] = {
     # Queues, owners, plans
     "queue set": "A queue was paused or resumed, or its limits were changed.",
     "owner quota set": "The limits, weight, approvals or budget of an owner were changed.",
+    "team set": "Owners joined or left a team.",
+    "team removed": "A team was removed.",
     "budget spent": "What an owner may use in a month is used up.",
     "budget renewed": "An owner has a budget again, in a new month or by an admin.",
     "input_kept": "The source of an input was registered. `detail` has its name and the source.",

@@ -11,7 +11,7 @@ from forge_schema.model.worker import no_such_worker
 
 PAGE = 50
 ATTEMPTS = 25
-# Attempts read for one page when an owner may see only their own among them.
+# Attempts read for one page when a caller may see only some owners' among them.
 LOOK = 500
 EVENTS = 20
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -37,7 +37,7 @@ class Fleet:
     def counts(self) -> dict[str, int]:
         """Return the number of workers in each status."""
         with self._database.reporting() as connection:
-            rows = run(connection, "overview_fleet", {"owner": None})
+            rows = run(connection, "overview_fleet", {"scope": None})
         return {row["status"]: row["workers"] for row in rows}
 
     def page(
@@ -93,14 +93,14 @@ class Fleet:
         return self._database.rows("worker_jobs", again=True, worker_id=worker_id)
 
     def attempts(
-        self, worker_id: int, *, owner: str | None = None, before: Place | None = None
+        self, worker_id: int, *, scope: list[str] | None = None, before: Place | None = None
     ) -> WorkerPage:
-        """Return the worker's ended attempts, newest first; with an owner, only that owner's.
+        """Return the worker's ended attempts, newest first; with a scope, only those owners'.
 
-        With an owner, a page may be empty although there is a next one.
+        With a scope, a page may be empty although there is a next one.
         """
         at, job_id = before or (LATEST, 0)
-        count = ATTEMPTS + 1 if owner is None else LOOK
+        count = ATTEMPTS + 1 if scope is None else LOOK
         rows = self._database.rows(
             "worker_attempts",
             again=True,
@@ -109,7 +109,7 @@ class Fleet:
             before_job=job_id,
             count=count,
         )
-        mine = [row for row in rows if owner is None or row["owner"] == owner]
+        mine = [row for row in rows if scope is None or row["owner"] in scope]
         if len(mine) > ATTEMPTS:
             return WorkerPage(mine[:ATTEMPTS], _place(mine[ATTEMPTS - 1]))
         return WorkerPage(mine, _place(rows[-1]) if len(rows) == count else None)

@@ -58,7 +58,7 @@ def page(
     database: Database,
     wanted: Filter,
     *,
-    owner: str | None = None,
+    scope: list[str] | None = None,
     before: int | None = None,
     count: int = PAGE,
 ) -> JobPage:
@@ -67,13 +67,13 @@ def page(
     Args:
         database: an open database.
         wanted: the filter.
-        owner: the owner whose jobs are visible; None means all owners.
+        scope: the owners whose jobs are visible; None means all owners.
         before: only jobs with a lower id.
         count: maximum number of jobs.
     """
     # One extra row tells whether there is a next page.
-    ways = _ways(wanted, owner)
-    params = {**_conditions(wanted), **ways, "count": count + 1, "owner": owner}
+    ways = _ways(wanted, scope)
+    params = {**_conditions(wanted), **ways, "count": count + 1, "scope": scope}
     narrows = wanted.words or wanted.parameters or set(wanted.terms) - INDEXED
     params["look"] = LOOK if narrows else count + 1
     params["sortable"] = SORTABLE
@@ -87,21 +87,21 @@ def page(
 
 
 def among(
-    database: Database, wanted: Filter, job_ids: Collection[int], *, owner: str | None = None
+    database: Database, wanted: Filter, job_ids: Collection[int], *, scope: list[str] | None = None
 ) -> list[Row]:
     """Return those of some jobs that match a filter, as on a page."""
     chosen = {f"by_{way}": way == "ids" for way in WAYS}
     named_ids = {*map(int, wanted.values("id"))} or {*job_ids}
     ids = [job_id for job_id in job_ids if job_id in named_ids]
-    params = {**_conditions(wanted), **_ways(wanted, owner), **chosen, "ids": ids}
+    params = {**_conditions(wanted), **_ways(wanted, scope), **chosen, "ids": ids}
     many = {"look": len(job_ids), "count": len(job_ids), "sortable": SORTABLE, "by_reasons": []}
-    rows = database.rows("page_jobs", again=True, before=NEWEST, owner=owner, **{**params, **many})
+    rows = database.rows("page_jobs", again=True, before=NEWEST, scope=scope, **{**params, **many})
     return [row for row in rows if row["job_id"]]
 
 
-def _ways(wanted: Filter, owner: str | None) -> dict[str, Any]:
+def _ways(wanted: Filter, scope: list[str] | None) -> dict[str, Any]:
     """Return the indexes that find candidates, and what is looked up in them."""
-    in_lanes = owner is not None or bool(INDEXED & {"owner", "queue"} & set(wanted.terms))
+    in_lanes = scope is not None or bool(INDEXED & {"owner", "queue"} & set(wanted.terms))
     in_lanes = in_lanes or bool(wanted.labels)
     ways, reasons = ({"ids"}, list[str]()) if wanted.values("id") else _places(wanted)
     if ways is None:
@@ -196,7 +196,7 @@ class JobAmbiguous(ForgeError):
     code = "job_ambiguous"
 
 
-def job_named(database: Database, handle: str, *, owner: str, everyone: bool) -> int:
+def job_named(database: Database, handle: str, *, owner: str, others: list[str] | None) -> int:
     """Return the id of the job that a handle names.
 
     Args:
@@ -204,7 +204,7 @@ def job_named(database: Database, handle: str, *, owner: str, everyone: bool) ->
         handle: an id; `@last` or `@1` for the owner's newest job, `@2` for the one before it; a
             name; or the beginning of a name.
         owner: whose jobs come first.
-        everyone: whether other owners' jobs may be named too.
+        others: the other owners whose jobs may be named too; None means all.
 
     Raises:
         JobUnknown: no job has this id or name.
@@ -215,7 +215,7 @@ def job_named(database: Database, handle: str, *, owner: str, everyone: bool) ->
         return possible_job(int(handle))
     newest = NTH_NEWEST.fullmatch(handle)
     nth = None if newest is None else int(newest[1].replace("last", "1"))
-    params = {"name": handle, "nth": nth, "owner": owner, "everyone": everyone}
+    params = {"name": handle, "nth": nth, "owner": owner, "others": others}
     rows = database.rows("named_jobs", again=True, look=LOOK_NAMED, shown=SHOWN, **params)
     if not handle or not rows:
         raise _unknown(handle, owner, nth)

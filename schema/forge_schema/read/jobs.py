@@ -48,18 +48,18 @@ class Jobs:
         self,
         wanted: Filter = ANY,
         *,
-        owner: str | None = None,
+        scope: list[str] | None = None,
         before: int | None = None,
         count: int = 50,
     ) -> list[Row]:
         """Return up to `count` jobs that match a filter, newest first."""
-        return self.search(wanted, owner=owner, before=before, count=count)[0]
+        return self.search(wanted, scope=scope, before=before, count=count)[0]
 
     def search(
         self,
         wanted: Filter = ANY,
         *,
-        owner: str | None = None,
+        scope: list[str] | None = None,
         before: int | None = None,
         count: int = 50,
         look: float = inf,
@@ -68,7 +68,7 @@ class Jobs:
 
         That is None unless about `look` jobs were examined, and there are older ones.
         """
-        ids, before = self._found(wanted, owner, before, min(count, PAGE), look)
+        ids, before = self._found(wanted, scope, before, min(count, PAGE), look)
         rows = {row["job_id"]: row for row in self._listed(ids)}
         return [rows[job_id] for job_id in ids], before
 
@@ -81,20 +81,25 @@ class Jobs:
         return [{**row, "metrics": most_telling(row["metrics"], MOST_METRICS)} for row in rows]
 
     def ids(
-        self, wanted: Filter, *, owner: str | None = None, before: int | None = None, count: int
+        self,
+        wanted: Filter,
+        *,
+        scope: list[str] | None = None,
+        before: int | None = None,
+        count: int,
     ) -> list[int]:
         """Return the ids of up to `count` jobs that match a filter, newest first."""
-        return self._found(wanted, owner, before, count, inf)[0]
+        return self._found(wanted, scope, before, count, inf)[0]
 
     def _found(
-        self, wanted: Filter, owner: str | None, before: int | None, count: int, look: float
+        self, wanted: Filter, scope: list[str] | None, before: int | None, count: int, look: float
     ) -> tuple[list[int], int | None]:
         ids: list[int] = []
         looked = 0
         # A page examines a limited number of jobs, so a short one may have a next one.
         while len(ids) < count:
             rest = count - len(ids)
-            page = job_pages.page(self._database, wanted, owner=owner, before=before, count=rest)
+            page = job_pages.page(self._database, wanted, scope=scope, before=before, count=rest)
             ids += [row["job_id"] for row in page.jobs]
             looked += page.looked
             before = page.before
@@ -102,12 +107,12 @@ class Jobs:
                 return ids, before
         return ids, None
 
-    def statuses(self, job_ids: Sequence[int], *, owner: str | None = None) -> list[Row]:
+    def statuses(self, job_ids: Sequence[int], *, scope: list[str] | None = None) -> list[Row]:
         """Return the status of some jobs in one query.
 
-        Unknown ids, and with an owner other owners' jobs, are left out.
+        Unknown ids, and jobs of owners outside of the scope, are left out.
         """
-        return self._database.rows("statuses", again=True, job_ids=list(job_ids), owner=owner)
+        return self._database.rows("statuses", again=True, job_ids=list(job_ids), scope=scope)
 
     def attempts(self, job_id: int) -> list[Row]:
         return self._database.rows("attempts", again=True, job_id=job_id)

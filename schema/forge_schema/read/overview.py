@@ -22,11 +22,11 @@ class OverviewReader:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def now(self, *, owner: str | None = None, jobs: int = 0, workers: int = 0) -> Row:
+    def now(self, *, scope: list[str] | None = None, jobs: int = 0, workers: int = 0) -> Row:
         """Return the overview.
 
         Args:
-            owner: the owner whose jobs are counted; None counts all. Workers are always all.
+            scope: the owners whose jobs are counted; None counts all. Workers are always all.
             jobs: how many running jobs to list in `jobs`, the longest-running first.
             workers: how many workers to list in `workers`.
 
@@ -36,32 +36,32 @@ class OverviewReader:
             job that has been ready longest, or None; `ended`, the number of jobs ended in the last
             hour by outcome, and `throughput`, the same by minute, oldest first; `gpus`, how many
             are `there` and `busy`; `fleet`, the number of workers by status; `cost_per_hour` of
-            the online workers, or of those that run the owner's jobs, None if no price is known;
+            the online workers, or of those that run such jobs, None if no price is known;
             `interruptions` of the last day by reason; `sweeper`.
         """
         with self._database.reporting() as connection:
-            answer = _counts(connection, owner)
-            answer["jobs"] = _listed(connection, "overview_jobs", jobs, owner=owner)
+            answer = _counts(connection, scope)
+            answer["jobs"] = _listed(connection, "overview_jobs", jobs, scope=scope)
             answer["workers"] = _listed(connection, "overview_workers", workers)
         return answer
 
 
-def _counts(connection: Connection, owner: str | None) -> Row:
-    (places,) = run(connection, "overview_places", {"owner": owner})
-    fleet = run(connection, "overview_fleet", {"owner": owner})
+def _counts(connection: Connection, scope: list[str] | None) -> Row:
+    (places,) = run(connection, "overview_places", {"scope": scope})
+    fleet = run(connection, "overview_fleet", {"scope": scope})
     there = [row for row in fleet if row["status"] not in ABSENT]
-    throughput = _throughput(connection, places["at"].astimezone(UTC), owner)
+    throughput = _throughput(connection, places["at"].astimezone(UTC), scope)
     return {
         "at": places["at"],
         "states": {state.value: places[state] for state in UNFINISHED_STATES},
         "awaiting_approval": places["awaiting_approval"],
-        "oldest": next(iter(run(connection, "overview_oldest", {"owner": owner})), None),
+        "oldest": next(iter(run(connection, "overview_oldest", {"scope": scope})), None),
         "ended": {end: sum(minute[end] for minute in throughput) for end in ENDS},
         "throughput": throughput,
         "gpus": {"there": sum(row["gpus"] for row in there), "busy": places["gpus_busy"]},
         "fleet": {row["status"]: row["workers"] for row in fleet},
         "cost_per_hour": _cost(there),
-        "interruptions": _interruptions(connection, places["at"], owner),
+        "interruptions": _interruptions(connection, places["at"], scope),
         "sweeper": run(connection, "overview_sweeper", {})[0],
     }
 
@@ -69,19 +69,21 @@ def _counts(connection: Connection, owner: str | None) -> Row:
 # Times are parameters, so that the planner sees them.
 
 
-def _throughput(connection: Connection, now: datetime, owner: str | None) -> list[Row]:
+def _throughput(connection: Connection, now: datetime, scope: list[str] | None) -> list[Row]:
     first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     starts = [first + timedelta(minutes=minute) for minute in range(MINUTES)]
     minutes: dict[datetime, Row] = {at: {"at": at, **dict.fromkeys(ENDS, 0)} for at in starts}
-    for row in run(connection, "overview_ended", {"since": first, "owner": owner}):
+    for row in run(connection, "overview_ended", {"since": first, "scope": scope}):
         # A new minute may have begun between two queries.
         if row["at"] in minutes:
             minutes[row["at"]][in_words(row["state"])] += row["jobs"]
     return list(minutes.values())
 
 
-def _interruptions(connection: Connection, now: datetime, owner: str | None) -> dict[str, int]:
-    params = {"since": now - LAST_DAY, "owner": owner}
+def _interruptions(
+    connection: Connection, now: datetime, scope: list[str] | None
+) -> dict[str, int]:
+    params = {"since": now - LAST_DAY, "scope": scope}
     rows = run(connection, "overview_interrupted", params)
     return {row["reason"]: row["attempts"] for row in rows}
 
@@ -96,16 +98,16 @@ def _listed(connection: Connection, name: str, count: int, **params: object) -> 
 
 
 def queues(
-    database: Database, *, owner: str | None = None, after: str = "", count: int = PAGE
+    database: Database, *, scope: list[str] | None = None, after: str = "", count: int = PAGE
 ) -> list[Row]:
-    """Return the queues after a name; with an owner, only that owner's queues and numbers."""
-    params = {"owner": owner, "after": after, "count": min(count, PAGE + 1)}
+    """Return the queues after a name; with a scope, only those owners' queues and numbers."""
+    params = {"scope": scope, "after": after, "count": min(count, PAGE + 1)}
     with database.reporting() as connection:
         return run(connection, "page_queues", params)
 
 
-def demand(database: Database, *, owner: str | None = None, count: int = SHAPES) -> list[Row]:
+def demand(database: Database, *, scope: list[str] | None = None, count: int = SHAPES) -> list[Row]:
     """Return the demand for each shape in each queue, and how much of it the fleet can run."""
-    params = {"owner": owner, "count": min(count, SHAPES)}
+    params = {"scope": scope, "count": min(count, SHAPES)}
     with database.reporting() as connection:
         return run(connection, "page_demand", params)

@@ -75,7 +75,7 @@ class Reports:
         *,
         since: str | None = None,
         by: Sequence[str] = (),
-        owner: str | None = None,
+        scope: list[str] | None = None,
         count: int = PAGE,
     ) -> list[Row]:
         """Return the rows of a report, newest first, or of its groups.
@@ -84,7 +84,7 @@ class Reports:
             name: the report.
             since: how far back: an age such as `7d`, or a time. Days count as a whole.
             by: the columns to group by; `REPORTS` has the measures of a group.
-            owner: only this owner's rows, if the report has owners.
+            scope: only these owners' rows, if the report has owners.
             count: maximum number of rows.
 
         Raises:
@@ -93,9 +93,9 @@ class Reports:
             SinceInvalid: `since` is neither an age nor a time.
         """
         chosen = report(name)
-        _check(name, chosen, by, since, owner)
+        _check(name, chosen, by, since, scope)
         with self._database.reporting() as connection:
-            bounds: dict[str, object] = {"owner": owner, "count": count}
+            bounds: dict[str, object] = {"scope": scope, "count": count}
             if since is not None:
                 bounds["since"] = _since(connection, since, chosen)
             # Not prepared, so that the planner sees the bounds.
@@ -104,7 +104,7 @@ class Reports:
 
 
 def _check(
-    name: str, chosen: Report, by: Sequence[str], since: str | None, owner: str | None
+    name: str, chosen: Report, by: Sequence[str], since: str | None, scope: list[str] | None
 ) -> None:
     for column in by:
         if column not in chosen.keys:
@@ -116,7 +116,7 @@ def _check(
         raise ReportColumnUnknown(
             f"the report {name} shows the current state", hint="leave out `since`"
         )
-    if owner is not None and not chosen.owned:
+    if scope is not None and not chosen.owned:
         raise ReportColumnUnknown(f"the report {name} is not divided by owner")
 
 
@@ -128,8 +128,8 @@ def _since(connection: Connection, since: str, chosen: Report) -> object:
 
 def _query(name: str, chosen: Report, by: Sequence[str], bounds: dict[str, object]) -> sql.Composed:
     wanted: list[sql.Composable] = []
-    if bounds["owner"] is not None:
-        wanted.append(sql.SQL("owner = %(owner)s"))
+    if bounds["scope"] is not None:
+        wanted.append(sql.SQL("owner = ANY(%(scope)s)"))
     if "since" in bounds:
         wanted.append(sql.SQL("{} >= %(since)s").format(sql.Identifier(chosen.time or "")))
     where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(wanted) if wanted else sql.SQL("")

@@ -50,7 +50,7 @@ ANYHOW = Sorted()
 
 
 def runs(
-    database: Database, wanted: Filter, *, owner: str | None = None, how: Sorted = ANYHOW
+    database: Database, wanted: Filter, *, scope: list[str] | None = None, how: Sorted = ANYHOW
 ) -> Runs:
     """Return the jobs that match a filter as runs.
 
@@ -59,7 +59,7 @@ def runs(
     """
     most = how.count if how.sort is None else MOST_RUNS
     # One more tells whether there are others.
-    ids = Jobs(database).ids(wanted, owner=owner, before=how.before, count=most + 1)
+    ids = Jobs(database).ids(wanted, scope=scope, before=how.before, count=most + 1)
     newest = ids[:most]
     items = _first(database, newest, how)
     key = drawn_metric(items, how.curve)
@@ -68,10 +68,10 @@ def runs(
 
 
 def groups(
-    database: Database, wanted: Filter, by: GroupedBy, *, owner: str | None = None
+    database: Database, wanted: Filter, by: GroupedBy, *, scope: list[str] | None = None
 ) -> RunGroups:
     """Return the groups of the newest jobs that match a filter, that of the newest job first."""
-    ids = Jobs(database).ids(wanted, owner=owner, count=MOST_RUNS + 1)
+    ids = Jobs(database).ids(wanted, scope=scope, count=MOST_RUNS + 1)
     newest = ids[:MOST_RUNS]
     rows = database.rows("run_groups", again=True, job_ids=newest, by=by)
     items = [RunGroup.model_validate(row) for row in rows]
@@ -103,9 +103,9 @@ def _read(database: Database, ids: list[int]) -> list[Run]:
     return [Run.model_validate(row) for job_id in ids for row in rows.get(job_id, ())]
 
 
-def experiments(database: Database, owner: str | None) -> list[Experiment]:
-    """Return the newest experiments of an owner, or of all."""
-    rows = database.rows("experiments", again=True, owner=owner, look=LOOK, count=SHOWN)
+def experiments(database: Database, scope: list[str] | None) -> list[Experiment]:
+    """Return the newest experiments of some owners, or of all."""
+    rows = database.rows("experiments", again=True, scope=scope, look=LOOK, count=SHOWN)
     return [Experiment.model_validate(row) for row in rows]
 
 

@@ -103,7 +103,7 @@ class Schedules:
             raise self._unknown(name)
 
     def _row(self, name: str) -> Row:
-        row = self._database.one("schedules", again=True, owner=self._owner, name=name)
+        row = self._database.one("schedules", again=True, scope=[self._owner], name=name)
         if row is None:
             raise self._unknown(name)
         return row
@@ -127,9 +127,9 @@ def first_time(database: Database, cron: str, timezone: str) -> datetime:
     return times.after(clock["now"])
 
 
-def listed(database: Database, owner: str | None) -> list[Schedule]:
-    """Return the schedules of an owner or of all, by name."""
-    rows = database.rows("schedules", again=True, owner=owner, name=None)
+def listed(database: Database, scope: list[str] | None) -> list[Schedule]:
+    """Return the schedules of some owners or of all, by name."""
+    rows = database.rows("schedules", again=True, scope=scope, name=None)
     return [_schedule(row) for row in rows]
 
 

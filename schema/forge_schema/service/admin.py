@@ -25,10 +25,13 @@ from forge_schema.model.admin import (
     Secret,
     SecretOfKey,
     SecretOfWorker,
+    Team,
+    TeamChanges,
     UpgradeLine,
     WorkerNamed,
 )
-from forge_schema.model.fields import NUMERIC, Moment, Text, Word
+from forge_schema.model.errors import ForgeError
+from forge_schema.model.fields import NUMERIC, Flag, Moment, Text, Word
 from forge_schema.model.job import Event
 from forge_schema.model.states import Role, WorkerKind
 from forge_schema.model.stored import PAGE
@@ -124,6 +127,11 @@ AllOfOwner = Annotated[
     OwnerSettings,
     Sent(where="whole", write=lambda settings, _owner: settings.model_dump(exclude_unset=True)),
 ]
+TEAM = "/admin/teams/{name:path}"
+SomeOfTeam = Annotated[
+    TeamChanges,
+    Sent(where="whole", write=lambda changes, _owner: changes.model_dump(exclude_unset=True)),
+]
 # The line's maker checks it, with words for people.
 PlainUrl = Annotated[Word, Field(json_schema_extra={"pattern": f"^{PLAIN.pattern}$"})]
 WorkerName = Annotated[Word, Field(examples=["gpu-1"])]
@@ -135,11 +143,11 @@ class Admin(Verbs):
     """Every act is in the audit trail.
 
     Raises:
-        Forbidden: the caller is not an admin.
+        Forbidden: the caller is not an admin, and does not only read what all owners have.
     """
 
     def __init__(self, caller: Caller, database: Callable[[], Database]) -> None:
-        caller.require(Role.ADMIN)
+        caller.require(Role.ADMIN, reading=True)
         super().__init__(caller, database)
 
     @verb("GET", KEYS, ADMIN, tag="admin")
@@ -156,16 +164,31 @@ class Admin(Verbs):
         name: Annotated[Text, Field(max_length=200)] = "",
         lasts: Lasts = None,
         public_key: PublicKey = None,
+        team: Word | None = None,
+        everyone: Flag | None = None,
     ) -> Secret:
         """Create a key. If the answer was lost, revoke the key and create another.
 
+        Besides its owner's jobs, it sees those of a `team` or of `everyone`, and changes none of
+        them.
+
         Raises:
             TooManyKept: the owner has as many valid keys as anybody may.
+            NoSuchTeam: there is no such team.
         """
+        if (team is not None) + bool(everyone) + (Role(role) is Role.ADMIN) > 1:
+            raise ForgeError(
+                "a key sees the jobs of a team or of everyone; an admin's sees all anyway",
+                hint="choose one of --team, --everyone and --role admin",
+                code="option_invalid",
+            )
         self._check_room("key", "", owner)
         return Secret(
-            *self._keys.create(owner, Role(role), name=name, lasts=lasts, public_key=public_key)
-        )
+            *self._keys.create(
+                owner, Role(role), name=name, lasts=lasts, public_key=public_key, team=team,
+                everyone=bool(everyone),
+            )
+        )  # fmt: skip
 
     @verb("POST", f"{KEY}/token", ADMIN, again=False, answer=NewToken, errors=(404,), tag="admin")
     def rotate_key(self, key_id: Word) -> str:
@@ -342,6 +365,21 @@ class Admin(Verbs):
     def limit_owner(self, owner: Word, settings: AllOfOwner) -> None:
         """Limit what of an owner runs at once and may be spent without approval; set the weight."""
         self._limits.limit_owner(owner, settings)
+
+    @verb("GET", "/admin/teams", ADMIN, tag="admin")
+    def teams(self) -> list[Team]:
+        """Return all teams with their owners, by name."""
+        return [Team.model_validate(row) for row in self._limits.teams()]
+
+    @verb("PATCH", TEAM, ADMIN, errors=(404,), tag="admin")
+    def change_team(self, name: Word, changes: SomeOfTeam) -> Team:
+        """Have owners join and leave a team, which is made unless there is one. Idempotent."""
+        return Team.model_validate(self._limits.set_team(name, changes))
+
+    @verb("DELETE", TEAM, ADMIN, again=False, errors=(404,), tag="admin")
+    def remove_team(self, name: Word) -> None:
+        """Remove a team. Its owners stay; its keys see only their own owner's jobs then."""
+        self._limits.remove_team(name)
 
     @verb("GET", "/admin/approvals", ADMIN, pages=Pages({"after": "job_id"}), tag="admin")
     def approvals(

@@ -46,7 +46,8 @@ class Forbidden(ForgeError):
 class Caller:
     """An authenticated caller; `key_id` is set if the request carried the API key itself.
 
-    `session` is the id of the session that the request came in, if any.
+    `session` is the id of the session that the request came in, if any. `others` are the owners
+    whose jobs the caller sees besides, and does not change; None is all.
     """
 
     owner: str
@@ -54,6 +55,13 @@ class Caller:
     actor: str
     key_id: str | None = None
     session: str = ""
+    others: tuple[str, ...] | None = ()
+
+    @classmethod
+    def holding(cls, key: Row, actor: str, **more: Any) -> Self:  # noqa: ANN401 - its other fields
+        """Return the caller with an API key or a session, as `Keys` returns it."""
+        others = None if key["others"] is None else tuple(key["others"])
+        return cls(key["owner"], Role(key["role"]), actor, others=others, **more)
 
     @property
     def admin(self) -> bool:
@@ -61,36 +69,61 @@ class Caller:
         return self.role is Role.ADMIN
 
     @property
-    def scope(self) -> str | None:
-        """The owner whose jobs the caller sees; None for all owners."""
+    def everyone(self) -> bool:
+        """Whether the caller sees every owner's jobs, and what only admins set."""
+        return self.admin or self.others is None
+
+    @property
+    def scope(self) -> list[str] | None:
+        """The owners whose jobs the caller sees; None for all owners."""
+        return None if self.everyone else [self.owner, *(self.others or ())]
+
+    @property
+    def own(self) -> str | None:
+        """The owner whose jobs the caller changes; None for all owners."""
         return None if self.admin else self.owner
+
+    @property
+    def several(self) -> bool:
+        """Whether the caller sees jobs of more than one owner."""
+        return self.everyone or bool(self.others)
 
     def sees(self, owner: str | None) -> bool:
         """Tell whether the caller sees an owner's jobs; None is whatever the caller sees."""
-        return self.admin or owner in {None, self.owner}
+        return owner is None or self.scope is None or owner in self.scope
 
-    def may(self, role: Role) -> bool:
-        """Tell whether the caller has this role or a higher one."""
-        return RANK[self.role] >= RANK[role]
+    def within(self, owner: str | None) -> list[str] | None:
+        """Return the scope, or of it only an owner whom the caller sees."""
+        return self.scope if owner is None else [owner]
 
-    def require(self, role: Role) -> None:
-        """Let callers of this role or a higher one pass.
+    def changes(self, owner: str) -> bool:
+        """Tell whether the caller may change what an owner has."""
+        return self.admin or (owner == self.owner and self.may(Role.SUBMITTER))
+
+    def may(self, role: Role, *, reading: bool = False) -> bool:
+        """Tell whether the caller has this role or a higher one; who sees all owners reads all."""
+        return RANK[self.role] >= RANK[role] or (reading and self.everyone)
+
+    def require(self, role: Role, *, reading: bool = False) -> None:
+        """Let callers pass who `may`.
 
         Raises:
             Forbidden: the caller's role is lower.
         """
-        if not self.may(role):
+        if not self.may(role, reading=reading):
             raise Forbidden(f"this needs the role {role.value}; yours is {self.role.value}")
 
-    def acting_for(self, owner: str | None, what: str) -> str:
+    def acting_for(self, owner: str | None, what: str, *, reading: bool = False) -> str:
         """Return the owner to act for, by default the caller; `what` names the act.
 
         Raises:
-            Forbidden: it is another owner, and the caller is not an admin.
+            Forbidden: it is another owner, and the caller neither an admin nor only `reading` what
+                the caller sees.
         """
-        if owner not in {None, self.owner} and not self.admin:
+        whose = owner or self.owner
+        if not (whose == self.owner or self.admin or (reading and self.sees(whose))):
             raise Forbidden(f"only an admin may {what} of another owner")
-        return owner or self.owner
+        return whose
 
 
 class Verbs:
@@ -132,7 +165,7 @@ class Verbs:
             JobUnknown: there is none, or it is another owner's: the caller cannot tell which.
         """
         row = self._jobs.job(possible_job(job_id))
-        if self.caller.scope not in {None, row["owner"]}:
+        if not self.caller.sees(row["owner"]):
             raise job_unknown(job_id)
         return row
 

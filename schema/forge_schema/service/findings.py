@@ -25,7 +25,7 @@ from forge_schema.model.results import (
     SweepCancelled,
     SweepPoint,
 )
-from forge_schema.model.states import Role, Verdict, counts_in_words
+from forge_schema.model.states import Verdict, counts_in_words
 from forge_schema.model.stored import BYTES, MOST_KEYS, MOST_POINTS, PAGE, POINTS
 from forge_schema.service.caller import Verbs
 from forge_schema.service.parameters import (
@@ -161,7 +161,7 @@ class Findings(Verbs):
             return Runs(items=[], found=0, more=False)
         most = min(count, MOST_RUNS)
         how = runs.Sorted(sort, descending, (*curve,), count=most, before=before)
-        return runs.runs(self._database, wanted, owner=self.caller.scope or owner, how=how)
+        return runs.runs(self._database, wanted, scope=self.caller.within(owner), how=how)
 
     @verb("GET", "/queue/run-groups")
     def run_groups(
@@ -179,7 +179,7 @@ class Findings(Verbs):
         wanted = parse(query).seen_by(self.caller.owner)
         if not self.caller.sees(owner):
             return RunGroups(items=[], found=0, more=False)
-        return runs.groups(self._database, wanted, by, owner=self.caller.scope or owner)
+        return runs.groups(self._database, wanted, by, scope=self.caller.within(owner))
 
     @verb("GET", "/queue/experiments")
     def experiments(self, *, owner: Word | None = None) -> list[Experiment]:
@@ -188,25 +188,24 @@ class Findings(Verbs):
 
         if not self.caller.sees(owner):
             return []
-        return runs.experiments(self._database, self.caller.scope or owner)
+        return runs.experiments(self._database, self.caller.within(owner))
 
     @verb("GET", SWEEP, answer=SweepStates, errors=(404,), tag="sweeps")
     def sweep(self, name: Word, *, owner: Owner = None) -> dict[str, int]:
         """Return the number of a sweep's jobs in each state."""
-        return counts_in_words(self._sweeps(owner).states(name))
+        return counts_in_words(self._sweeps(owner, reading=True).states(name))
 
     @verb("GET", f"{SWEEP}/points", errors=(404,), pages=Pages({"after": "job_id"}), tag="sweeps")
     def points(
         self, name: Word, *, owner: Owner = None, after: AfterId = 0, count: Count = PAGE
     ) -> list[SweepPoint]:
         """Return the jobs of a sweep after an id, with their parameters and results."""
-        rows = self._sweeps(owner).points(name, after=after, count=count)
+        rows = self._sweeps(owner, reading=True).points(name, after=after, count=count)
         return [SweepPoint.model_validate(row) for row in rows]
 
     @verb("POST", f"{SWEEP}/cancel", SUBMITTER, errors=(404,), tag="sweeps")
     def cancel_sweep(self, name: Word, *, owner: Owner = None) -> SweepCancelled:
         """Cancel a sweep's unfinished jobs. Idempotent."""
-        self.caller.require(Role.SUBMITTER)
         return SweepCancelled.model_validate(self._sweeps(owner).cancel(name))
 
     @verb("PATCH", SWEEP, SUBMITTER, answer=SweepStates, errors=(404, 409), tag="sweeps")
@@ -220,7 +219,6 @@ class Findings(Verbs):
         # It is beside the model of a job, which takes a while to import.
         from forge_schema.model.spec import MOST_PARALLEL
 
-        self.caller.require(Role.SUBMITTER)
         if not 1 <= parallel <= MOST_PARALLEL:
             raise ForgeError(
                 f"parallel {parallel} is not a number from 1 to {MOST_PARALLEL}",
@@ -228,10 +226,10 @@ class Findings(Verbs):
             )
         return counts_in_words(self._sweeps(owner).set_parallel(name, parallel))
 
-    def _sweeps(self, owner: str | None) -> Benchmarks:
+    def _sweeps(self, owner: str | None, *, reading: bool = False) -> Benchmarks:
         from forge_schema.read.runs import Benchmarks
 
-        whose = self.caller.acting_for(owner, "read or change the sweeps")
+        whose = self.caller.acting_for(owner, "read or change the sweeps", reading=reading)
         return Benchmarks(self._database, owner=whose, actor=self.caller.actor)
 
 

@@ -85,7 +85,6 @@ class Notifying(Verbs):
             FilterInvalid: its query is malformed.
             Forbidden: only an admin's notification tells of everyone's jobs, or of workers.
         """
-        self.caller.require(Role.SUBMITTER)
         checked(NotificationNaming, {"name": name}, ())
         request = checked(NotificationRequest, wanted, ())
         own = self._of(owner)
@@ -98,7 +97,6 @@ class Notifying(Verbs):
     @verb("DELETE", NAMED, SUBMITTER, again=False, errors=(404,), tag="notifications")
     def remove(self, name: NotificationName, *, owner: Owner = None) -> None:
         """Remove a notification, and what it has not sent."""
-        self.caller.require(Role.SUBMITTER)
         self._of(owner).remove(name)
 
     @verb(
@@ -107,7 +105,6 @@ class Notifying(Verbs):
     )  # fmt: skip
     def test(self, name: NotificationName, *, owner: Owner = None) -> Delivery:
         """Have a notification send a message, soon; the delivery tells how it went."""
-        self.caller.require(Role.SUBMITTER)
         own = self._of(owner)
         return own.delivery(UUID(own.test(name)))
 
@@ -145,16 +142,15 @@ class Notifying(Verbs):
 
         The answer is how many.
         """
-        self.caller.require(Role.SUBMITTER)
         some = None if ids is None else [_delivery_id(delivery) for delivery in ids]
-        return self._seen(owner).retry(name=name, ids=some)
+        those = self._seen(None) if owner is None else self._of(owner)
+        return those.retry(name=name, ids=some)
 
     @verb("GET", NOTIFIER, ADMIN, tag="admin")
     def notifier(self) -> Notifier:
         """Return the mail server without its password, its sender, and what webhooks reach."""
         from forge_schema.notifications import rules
 
-        self.caller.require(Role.ADMIN)
         return rules.notifier(self._database)
 
     @verb("PATCH", NOTIFIER, ADMIN, tag="admin", names_fields=True)
@@ -162,7 +158,6 @@ class Notifying(Verbs):
         """Set the mail server, its sender, and the networks that webhooks may reach."""
         from forge_schema.notifications import rules
 
-        self.caller.require(Role.ADMIN)
         wanted = checked(NotifierChanges, changes, ())
         rules.set_notifier(self._database, wanted, actor=self.caller.actor)
         return rules.notifier(self._database)
@@ -170,16 +165,20 @@ class Notifying(Verbs):
     def _of(self, owner: str | None) -> rules.Notifications:
         from forge_schema.notifications import rules
 
-        whose = self.caller.acting_for(owner, "read or change the notifications")
-        return rules.Notifications(self._database, owner=whose, actor=self.caller.actor)
+        whose = self.caller.acting_for(owner, "change the notifications")
+        return rules.Notifications(
+            self._database, owner=whose, scope=[whose], actor=self.caller.actor
+        )
 
     def _seen(self, owner: str | None) -> rules.Notifications:
-        if owner is not None:
-            return self._of(owner)
         from forge_schema.notifications import rules
 
-        scope, actor = self.caller.scope, self.caller.actor
-        return rules.Notifications(self._database, owner=scope, actor=actor)
+        if owner is not None:
+            self.caller.acting_for(owner, "read the notifications", reading=True)
+        caller = self.caller
+        return rules.Notifications(
+            self._database, owner=caller.own, scope=caller.within(owner), actor=caller.actor
+        )
 
 
 def _delivery_id(text: str | UUID) -> UUID:

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import Flag, Word
 from forge_schema.model.job import OWN, Schedule
-from forge_schema.model.states import Role
 from forge_schema.service.parameters import Owner, Paused
 from forge_schema.service.submitting import Fields, Submitting, checked
 from forge_schema.service.verb import SUBMITTER, Sent, verb
@@ -50,20 +49,19 @@ class Scheduling(Submitting):
         """Return the schedules of an owner, or all that the caller may see, by name."""
         from forge_schema.schedules.schedules import listed
 
-        whose = self.caller.scope if owner is None else self._whose(owner)
-        return listed(self._database, whose)
+        whose = None if owner is None else self._whose(owner, reading=True)
+        return listed(self._database, self.caller.within(whose))
 
     @verb("GET", SCHEDULE, errors=(404,), tag="schedules")
     def schedule(self, name: ScheduleName, *, owner: Owner = None) -> Schedule:
         """Return a schedule: its next three times, its last job and its last error."""
-        return self._schedules(owner).get(name)
+        return self._schedules(owner, reading=True).get(name)
 
     @verb("POST", "/queue/check-schedule", SUBMITTER, tag="schedules", names_fields=True)
     def check_schedule(self, name: ScheduleName, cron: Cron, *, timezone: Timezone = "UTC") -> None:
         """Refuse a name and times that no schedule can have. Nothing is stored."""
         from forge_schema.schedules.schedules import first_time
 
-        self.caller.require(Role.SUBMITTER)
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
         first_time(self._database, cron, timezone)
 
@@ -98,7 +96,6 @@ class Scheduling(Submitting):
             JobUnknown: it waits for an unknown job, or starts from one's checkpoint.
             NotUploaded: the owner has not uploaded what the job names.
         """
-        self.caller.require(Role.SUBMITTER)
         schedules = self._schedules(owner)
         checked(Naming, {"name": name, "cron": cron, "timezone": timezone}, ())
         self._check_room("schedule", name, owner, spec)
@@ -110,13 +107,11 @@ class Scheduling(Submitting):
         self, name: ScheduleName, *, paused: Paused = True, owner: Owner = None
     ) -> None:
         """Pause a schedule, or resume it. Times that passed while it was paused are left out."""
-        self.caller.require(Role.SUBMITTER)
         self._schedules(owner).pause(name, paused=paused)
 
     @verb("DELETE", SCHEDULE, SUBMITTER, again=False, errors=(404,), tag="schedules")
     def remove_schedule(self, name: ScheduleName, *, owner: Owner = None) -> None:
         """Remove a schedule. The jobs that it has submitted stay."""
-        self.caller.require(Role.SUBMITTER)
         self._schedules(owner).remove(name)
 
     def _job(self, spec: Fields, owner: str) -> JobSpec:
@@ -132,13 +127,14 @@ class Scheduling(Submitting):
         self._uploads.share(job)
         return job
 
-    def _schedules(self, owner: str | None) -> Schedules:
+    def _schedules(self, owner: str | None, *, reading: bool = False) -> Schedules:
         from forge_schema.schedules.schedules import Schedules
 
-        return Schedules(self._database, owner=self._whose(owner), actor=self.caller.actor)
+        whose = self._whose(owner, reading=reading)
+        return Schedules(self._database, owner=whose, actor=self.caller.actor)
 
-    def _whose(self, owner: str | None) -> str:
-        return self.caller.acting_for(owner, "read or change the schedules")
+    def _whose(self, owner: str | None, *, reading: bool = False) -> str:
+        return self.caller.acting_for(owner, "read or change the schedules", reading=reading)
 
 
 def _stored(job: JobSpec) -> dict[str, Any]:

@@ -91,7 +91,7 @@ ALONE = {"sweep", "parallel", "after", "after_ok", "after_any"}
 
 
 class Service(LogPlaces, Scheduling):
-    """Everything that a caller may ask for; viewers read, submitters act, admins see all owners."""
+    """Everything that a caller may ask for; viewers read, submitters act, admins for all owners."""
 
     @cached_property
     def admin(self) -> Admin:
@@ -119,7 +119,8 @@ class Service(LogPlaces, Scheduling):
         """Return the caller's identity."""
         from forge_schema.model.admin import Myself
 
-        return Myself(owner=self.caller.owner, role=self.caller.role, actor=self.caller.actor)
+        caller = self.caller
+        return Myself(owner=caller.owner, role=caller.role, actor=caller.actor, sees=caller.scope)
 
     @verb("GET", "/queue/job-id", answer=JobNamed, errors=(404,))
     def job_id(self, handle: Word, *, owner: Owner = None) -> int:
@@ -130,8 +131,10 @@ class Service(LogPlaces, Scheduling):
         """
         from forge_schema.read.job_pages import job_named
 
-        whose = self.caller.acting_for(owner, "name jobs")
-        return job_named(self._database, handle, owner=whose, everyone=self.caller.admin)
+        whose = self.caller.acting_for(owner, "name jobs", reading=True)
+        scope = self.caller.scope
+        others = None if scope is None else [each for each in scope if each != whose]
+        return job_named(self._database, handle, owner=whose, others=others)
 
     @verb("GET", JOB, errors=(404,))
     def job(self, job_id: JobId) -> JobDetail:
@@ -158,7 +161,7 @@ class Service(LogPlaces, Scheduling):
         wanted, whose = self._wanted(query, owner, states)
         if wanted is None:
             return []
-        rows = self._jobs.jobs(wanted, owner=whose, before=before, count=count)
+        rows = self._jobs.jobs(wanted, scope=whose, before=before, count=count)
         return [ListedJob.model_validate(row) for row in rows]
 
     @verb("GET", "/queue/search")
@@ -179,24 +182,24 @@ class Service(LogPlaces, Scheduling):
         if wanted is None:
             return FoundJobs(items=[])
         rows, before = self._jobs.search(
-            wanted, owner=whose, before=before, count=count, look=MOST_SEARCHED
+            wanted, scope=whose, before=before, count=count, look=MOST_SEARCHED
         )
         return FoundJobs(items=[ListedJob.model_validate(row) for row in rows], before=before)
 
     def _wanted(
         self, query: str, owner: str | None, states: Sequence[str] | None
-    ) -> tuple[Filter | None, str | None]:
+    ) -> tuple[Filter | None, list[str] | None]:
         """Return the filter, None if nothing that the caller sees can match, and whose jobs."""
         wanted: Filter | None = parse(query).seen_by(self.caller.owner)
         if states is not None and wanted is not None:
             wanted = wanted.within(job_states(states))
-        return wanted if self.caller.sees(owner) else None, self.caller.scope or owner
+        return wanted if self.caller.sees(owner) else None, self.caller.within(owner)
 
     @verb("POST", "/queue/statuses", answer=Statuses)
     def statuses(self, job_ids: JobIds) -> dict[int, JobStatus]:
         """Return the status of some jobs. Those that do not exist are left out."""
         wanted = [possible_job(job_id) for job_id in job_ids]
-        rows = self._jobs.statuses(wanted, owner=self.caller.scope)
+        rows = self._jobs.statuses(wanted, scope=self.caller.scope)
         return {row["job_id"]: JobStatus.model_validate(row) for row in rows}
 
     @verb("POST", f"{JOB}/cancel", SUBMITTER, answer=Cancelled, errors=(404,), bare=True)
@@ -249,8 +252,16 @@ class Service(LogPlaces, Scheduling):
         return self._acts.retry(job_ids)
 
     def _change(self, job_id: int) -> None:
+        """Let the caller change a job.
+
+        Raises:
+            JobUnknown: the caller does not see it.
+            Forbidden: the caller only sees it.
+        """
         self.caller.require(Role.SUBMITTER)
-        self._visible(job_id)
+        owner = self._visible(job_id)["owner"]
+        if not self.caller.changes(owner):
+            raise Forbidden(f"job {job_id} is of {owner}: you may see it, and not change it")
 
     @verb("GET", f"{JOB}/attempts", errors=(404,))
     def attempts(self, job_id: JobId) -> list[Attempt]:
@@ -402,7 +413,6 @@ class Service(LogPlaces, Scheduling):
 
         With `undo`, the request is withdrawn.
         """
-        self.caller.require(Role.ADMIN)
         self._registry.command(worker_id, None if undo else Command.DRAIN)
 
     @verb("GET", "/overview", tag="fleet")
@@ -416,7 +426,7 @@ class Service(LogPlaces, Scheduling):
 
         reads = overview.OverviewReader(self._database)
         return Overview.model_validate(
-            reads.now(owner=self.caller.scope, jobs=jobs, workers=workers)
+            reads.now(scope=self.caller.scope, jobs=jobs, workers=workers)
         )
 
     @verb("GET", "/reports", tag="reports")
@@ -424,7 +434,7 @@ class Service(LogPlaces, Scheduling):
         """Return the names of the reports that the caller may read."""
         from forge_schema.read.report_definitions import REPORTS
 
-        return [name for name, report in REPORTS.items() if self.caller.admin or report.owned]
+        return [name for name, report in REPORTS.items() if self.caller.everyone or report.owned]
 
     @verb("GET", "/reports/{name}", answer="ReportRows", errors=(404, 422), tag="reports")
     def report(
@@ -443,10 +453,10 @@ class Service(LogPlaces, Scheduling):
         from forge_schema.read import reports
 
         name = FORMER.get(name, name)
-        if not reports.report(name).owned and not self.caller.admin:
-            raise Forbidden(f"the report {name} covers all owners; only an admin may read it")
+        if not reports.report(name).owned and not self.caller.everyone:
+            raise Forbidden(f"the report {name} covers all owners; only who sees all may read it")
         return reports.Reports(self._database).rows(
-            name, since=since, by=by, owner=self.caller.scope, count=count
+            name, since=since, by=by, scope=self.caller.scope, count=count
         )
 
     @property
@@ -459,8 +469,7 @@ class Service(LogPlaces, Scheduling):
     def _acts(self) -> JobActs:
         from forge_schema.queue.cancel_retry import JobActs
 
-        self.caller.require(Role.SUBMITTER)
-        return JobActs(self._database, owner=self.caller.scope, actor=self.caller.actor)
+        return JobActs(self._database, owner=self.caller.own, actor=self.caller.actor)
 
     @property
     def _registry(self) -> Registry:

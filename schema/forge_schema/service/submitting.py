@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from forge_schema.model.errors import JobInvalid
 from forge_schema.model.fields import InputName, Word
 from forge_schema.model.job import OWN, RegisteredInput, Submitted, Template, is_handle
-from forge_schema.model.states import Role
 from forge_schema.service.caller import Caller, Forbidden, Verbs
 from forge_schema.service.parameters import Owner
 from forge_schema.service.verb import SUBMITTER, Sent, verb
@@ -85,7 +84,6 @@ class Submitting(Verbs):
         """Refuse what submitting would refuse, and store nothing. Uploads may come later."""
         from forge_schema.queue.inputs import Sources, check_inputs, check_needs
 
-        self.caller.require(Role.SUBMITTER)
         jobs = self._jobs_of(specs)
         sources = Sources(self._database)
         for job in jobs:
@@ -107,7 +105,6 @@ class Submitting(Verbs):
         from forge_schema.queue.inputs import NotUploaded
         from forge_schema.queue.submission import Submission
 
-        self.caller.require(Role.SUBMITTER)
         jobs = self._jobs_of(specs)
         if not jobs:
             return []
@@ -127,19 +124,20 @@ class Submitting(Verbs):
     @verb("GET", "/queue/templates", tag="templates")
     def templates(self, *, owner: Owner = None) -> list[Template]:
         """Return an owner's job configs, by name."""
-        return [Template.model_validate(row) for row in self._templates(owner).listed()]
+        return [
+            Template.model_validate(row) for row in self._templates(owner, reading=True).listed()
+        ]
 
     @verb("GET", TEMPLATE, errors=(404,), tag="templates")
     def template(self, name: Word, *, owner: Owner = None) -> Template:
         """Return a job config."""
-        return Template.model_validate(self._templates(owner).get(name))
+        return Template.model_validate(self._templates(owner, reading=True).get(name))
 
     @verb("PUT", TEMPLATE, SUBMITTER, errors=(404,), tag="templates", names_fields=True)
     def keep_template(
         self, name: Word, spec: Annotated[Fields, Sent(kind=JobConfig)], *, owner: Owner = None
     ) -> None:
         """Store a job config under a name, replacing any previous one."""
-        self.caller.require(Role.SUBMITTER)
         templates = self._templates(owner)
         _check_config(self._with_sources(spec, owner or self.caller.owner, ("spec",)))
         self._check_room("template", name, owner, spec)
@@ -148,13 +146,13 @@ class Submitting(Verbs):
     @verb("DELETE", TEMPLATE, SUBMITTER, again=False, errors=(404,), tag="templates")
     def remove_template(self, name: Word, *, owner: Owner = None) -> None:
         """Remove a job config."""
-        self.caller.require(Role.SUBMITTER)
         self._templates(owner).remove(name)
 
     @verb("GET", "/queue/inputs", tag="inputs")
     def inputs(self, *, owner: Owner = None) -> list[RegisteredInput]:
         """Return an owner's registered inputs, by name."""
-        return [RegisteredInput.model_validate(row) for row in self._inputs(owner).listed()]
+        inputs = self._inputs(owner, reading=True)
+        return [RegisteredInput.model_validate(row) for row in inputs.listed()]
 
     @verb("PUT", INPUT, SUBMITTER, tag="inputs", names_fields=True)
     def keep_input(
@@ -171,7 +169,6 @@ class Submitting(Verbs):
         """
         from forge_schema.model.spec.inputs import NewInput
 
-        self.caller.require(Role.SUBMITTER)
         inputs = self._inputs(owner)
         new = checked(NewInput, {"name": name, "source": source}, ())
         self._check_room("input", name, owner)
@@ -180,7 +177,6 @@ class Submitting(Verbs):
     @verb("DELETE", INPUT, SUBMITTER, again=False, errors=(404,), tag="inputs")
     def remove_input(self, name: Word, *, owner: Owner = None) -> None:
         """Remove a registered input. Jobs that were submitted with it keep its source."""
-        self.caller.require(Role.SUBMITTER)
         self._inputs(owner).remove(name)
 
     def _jobs_of(self, requests: Sequence[Fields]) -> list[JobSpec]:
@@ -223,16 +219,17 @@ class Submitting(Verbs):
             known[owner] = self._inputs(owner)
         return {**fields, "inputs": known[owner].resolved(inputs)}
 
-    def _templates(self, owner: str | None) -> Templates:
+    def _templates(self, owner: str | None, *, reading: bool = False) -> Templates:
         from forge_schema.queue.templates import Templates
 
-        whose = self.caller.acting_for(owner, "read or write the job configs")
+        whose = self.caller.acting_for(owner, "read or write the job configs", reading=reading)
         return Templates(self._database, owner=whose, actor=self.caller.actor)
 
-    def _inputs(self, owner: str | None) -> RegisteredInputs:
+    def _inputs(self, owner: str | None, *, reading: bool = False) -> RegisteredInputs:
         from forge_schema.queue.templates import RegisteredInputs
 
-        whose = self.caller.acting_for(owner, "read or write the registered inputs")
+        what = "read or write the registered inputs"
+        whose = self.caller.acting_for(owner, what, reading=reading)
         return RegisteredInputs(self._database, owner=whose, actor=self.caller.actor)
 
 

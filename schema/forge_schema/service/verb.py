@@ -192,7 +192,7 @@ def verb(
     Args:
         method: of HTTP.
         path: below `/api/v1`, with the names of parameters in braces.
-        role: the lowest that may do it.
+        role: the lowest that may do it; whoever sees all owners may do a `GET` of any role.
         again: whether a client may repeat it when no answer came.
         answer: has in its fields what the method returns, unless that is a record, or a list. It is
             the model's name if few need it.
@@ -216,6 +216,7 @@ def verb(
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the verb
             remote: Remote | None = self.remote
             if remote is None:
+                self.caller.require(role, reading=method == "GET")
                 return function(self, *args, **kwargs)
             return remote(whole, args, kwargs)
 

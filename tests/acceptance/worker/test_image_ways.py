@@ -88,7 +88,7 @@ def _use(at: HttpBed, root: Path, base: str, said: list[str]) -> None:
     code, log, _ = submitted("--image", "debian:12")
     assert code != 0
     assert "forge: this worker's operator does not allow debian:12; allowed are tar:*" in log
-    row, *_ = at.jobs.jobs(owner="ann", count=1)
+    row, *_ = at.jobs.jobs(scope=["ann"], count=1)
     (attempt,) = at.jobs.attempts(row["job_id"])
     assert (attempt["reason"], row["state"]) == ("image_missing", "failed")
     assert "does not allow debian:12" in attempt["detail"]

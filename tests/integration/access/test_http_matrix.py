@@ -22,16 +22,25 @@ if TYPE_CHECKING:
 
 NOBODY = ("none", "rotated", "revoked", "expired", "signed off", "unsigned")
 WORKERS = ("worker", "other worker")
-PEOPLE = ("viewer", "submitter", "token", "signed on", "other owner", "admin")
+# These see the jobs of others: ann's, but for the other team's viewer.
+SEEING = ("team's viewer", "other team's viewer", "team's submitter", "viewer of all")
+PEOPLE = ("viewer", "submitter", "token", "signed on", "other owner", *SEEING, "admin")
 KINDS = (*NOBODY, *WORKERS, *PEOPLE)
 
 
 def each(
     viewer: int, submitter: int, other: int, admin: int, *, worker: int = 401, nobody: int = 401
 ) -> dict[str, int]:
-    """Return a status for each kind of caller."""
+    """Return a status for each kind of caller.
+
+    Who sees ann's things reads them as a viewer of hers does, and changes none; who does not see
+    them is answered as another owner is, if the role is high enough.
+    """
     ann = dict.fromkeys(("submitter", "token", "signed on"), submitter)
     people = {"viewer": viewer, **ann, "other owner": other, "admin": admin}
+    people |= dict.fromkeys(("team's viewer", "viewer of all"), viewer)
+    people["other team's viewer"] = 403 if viewer == 403 else other
+    people["team's submitter"] = min(other, 403) if viewer == 403 else viewer
     return people | dict.fromkeys(WORKERS, worker) | dict.fromkeys(NOBODY, nobody)
 
 
@@ -40,8 +49,12 @@ NO_SIGNATURE = each(403, 403, 403, 403, worker=403, nobody=403)
 READS = each(200, 200, 200, 200)
 READS_OWN = each(200, 200, 404, 200)
 WRITES = each(403, 200, 200, 200)
+# Of ann's, whoever names her.
+KEEPS = WRITES | {"team's submitter": 403}
 ACTS_ON_OWN = each(403, 200, 404, 200)
 ADMINS = each(403, 403, 403, 200)
+# Whoever sees everyone's jobs reads what admins set.
+READS_ALL = ADMINS | {"viewer of all": 200}
 MAKES = each(403, 403, 403, 201)
 WORKS = each(401, 401, 401, 401, worker=200)
 HOLDS = WORKS | {"other worker": 404}
@@ -64,9 +77,14 @@ def of_worker(what: str = "", body: object = None) -> Callable[[World, str], Req
     return lambda world, _: (f"/api/v1/admin/workers/{world.absent_worker()}{what}", body)
 
 
+def anns(kind: str) -> str:
+    """Return the query by which those name ann who see her things and are not her."""
+    return "?owner=ann" if kind in {"admin", *SEEING} - {"other team's viewer"} else ""
+
+
 def of_template(body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
-        query = "?owner=ann" if kind == "admin" else ""
+        query = anns(kind)
         return f"/api/v1/queue/templates/{world.template()}{query}", body
 
     return request
@@ -74,7 +92,7 @@ def of_template(body: object = None) -> Callable[[World, str], Request]:
 
 def of_input(body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
-        query = "?owner=ann" if kind == "admin" else ""
+        query = anns(kind)
         return f"/api/v1/queue/inputs/{world.input()}{query}", body
 
     return request
@@ -82,7 +100,7 @@ def of_input(body: object = None) -> Callable[[World, str], Request]:
 
 def of_schedule(body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
-        query = "?owner=ann" if kind == "admin" else ""
+        query = anns(kind)
         return f"/api/v1/queue/schedules/{world.schedule()}{query}", body
 
     return request
@@ -92,7 +110,7 @@ def of_notification(
     body: object = None, path: str = "notifications"
 ) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
-        query = "?owner=ann" if kind == "admin" else ""
+        query = anns(kind)
         return f"/api/v1/queue/{path}/{world.notification()}{query}", body
 
     return request
@@ -100,7 +118,7 @@ def of_notification(
 
 def of_sweep(what: str = "", body: object = None) -> Callable[[World, str], Request]:
     def request(world: World, kind: str) -> Request:
-        query = "?owner=ann" if kind == "admin" else ""
+        query = anns(kind)
         return f"/api/v1/queue/sweeps/{world.sweep()}{what}{query}", body
 
     return request
@@ -205,10 +223,10 @@ TABLE: dict[tuple[str, str], Case] = {
     ("post", "/api/v1/queue/sweeps/{name}/cancel"): (ACTS_ON_OWN, of_sweep("/cancel")),
     ("get", "/api/v1/queue/templates"): (READS, fixed("/api/v1/queue/templates")),
     ("get", "/api/v1/queue/templates/{name}"): (READS_OWN, of_template()),
-    ("put", "/api/v1/queue/templates/{name}"): (WRITES, of_template({"spec": {}})),
+    ("put", "/api/v1/queue/templates/{name}"): (KEEPS, of_template({"spec": {}})),
     ("delete", "/api/v1/queue/templates/{name}"): (ACTS_ON_OWN, of_template()),
     ("get", "/api/v1/queue/inputs"): (READS, fixed("/api/v1/queue/inputs")),
-    ("put", "/api/v1/queue/inputs/{name}"): (WRITES, of_input({"source": "s3://sets"})),
+    ("put", "/api/v1/queue/inputs/{name}"): (KEEPS, of_input({"source": "s3://sets"})),
     ("delete", "/api/v1/queue/inputs/{name}"): (ACTS_ON_OWN, of_input()),
     ("get", "/api/v1/queue/schedules"): (READS, fixed("/api/v1/queue/schedules")),
     ("post", "/api/v1/queue/check-schedule"): (
@@ -216,11 +234,11 @@ TABLE: dict[tuple[str, str], Case] = {
         fixed("/api/v1/queue/check-schedule", {"name": "night", "cron": "0 3 * * 0"}),
     ),
     ("get", "/api/v1/queue/schedules/{name}"): (READS_OWN, of_schedule()),
-    ("put", "/api/v1/queue/schedules/{name}"): (WRITES, of_schedule(WEEKLY)),
+    ("put", "/api/v1/queue/schedules/{name}"): (KEEPS, of_schedule(WEEKLY)),
     ("patch", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule({"paused": True})),
     ("delete", "/api/v1/queue/schedules/{name}"): (ACTS_ON_OWN, of_schedule()),
     ("get", "/api/v1/queue/notifications"): (READS, fixed("/api/v1/queue/notifications")),
-    ("put", "/api/v1/queue/notifications/{name}"): (WRITES, of_notification(HOOK)),
+    ("put", "/api/v1/queue/notifications/{name}"): (KEEPS, of_notification(HOOK)),
     ("delete", "/api/v1/queue/notifications/{name}"): (ACTS_ON_OWN, of_notification()),
     ("post", "/api/v1/queue/test-notification/{name}"): (
         ACTS_ON_OWN,
@@ -235,7 +253,7 @@ TABLE: dict[tuple[str, str], Case] = {
         WRITES,
         fixed("/api/v1/queue/retry-deliveries", {"ids": []}),
     ),
-    ("get", "/api/v1/admin/notifier"): (ADMINS, fixed("/api/v1/admin/notifier")),
+    ("get", "/api/v1/admin/notifier"): (READS_ALL, fixed("/api/v1/admin/notifier")),
     ("patch", "/api/v1/admin/notifier"): (ADMINS, fixed("/api/v1/admin/notifier", {})),
     ("post", "/api/v1/bundles"): (WRITES, fixed("/api/v1/bundles", {"digest": DIGEST, "bytes": 6})),
     ("post", "/api/v1/bundles/segments"): (
@@ -244,23 +262,23 @@ TABLE: dict[tuple[str, str], Case] = {
     ),
     ("post", "/api/v1/images"): (WRITES, fixed("/api/v1/images", {"digest": DIGEST, "bytes": 6})),
     ("get", "/api/v1/reports"): (READS, fixed("/api/v1/reports")),
-    ("get", "/api/v1/reports/{name}"): (ADMINS, fixed("/api/v1/reports/queue_demand")),
+    ("get", "/api/v1/reports/{name}"): (READS_ALL, fixed("/api/v1/reports/queue_demand")),
     ("get", "/api/v1/overview"): (READS, fixed("/api/v1/overview?jobs=9&workers=9")),
     ("get", "/api/v1/workers"): (READS, fixed("/api/v1/workers")),
     ("get", "/api/v1/workers/{worker_id}"): (
         READS,
         lambda world, _: (f"/api/v1/workers/{world.holder.id}", None),
     ),
-    ("get", "/api/v1/admin/workers"): (ADMINS, fixed("/api/v1/admin/workers")),
+    ("get", "/api/v1/admin/workers"): (READS_ALL, fixed("/api/v1/admin/workers")),
     ("post", "/api/v1/admin/workers"): (MAKES, fixed("/api/v1/admin/workers", {"name": "new"})),
     ("get", "/api/v1/admin/workers/named/newest"): (
-        ADMINS,
+        READS_ALL,
         fixed("/api/v1/admin/workers/named/newest?name=holder"),
     ),
     ("delete", "/api/v1/admin/workers/{worker_id}"): (ADMINS, of_worker()),
     ("post", "/api/v1/admin/workers/{worker_id}/drain"): (ADMINS, of_worker("/drain", {})),
     ("post", "/api/v1/admin/workers/{worker_id}/token"): (ADMINS, of_worker("/token", {})),
-    ("get", "/api/v1/admin/keys"): (ADMINS, fixed("/api/v1/admin/keys")),
+    ("get", "/api/v1/admin/keys"): (READS_ALL, fixed("/api/v1/admin/keys")),
     ("post", "/api/v1/admin/keys"): (MAKES, fixed("/api/v1/admin/keys", KEY)),
     ("delete", "/api/v1/admin/keys/{key_id}"): (
         ADMINS,
@@ -274,18 +292,24 @@ TABLE: dict[tuple[str, str], Case] = {
         MAKES,
         fixed("/api/v1/admin/invitations", {"name": "invited"}),
     ),
-    ("get", "/api/v1/admin/upgrade-line"): (ADMINS, fixed("/api/v1/admin/upgrade-line")),
-    ("get", "/api/v1/admin/queues"): (ADMINS, fixed("/api/v1/admin/queues")),
+    ("get", "/api/v1/admin/upgrade-line"): (READS_ALL, fixed("/api/v1/admin/upgrade-line")),
+    ("get", "/api/v1/admin/queues"): (READS_ALL, fixed("/api/v1/admin/queues")),
     ("put", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
     ("patch", "/api/v1/admin/queues/{name}"): (ADMINS, fixed("/api/v1/admin/queues/night", {})),
-    ("get", "/api/v1/admin/quotas"): (ADMINS, fixed("/api/v1/admin/quotas")),
+    ("get", "/api/v1/admin/quotas"): (READS_ALL, fixed("/api/v1/admin/quotas")),
     ("put", "/api/v1/admin/quotas/{owner}"): (ADMINS, fixed("/api/v1/admin/quotas/ann", {})),
-    ("get", "/api/v1/admin/approvals"): (ADMINS, fixed("/api/v1/admin/approvals")),
+    ("get", "/api/v1/admin/teams"): (READS_ALL, fixed("/api/v1/admin/teams")),
+    ("patch", "/api/v1/admin/teams/{name}"): (ADMINS, fixed("/api/v1/admin/teams/audio", {})),
+    ("delete", "/api/v1/admin/teams/{name}"): (
+        ADMINS,
+        lambda world, _: (f"/api/v1/admin/teams/{world.team()}", None),
+    ),
+    ("get", "/api/v1/admin/approvals"): (READS_ALL, fixed("/api/v1/admin/approvals")),
     ("post", "/api/v1/admin/approvals"): (
         ADMINS,
         fixed("/api/v1/admin/approvals", {"job_ids": [1]}),
     ),
-    ("get", "/api/v1/admin/events"): (ADMINS, fixed("/api/v1/admin/events")),
+    ("get", "/api/v1/admin/events"): (READS_ALL, fixed("/api/v1/admin/events")),
     ("post", "/api/v1/workers/register"): (WORKS, booted("/api/v1/workers/register", **ROOM)),
     ("post", "/api/v1/workers/claim"): (HOLDS, ends),
     ("post", "/api/v1/workers/heartbeat"): (
@@ -423,3 +447,28 @@ def test_each_kind_of_caller_may_what_the_table_says(world: World, method: str, 
     expected, request = TABLE[method, path]
     found = {kind: world.call(kind, method.upper(), *request(world, kind)) for kind in KINDS}
     assert found == expected
+
+
+# What all people read, each a part of it.
+LISTS = [
+    path
+    for (method, path), (expected, _) in TABLE.items()
+    if method == "get" and expected == READS and "{" not in path
+]
+
+
+def test_a_list_names_only_the_jobs_that_its_reader_sees(api: Api) -> None:
+    world = World(api)
+    world.template(), world.schedule(), world.delivery(), world.sweep()
+    world.running_job()
+    api.rig.submit(owner="ann", name="ann-waits", queue="ann-queue", experiment="ann-tries")
+    naming = {}
+    for kind in ("viewer", *SEEING, "other owner"):
+        caller = api.caller(world.callers[kind])
+        answers = {
+            path: caller.call("GET", TABLE["get", path][1](world, kind)[0]) for path in LISTS
+        }
+        naming[kind] = {path for path, answer in answers.items() if '"ann' in answer.text}
+    for kind in ("other team's viewer", "other owner"):
+        assert naming[kind] == set()
+    assert naming["team's viewer"] - {"/api/v1/me"} == naming["viewer"] - {"/api/v1/me"}

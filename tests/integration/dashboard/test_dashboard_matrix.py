@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
@@ -25,11 +25,24 @@ if TYPE_CHECKING:
 IN, NO, ABSENT, OUT = "in", "forbidden", "absent", "to the login"
 NOBODY = ("none", "lapsed", "revoked", "bearer", "worker", "signed off")
 PEOPLE = ("viewer", "submitter", "other owner", "admin")
+# These see the jobs of others: ann's, but for the other team's viewer.
+SEEING: dict[str, tuple[str, Role, dict[str, Any]]] = {
+    "team's viewer": ("eva", Role.VIEWER, {"team": "vision"}),
+    "other team's viewer": ("eva", Role.VIEWER, {"team": "nlp"}),
+    "team's submitter": ("cem", Role.SUBMITTER, {"team": "vision"}),
+    "viewer of all": ("eva", Role.VIEWER, {"everyone": True}),
+}
 
 
 def each(viewer: str, submitter: str, other: str, admin: str) -> dict[str, str]:
-    """Return the result of a request for each kind of visitor."""
+    """Return the result of a request for each kind of visitor.
+
+    Who sees ann's jobs comes as far as her viewer, and changes none.
+    """
     people = dict(zip(PEOPLE, (viewer, submitter, other, admin), strict=True))
+    people |= dict.fromkeys(("team's viewer", "viewer of all"), viewer)
+    people["other team's viewer"] = NO if viewer == NO else other
+    people["team's submitter"] = (NO if other == ABSENT else other) if viewer == NO else viewer
     people["signed on"] = submitter
     return people | dict.fromkeys(NOBODY, OUT)
 
@@ -39,6 +52,7 @@ SEES_OWN = each(IN, IN, ABSENT, IN)
 SUBMITS = each(NO, IN, IN, IN)
 ACTS_ON_OWN = each(NO, IN, ABSENT, IN)
 RULES = each(NO, NO, NO, IN)
+READS_ALL = RULES | {"viewer of all": IN}
 
 
 def fixed(path: str, **form: str) -> Callable[[World], tuple[str, dict[str, str]]]:
@@ -113,10 +127,10 @@ TABLE = {
     ("GET", "/reports"): (SEES, fixed("/reports")),
     ("GET", "/reports/{name}"): (SEES, fixed("/reports/jobs")),
     ("GET", "/reports/{name}.csv"): (SEES, fixed("/reports/jobs.csv")),
-    ("GET", "/events"): (RULES, fixed("/events")),
+    ("GET", "/events"): (READS_ALL, fixed("/events")),
     ("GET", "/login/terminal"): (SEES, fixed(f"/login/terminal?{urlencode(TERMINAL)}")),
     ("POST", "/login/terminal"): (SEES, fixed("/login/terminal", **TERMINAL)),
-    ("GET", "/keys"): (RULES, fixed("/keys")),
+    ("GET", "/keys"): (READS_ALL, fixed("/keys")),
     ("POST", "/keys/revoke"): (
         RULES,
         lambda world: ("/keys/revoke", {"key": world.spare_key()}),
@@ -149,6 +163,8 @@ class Visitors:
         self.guests["signed on"] = Guest(api).sign_on(issuer)
         self.guests["other owner"] = Guest(api).login("bob", Role.SUBMITTER)
         self.guests["admin"] = Guest(api).login("root", Role.ADMIN)
+        for kind, (owner, role, sees) in SEEING.items():
+            self.guests[kind] = Guest(api).login(owner, role, **sees)
         self.tokens = {kind: guest.token() for kind, guest in self.guests.items()}
         api.keys.revoke(self.guests["revoked"].key_id)
         (session,) = [key["id"] for key in api.keys.listed() if key["acts_for"] == "oidc:eve"]

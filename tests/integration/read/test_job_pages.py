@@ -169,10 +169,10 @@ def test_a_filter_finds_what_it_says(
     assert {job["state"] for job in jobs} == {s.value for s in State}
     for text in FILTERS:
         wanted = parse(text)
-        for owner in (None, "ann"):
-            mine = [job for job in jobs if owner in {None, job["owner"]}]
+        for scope in (None, ["ann"], ["ann", "bob"]):
+            mine = [job for job in jobs if scope is None or job["owner"] in scope]
             expected = [job["job_id"] for job in mine if fits(wanted, job)]
-            assert found(past, wanted, owner) == expected, (text, owner)
+            assert found(past, wanted, scope) == expected, (text, scope)
 
 
 def test_a_filter_by_id_chooses_among_jobs(past: Rig) -> None:
@@ -180,12 +180,12 @@ def test_a_filter_by_id_chooses_among_jobs(past: Rig) -> None:
     assert [row["job_id"] for row in rows] == [7]
 
 
-def found(rig: Rig, wanted: Filter, owner: str | None) -> list[int]:
+def found(rig: Rig, wanted: Filter, scope: list[str] | None) -> list[int]:
     """Return what all pages hold."""
     ids: list[int] = []
     before = None
     for _ in range(100):
-        got = page(rig.database, wanted, owner=owner, before=before, count=13)
+        got = page(rig.database, wanted, scope=scope, before=before, count=13)
         ids += [job["job_id"] for job in got.jobs]
         if got.before is None:
             return ids

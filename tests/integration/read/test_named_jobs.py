@@ -57,7 +57,7 @@ def test_a_handle_names_one_job_or_none(
     shared_rig: Rig, past: dict[str, int], handle: str, job: str
 ) -> None:
     def named() -> int:
-        return job_named(shared_rig.database, handle, owner="ann", everyone=True)
+        return job_named(shared_rig.database, handle, owner="ann", others=None)
 
     if job in past:
         assert named() == past[job]
@@ -70,14 +70,14 @@ def test_digits_are_an_id_even_if_a_job_has_that_name(
     shared_rig: Rig, past: dict[str, int]
 ) -> None:
     assert past["f"] != 7
-    assert job_named(shared_rig.database, "7", owner="ann", everyone=False) == 7
+    assert job_named(shared_rig.database, "7", owner="ann", others=[]) == 7
 
 
 def test_who_sees_only_their_own_jobs_names_only_these(
     shared_rig: Rig, past: dict[str, int]
 ) -> None:
     def named(handle: str, owner: str) -> int:
-        return job_named(shared_rig.database, handle, owner=owner, everyone=False)
+        return job_named(shared_rig.database, handle, owner=owner, others=[])
 
     assert named("resnet", "bob") == past["same"]
     assert named("@last", "bob") == past["same"]
@@ -89,7 +89,7 @@ def test_who_sees_only_their_own_jobs_names_only_these(
 def test_an_ambiguous_name_lists_the_newest_jobs(rig: Rig) -> None:
     jobs = rig.submit_many(7, name="x", owner="ann")
     with pytest.raises(ForgeError) as refused:
-        job_named(rig.database, "x", owner="ann", everyone=False)
+        job_named(rig.database, "x", owner="ann", others=[])
     listed = ", ".join(map(str, jobs[:1:-1]))
     assert refused.value.message == f"'x' could be job {listed} or 2 more"
     assert f"the newest of them is {jobs[-1]}" in refused.value.hint

@@ -71,7 +71,7 @@ def test_every_figure_of_a_small_queue(rig: Rig) -> None:
 
 def of_bob(rig: Rig, waits: int) -> None:
     """Check what an owner sees who has no running job."""
-    seen = OverviewReader(rig.database).now(owner="bob", jobs=10, workers=1)
+    seen = OverviewReader(rig.database).now(scope=["bob"], jobs=10, workers=1)
     assert seen["states"] == {"scheduled": 1, "held": 0, "ready": 1, "running": 0}
     assert seen["oldest"]["job_id"] == waits
     assert seen["ended"] == {"succeeded": 1, "failed": 0, "cancelled": 1}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from support.database.plans import Plan
     from support.past.history import Past
 
-OWNERS = (None, "ann", "quiet", "nobody")
+SCOPES = (None, ["ann"], ["ann", "ben", "quiet"], ["nobody"])
 STATES: tuple[list[State], ...] = ([], *([state] for state in State), [State.FAILED, State.DEAD])
 FILTERS = (
     "owner:ann",
@@ -92,11 +92,11 @@ def test_the_past_is_as_large_as_it_says(there: World) -> None:
 
 
 def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> None:
-    for owner, states, before in product(OWNERS, STATES, (None, there.middle)):
-        there.jobs.jobs(Filter().having("state", *states), owner=owner, before=before)
+    for scope, states, before in product(SCOPES, STATES, (None, there.middle)):
+        there.jobs.jobs(Filter().having("state", *states), scope=scope, before=before)
     for text in FILTERS:
         job_pages.page(there.database, parse(text))
-        job_pages.page(there.database, parse(text), owner="ann", before=there.middle)
+        job_pages.page(there.database, parse(text), scope=["ann"], before=there.middle)
     # A page's worth from each of 200 lanes is read before the newest jobs are known.
     assert_bounded(seen, 60_000)
     assert {plan.name for plan in seen} >= {"page_jobs", "listed_jobs"}
@@ -104,7 +104,7 @@ def test_a_page_of_jobs_is_found_by_an_index(there: World, seen: list[Plan]) -> 
 
 def named(there: World, handle: str) -> int | None:
     with suppress(JobUnknown):
-        return job_named(there.database, handle, owner="ann", everyone=True)
+        return job_named(there.database, handle, owner="ann", others=None)
     return None
 
 
@@ -153,7 +153,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "next_job": lambda w: w.database.one(
         "next_job", again=True, lanes=[*range(1, 51)], past=[], worker_id=w.worker_id
     ),
-    "statuses": lambda w: w.jobs.statuses(w.ids, owner="ann"),
+    "statuses": lambda w: w.jobs.statuses(w.ids, scope=["ann"]),
     "named_jobs": lambda w: [named(w, handle) for handle in ("@last", "@9", "none")],
     "audit": lambda w: [
         w.audit.events(count=100),
@@ -169,8 +169,8 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
         ),
         audit.page(w.database, audit.AuditFilter(action="retried", worker_id=w.worker_id)),
     ],
-    "page_queues": lambda w: [overview.queues(w.database, owner=o) for o in OWNERS],
-    "page_demand": lambda w: [overview.demand(w.database, owner=o) for o in OWNERS],
+    "page_queues": lambda w: [overview.queues(w.database, scope=s) for s in SCOPES],
+    "page_demand": lambda w: [overview.demand(w.database, scope=s) for s in SCOPES],
     "gauge_ended": lambda w: twice(QueueCounts(w.database, timedelta(seconds=120)).count_ended),
     "gauge_lanes": lambda w: QueueCounts(w.database, timedelta(seconds=120)).lanes(),
     "gauge_fleet": lambda w: QueueCounts(w.database, timedelta(seconds=120)).fleet(),
@@ -185,7 +185,7 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "queue_id": lambda w: Registry(w.database, actor="user:ann").queue_id(),
     "workers": lambda w: Registry(w.database, actor="user:ann").workers(),
     "templates": lambda w: Templates(w.database, owner="ann", actor="user:ann").listed(),
-    "schedules": lambda w: [listed(w.database, owner) for owner in OWNERS],
+    "schedules": lambda w: [listed(w.database, scope) for scope in SCOPES],
     "notice": lambda w: noticing(w.database),
     "sweep_states": lambda w: Benchmarks(w.database, owner="ann", actor="a").states("grid-0"),
     "sweep_unfinished": lambda w: w.database.rows(
@@ -194,23 +194,23 @@ ABOUT_ALL: dict[str, Callable[[World], object]] = {
     "sweep_points": lambda w: Benchmarks(w.database, owner="ann", actor="a").points("grid-0"),
     # The runs of an experiment, sorted by what they measured.
     "runs": lambda w: [
-        runs(w.database, parse("experiment:vision-3"), owner=owner, how=by_loss) for owner in OWNERS
+        runs(w.database, parse("experiment:vision-3"), scope=scope, how=by_loss) for scope in SCOPES
     ],
     "run_groups": lambda w: [
-        groups(w.database, parse("experiment:vision-3"), by, owner=owner)
-        for by, owner in product(get_args(GroupedBy), OWNERS)
+        groups(w.database, parse("experiment:vision-3"), by, scope=scope)
+        for by, scope in product(get_args(GroupedBy), SCOPES)
     ],
-    "experiments": lambda w: [experiments(w.database, owner) for owner in OWNERS],
+    "experiments": lambda w: [experiments(w.database, scope) for scope in SCOPES],
     "recent_bundles": lambda w: recent_bundles(w.database, "ann"),
     "overview_ended": lambda w: [
-        OverviewReader(w.database).now(owner=owner, jobs=200, workers=200) for owner in OWNERS
+        OverviewReader(w.database).now(scope=scope, jobs=200, workers=200) for scope in SCOPES
     ],
     "page_workers": lambda w: w.fleet.page(words=["h100"], statuses=[WorkerStatus.BUSY]),
     "worker_named": lambda w: Registry(w.database, actor="user:ann").named("gone-1"),
     "former_worker": lambda w: w.fleet.former(w.former_id),
     "worker_page": lambda w: w.fleet.worker(w.worker_id),
     "worker_jobs": lambda w: w.fleet.jobs(w.worker_id),
-    "worker_attempts": lambda w: [w.fleet.attempts(w.worker_id, owner=o) for o in OWNERS],
+    "worker_attempts": lambda w: [w.fleet.attempts(w.worker_id, scope=s) for s in SCOPES],
     "decisive": lambda w: Queue(w.database, actor="sweeper").runs.whole(),
     "worker_events": lambda w: w.fleet.events(w.worker_id),
 }
@@ -284,7 +284,7 @@ def test_a_report_of_a_day_does_not_read_half_a_year(
     since = "1d" if report.time else None
     reports.rows(name, since=since)
     if report.owned:
-        reports.rows(name, since=since, owner="quiet")
+        reports.rows(name, since=since, scope=["quiet"])
     if report.keys:
         reports.rows(name, since=since, by=report.keys[:1])
     read = {table: rows for plan in seen for table, rows in plan.read().items()}
@@ -322,7 +322,7 @@ SMALL = frozenset({
     "enrolled_worker", "health", "kept_by_owner", "lock_run", "members_among", "own_job",
     "own_lease", "key", "keys",
     "lanes_with_room", "lateness", "latest_checkpoint", "lock_lanes", "lock_slots",
-    "call_in", "deliveries",
+    "call_in", "deliveries", "teams",
     "newest_checkpoints",
     "form", "formed", "grow", "make_partitions", "match", "mend_turns", "missing_uploads",
     "next_worker_id", "new_deliveries", "noticed",

@@ -132,9 +132,9 @@ def test_since_leaves_out_what_was_before(filled: Rig, reports: Reports, name: s
 def test_an_owner_sees_the_own_rows_whole_and_grouped(reports: Reports, name: str) -> None:
     rows = reports.rows(name, count=ALL)
     assert "owner" in REPORTS[name].keys
-    own = reports.rows(name, owner="bob", count=ALL)
+    own = reports.rows(name, scope=["bob"], count=ALL)
     alike(own, [row for row in rows if row["owner"] == "bob"])
-    (group, *none) = reports.rows(name, owner="bob", by=["owner"]) or [{"owner": "bob"}]
+    (group, *none) = reports.rows(name, scope=["bob"], by=["owner"]) or [{"owner": "bob"}]
     assert (group["owner"], none) == ("bob", [])
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_answered_is_refused(reports: Reports) -> None:
     with pytest.raises(ReportColumnUnknown, match="shows the current state"):
         reports.rows("queue_demand", since="7d")
     with pytest.raises(ReportColumnUnknown, match="by owner"):
-        reports.rows("audit", owner="bob")
+        reports.rows("audit", scope=["bob"])
 
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

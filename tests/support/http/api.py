@@ -48,10 +48,14 @@ class Api:
         self.http = httpx.Client(base_url=url, timeout=60)
 
     def key(
-        self, owner: str = "ann", role: Role = Role.SUBMITTER, lasts: timedelta | None = None
+        self,
+        owner: str = "ann",
+        role: Role = Role.SUBMITTER,
+        lasts: timedelta | None = None,
+        **sees: Any,  # noqa: ANN401  a team, or everyone
     ) -> Caller:
         """Create a key and return a caller that uses it."""
-        key_id, text = self.keys.create(owner, role, lasts=lasts)
+        key_id, text = self.keys.create(owner, role, lasts=lasts, **sees)
         return Caller(self, bearer(text), key_id)
 
     def signing_key(self, owner: str = "ann", role: Role = Role.SUBMITTER) -> Signer:

@@ -12,8 +12,10 @@ from uuid import UUID
 from forge_functions.auth import short_token
 from forge_functions.middleware.failures import Failures
 from forge_schema.access.api_keys import Sessions
+from forge_schema.model.admin import TeamChanges
 from forge_schema.model.lease import Fence
 from forge_schema.model.states import Phase, Reason, Role
+from forge_schema.queue.limits import Limits
 from forge_schema.storage.keys import AttemptKeys
 from support.http.api import bearer
 from support.http.http_worker import raw_worker
@@ -36,6 +38,9 @@ class World:
         self.api = api
         self._serial = count()
         self.holder = raw_worker(api, "holder")
+        limits = Limits(api.rig.database, actor="user:root")
+        limits.set_team("vision", TeamChanges(join=["ann", "cem"]))
+        limits.set_team("nlp", TeamChanges(join=["bob"]))
 
     def call(self, kind: str, method: str, path: str, body: object) -> int:
         """Send a request as one kind of caller, and return the answer's status."""
@@ -64,6 +69,7 @@ class World:
             "token": bearer(submitter.post("/api/v1/token")["token"]),
             "signed on": self._signed_on()[1],
             "other owner": self.api.key("bob", Role.SUBMITTER).headers,
+            **self._seeing(),
             "admin": self.admin(),
             "worker": self.holder.headers,
             "other worker": self.other.headers,
@@ -75,6 +81,17 @@ class World:
             "expired": expired.headers
             | self._once_a_worker(lambda w: self._expire("worker", "token_expires_at", w)),
         }
+
+    def _seeing(self) -> dict[str, Headers]:
+        """Return the headers of those who see others' jobs: those of a team, or everyone's."""
+        viewer, submitter = Role.VIEWER, Role.SUBMITTER
+        callers = {
+            "team's viewer": self.api.key("eva", viewer, team="vision"),
+            "other team's viewer": self.api.key("eva", viewer, team="nlp"),
+            "team's submitter": self.api.key("cem", submitter, team="vision"),
+            "viewer of all": self.api.key("eva", viewer, everyone=True),
+        }
+        return {kind: caller.headers for kind, caller in callers.items()}
 
     def admin(self) -> Headers:
         """Return the headers of a new admin's key."""
@@ -136,6 +153,11 @@ class World:
     def spare_key(self) -> str:
         """Return an API key that nobody uses."""
         return self.api.keys.create("eve", Role.VIEWER)[0]
+
+    def team(self) -> str:
+        """Return a team without owners."""
+        Limits(self.api.rig.database, actor="user:root").set_team("audio", TeamChanges())
+        return "audio"
 
     def template(self) -> str:
         """Return a template of ann's, which an earlier request may have removed."""

@@ -39,12 +39,13 @@ COLUMNS: list[Column] = [
     ("SESSION OF", lambda k: k.acts_for or ""),
     ("OWNER", lambda k: k.owner),
     ("ROLE", lambda k: k.role),
+    ("SEES", lambda k: "everyone" if k.everyone else k.team or ""),
     ("SIGNED", lambda k: "yes" if k.signed else ""),
     ("CREATED", lambda k: ago(k.created_at)),
     ("LAST USED", lambda k: ago(k.last_used_at)),
     ("", _state),
 ]
-DROP = ("SESSION OF", "SIGNED", "CREATED", "NAME")
+DROP = ("SESSION OF", "SIGNED", "CREATED", "NAME", "SEES")
 KeyId = Annotated[
     str,
     typer.Argument(
@@ -78,16 +79,28 @@ def create(
         Path | None,
         typer.Option(help="Ed25519 public key; every request must then be signed."),
     ] = None,
+    team: Annotated[
+        str | None,
+        typer.Option(help="Team whose jobs it sees, too.", autocompletion=names.teams),
+    ] = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Let it see all owners' jobs, and change none.")
+    ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Create an API key. It is shown once."""
+    """Create an API key. It is shown once.
+
+    With `--team` or `--everyone` it sees the jobs of others too, and changes only its owner's.
+    """
     lasts = lasting(expires)
     public_key = read_public_key(public_key_file) if public_key_file else None
     with backend_of(context) as backend:
         made = backend.admin.create_key(
-            owner, role.value, name=name, lasts=lasts, public_key=public_key
-        )
-    narration.say(f"API key {made.id} of {owner} with the role {role.value}{_until(lasts)}")
+            owner, role.value, name=name, lasts=lasts, public_key=public_key, team=team,
+            everyone=everyone or None,
+        )  # fmt: skip
+    sees = f", which sees {'everyone' if everyone else f'the team {team}'}" * bool(everyone or team)
+    narration.say(f"API key {made.id} of {owner} with the role {role.value}{sees}{_until(lasts)}")
     narration.say("save it now: it is not stored and cannot be shown again", "dim")
     output.show_one({"id": made.id, "key": made.text}, form, lambda: print(made.text))  # noqa: T201 - the data
 

@@ -119,7 +119,8 @@ def _matching(shared: Services, who: Visitor, which: Which) -> ChosenJobs:
         return ChosenJobs([])
     if which.act == "approve":
         fitting = fitting.having("waits", WaitsFor.APPROVAL)
-    matching = job_pages.page(shared.database, fitting, owner=who.scope, count=MOST)
+    own = None if who.own is None else [who.own]
+    matching = job_pages.page(shared.database, fitting, scope=own, count=MOST)
     jobs = [JobStatus.model_validate(row) for row in matching.jobs]
     return ChosenJobs(jobs, matching.before is not None)
 
@@ -127,7 +128,8 @@ def _matching(shared: Services, who: Visitor, which: Which) -> ChosenJobs:
 def _named(shared: Services, who: Visitor, ids: Sequence[int]) -> ChosenJobs:
     some = [i for i in ids if 0 < i <= LARGEST]
     statuses = shared.service(who).statuses(some) if some else {}
-    return ChosenJobs([statuses[job_id] for job_id in sorted(statuses, reverse=True)])
+    newest = sorted(statuses.items(), reverse=True)
+    return ChosenJobs([job for _, job in newest if who.changes(job.owner)])
 
 
 def _ids(text: str) -> list[int]:

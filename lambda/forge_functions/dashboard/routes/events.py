@@ -9,7 +9,7 @@ from forge_schema.read.audit import NEWEST, AuditFilter, AuditPlace
 from pydantic import Field
 
 from forge_functions.dashboard.page import page
-from forge_functions.dashboard.visit.visitor import RulesByPage
+from forge_functions.dashboard.visit.visitor import ReadsAll
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Shared
 
@@ -22,7 +22,7 @@ Before = Annotated[str | None, Query(pattern=r"^\d{1,18}\.\d{1,18}$")]
 @router.get("/events")
 def events(
     request: Request,
-    who: RulesByPage,
+    who: ReadsAll,
     shared: Shared,
     *,
     actor: Part = "",

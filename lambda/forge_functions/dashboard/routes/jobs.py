@@ -61,7 +61,7 @@ class JobList:
         """The jobs."""
         wanted = self.wanted.seen_by(self.who.owner)
         return job_pages.page(
-            self.shared.database, wanted, owner=self.who.scope, before=self.before
+            self.shared.database, wanted, scope=self.who.scope, before=self.before
         )
 
     @property

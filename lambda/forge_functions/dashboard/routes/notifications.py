@@ -47,8 +47,9 @@ def retry(
     request: Request, who: SubmitsByPage, shared: Shared, delivery: Annotated[UUID, Form()]
 ) -> Response:
     """Send a message that was given up again."""
-    own = shared.service(who).notifications
-    own.retry(ids=[own.delivery(delivery).id])
+    seen = shared.service(who).notifications
+    found = seen.delivery(delivery)
+    seen.retry(ids=[found.id], owner=found.owner)
     return after(request, PAGE, t("The message will be sent again."))
 
 

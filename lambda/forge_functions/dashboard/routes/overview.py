@@ -47,7 +47,7 @@ def _failed(shared: Services, who: Visitor) -> list[Row]:
 
 
 def _newest(shared: Services, who: Visitor, text: str = "") -> list[Row]:
-    return job_pages.page(shared.database, parse(text), owner=who.scope).jobs
+    return job_pages.page(shared.database, parse(text), scope=who.scope).jobs
 
 
 def _chart(now: Overview) -> dict[str, object]:

@@ -20,17 +20,17 @@ Limit = Annotated[int | None, Form(ge=0, le=MOST)]
 
 @router.get("/queues")
 def queues(request: Request, who: SeesPages, shared: Shared, began: After = "") -> Response:
-    """Show a page of queues. Non-admins see only their own jobs in them."""
-    owner = who.scope
+    """Show a page of queues. The numbers are of the jobs that the visitor sees."""
+    scope = who.scope
     database, count = shared.database, overview.PAGE
-    rows = overview.queues(database, owner=owner, after=began, count=count + 1)
+    rows = overview.queues(database, scope=scope, after=began, count=count + 1)
     return page(
         request,
         who,
         "queues.html",
         queues=rows[:count],
         next_after=rows[count - 1]["name"] if len(rows) > count else None,
-        demand=lambda: overview.demand(database, owner=owner),
+        demand=lambda: overview.demand(database, scope=scope),
     )
 
 

@@ -85,7 +85,7 @@ def worker(  # noqa: PLR0917 - the framework passes each by name
     fleet = Fleet(shared.database)
     place = None if before is None else (_aware(before), before_job)
     past = {
-        "attempts": lambda: fleet.attempts(worker_id, owner=who.scope, before=place),
+        "attempts": lambda: fleet.attempts(worker_id, scope=who.scope, before=place),
         "events": lambda: fleet.events(worker_id),
     }
     try:

@@ -55,9 +55,8 @@ def read(shared: Services, text: str) -> Visitor | None:
         return None
     if claims["exp"] <= row["now"].timestamp():
         return None
-    return Visitor(
-        row["owner"],
-        Role(row["role"]),
+    return Visitor.holding(
+        row,
         row["acts_for"],
         session=row["id"],
         csrf=csrf.token(shared, row["id"]),

@@ -38,11 +38,11 @@ def visitor(
     return who
 
 
-def visitor_with(role: Role) -> Callable[[Visitor], Visitor]:
-    """Return a dependency that accepts visitors with this role or a higher one."""
+def visitor_with(role: Role, *, reading: bool = False) -> Callable[[Visitor], Visitor]:
+    """Return a dependency that accepts visitors who `may`."""
 
     def permitted(who: Annotated[Visitor, Depends(visitor)]) -> Visitor:
-        who.require(role)
+        who.require(role, reading=reading)
         return who
 
     return permitted
@@ -52,6 +52,9 @@ SeesPages = Annotated[Visitor, Depends(visitor_with(Role.VIEWER))]
 
 
 SubmitsByPage = Annotated[Visitor, Depends(visitor_with(Role.SUBMITTER))]
+
+
+ReadsAll = Annotated[Visitor, Depends(visitor_with(Role.ADMIN, reading=True))]
 
 
 RulesByPage = Annotated[Visitor, Depends(visitor_with(Role.ADMIN))]

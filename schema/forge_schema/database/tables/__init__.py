@@ -11,6 +11,7 @@ from forge_schema.database.tables.lane import (
     Queue,
     Shape,
     Spending,
+    Team,
 )
 from forge_schema.database.tables.places import (
     Draft,
@@ -92,6 +93,7 @@ __all__ = [
     "Standing",
     "SweepCap",
     "Sweeper",
+    "Team",
     "Template",
     "TestResult",
     "Thinned",

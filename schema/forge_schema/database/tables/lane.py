@@ -101,6 +101,13 @@ class Queue(SQLModel, table=True):
     yields_until: datetime | None = c.moment(null=True)
 
 
+class Team(SQLModel, table=True):
+    """A team of owners; an owner is in one at most."""
+
+    name: str = c.key_string()
+    created_at: datetime = c.moment()
+
+
 class OwnerQuota(SQLModel, table=True):
     """An owner's limits (NULL means none) and weight. Twice the weight is twice the share.
 
@@ -119,9 +126,11 @@ class OwnerQuota(SQLModel, table=True):
             "gpu_hours_per_month >= 0 AND cost_per_month >= 0", name="budgets_not_negative"
         ),
         CheckConstraint("when_spent IN ('warn', 'hold', 'preempt')", name="when_spent_known"),
+        ForeignKeyConstraint(["team"], ["team.name"], name="owner_team", ondelete="SET NULL"),
     )
 
     owner: str = c.key_string()
+    team: str | None = c.string(null=True)
     paused: bool = c.flag()
     max_jobs: int | None = c.integer(null=True)
     max_gpus: int | None = c.integer(null=True)

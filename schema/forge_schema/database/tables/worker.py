@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Index, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, UniqueConstraint, text
 from sqlmodel import SQLModel
 
 from forge_schema.database.tables import columns as c
@@ -118,7 +118,8 @@ class FormerWorker(SQLModel, table=True):
 class ApiKey(SQLModel, table=True):
     """An API key: its owner and its role. Only its SHA-256 is stored.
 
-    A session of a browser `acts_for` another key or a person.
+    A session of a browser `acts_for` another key or a person. A key also sees, and does not change,
+    the jobs of a `team`, or those of `everyone`.
     """
 
     __tablename__ = "api_key"
@@ -126,6 +127,7 @@ class ApiKey(SQLModel, table=True):
         CheckConstraint("role IN ('admin', 'submitter', 'viewer')", name="role_known"),
         CheckConstraint("octet_length(hash) = 32", name="hash_sha256"),
         CheckConstraint("octet_length(public_key) = 32", name="public_key_ed25519"),
+        ForeignKeyConstraint(["team"], ["team.name"], name="key_team", ondelete="SET NULL"),
     )
 
     id: str = c.key_string()
@@ -139,6 +141,8 @@ class ApiKey(SQLModel, table=True):
     last_used_at: datetime | None = c.moment(null=True)
     revoked_at: datetime | None = c.moment(null=True)
     acts_for: str | None = c.string(null=True)
+    team: str | None = c.string(null=True)
+    everyone: bool = c.flag()
 
 
 class Standing(SQLModel, table=True):

@@ -1,9 +1,11 @@
 -- Creates an API key. The id is random, so a repeated call finds its own row.
 WITH made AS (
-    INSERT INTO api_key (id, owner, role, name, hash, public_key, created_at, expires_at)
+    INSERT INTO api_key (
+        id, owner, role, name, hash, public_key, created_at, expires_at, team, everyone
+    )
     VALUES (
         %(id)s, %(owner)s, %(role)s, %(name)s, %(hash)s, %(public_key)s, forge_now(),
-        forge_now() + %(lasts)s::interval
+        forge_now() + %(lasts)s::interval, %(team)s, %(everyone)s
     )
     ON CONFLICT (id) DO NOTHING
     RETURNING id
@@ -12,7 +14,10 @@ told AS (
     INSERT INTO event (at, actor, action, detail)
     SELECT
         forge_now(), %(actor)s, 'key_created',
-        jsonb_build_object('key', id, 'owner', %(owner)s::text, 'role', %(role)s::text)
+        jsonb_strip_nulls(jsonb_build_object(
+            'key', id, 'owner', %(owner)s::text, 'role', %(role)s::text, 'team', %(team)s::text,
+            'everyone', nullif(%(everyone)s::boolean, false)
+        ))
     FROM made
 )
 SELECT id FROM made

@@ -1,8 +1,13 @@
 -- A key or a session that is neither revoked nor expired, nor is the key that the session acts for,
--- whose hash it then has; and the current time.
+-- whose hash and whose view of other owners it then has; and the current time.
 SELECT
     found.id, found.owner, found.role, found.public_key, found.acts_for, found.expires_at,
-    coalesce(key.hash, found.hash) AS hash, forge_now() AS now
+    coalesce(key.hash, found.hash) AS hash, forge_now() AS now,
+    forge_others(
+        found.owner,
+        CASE WHEN key.id IS NULL THEN found.team ELSE key.team END,
+        coalesce(key.everyone, found.everyone)
+    ) AS others
 FROM api_key AS found
 LEFT JOIN api_key AS key
     ON starts_with(found.acts_for, 'key:') AND key.id = substr(found.acts_for, 5)

@@ -1,4 +1,4 @@
--- Deliveries of an owner's notifications or of all, the newest first, before one of them; or one.
+-- Deliveries of some owners' notifications or of all, the newest first, before one of them; or one.
 SELECT
     delivery.id::text AS id, n.name AS notification, n.owner, delivery.event,
     CASE WHEN delivery.event NOT IN ('test', 'worker_offline') THEN subject END AS job_id,
@@ -12,7 +12,7 @@ FROM delivery
 JOIN notification AS n ON n.id = delivery.notification_id
 WHERE delivery.state NOT IN ('new', 'skipped')
     AND (%(delivery_id)s::uuid IS NULL OR delivery.id = %(delivery_id)s)
-    AND (%(owner)s::text IS NULL OR n.owner = %(owner)s)
+    AND (%(scope)s::text[] IS NULL OR n.owner = ANY(%(scope)s::text[]))
     AND (%(name)s::text IS NULL OR n.name = %(name)s)
     AND (%(state)s::text IS NULL OR delivery.state = %(state)s)
     AND (

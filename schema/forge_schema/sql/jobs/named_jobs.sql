@@ -19,7 +19,10 @@ WITH mine AS MATERIALIZED (
 ),
 others AS MATERIALIZED (
     SELECT id, owner, name FROM job
-    WHERE %(everyone)s AND %(nth)s::integer IS NULL AND owner <> %(owner)s AND id > (SELECT max(id) FROM job) - %(look)s::bigint
+    WHERE (%(others)s::text[] IS NULL OR cardinality(%(others)s::text[]) > 0)
+        AND (%(others)s::text[] IS NULL OR owner = ANY(%(others)s::text[]))
+        AND %(nth)s::integer IS NULL AND owner <> %(owner)s
+        AND id > (SELECT max(id) FROM job) - %(look)s::bigint
 ),
 named AS MATERIALIZED (
     SELECT

@@ -1,4 +1,4 @@
--- The notifications of an owner or of all, by name, or one of them; with their waiting and failed
+-- The notifications of some owners or of all, by name, or one of them; with their waiting and failed
 -- deliveries, and why nothing is sent for them.
 SELECT
     n.id, n.owner, n.name, n.kind, n.target, n.events, n.query, n.everyone, n.created_at, n.error,
@@ -12,6 +12,6 @@ SELECT
         SELECT count(*) FROM delivery WHERE delivery.notification_id = n.id AND state = 'failed'
     ) AS failed
 FROM notification AS n
-WHERE (%(owner)s::text IS NULL OR n.owner = %(owner)s)
+WHERE (%(scope)s::text[] IS NULL OR n.owner = ANY(%(scope)s::text[]))
     AND (%(name)s::text IS NULL OR n.name = %(name)s)
 ORDER BY n.owner, n.name

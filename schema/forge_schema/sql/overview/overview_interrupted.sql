@@ -7,8 +7,8 @@ WHERE attempt.finished_at >= %(since)s
         'preempted', 'drained', 'worker_lost', 'gpu_fault', 'storage_failed', 'start_failed'
     )
     AND (
-        %(owner)s::text IS NULL
-        OR attempt.lane_id IN (SELECT id FROM lane WHERE lane.owner = %(owner)s)
+        %(scope)s::text[] IS NULL
+        OR attempt.lane_id IN (SELECT id FROM lane WHERE lane.owner = ANY(%(scope)s::text[]))
     )
 GROUP BY attempt.reason
 ORDER BY attempt.reason

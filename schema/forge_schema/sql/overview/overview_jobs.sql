@@ -1,4 +1,4 @@
--- The running jobs of one owner or of all, the longest-running first: progress, workers by rank, GPUs
+-- The running jobs of some owners or of all, the longest-running first: progress, workers by rank, GPUs
 -- of all of them, and of rank 0 the newest resource sample and the last metrics by name.
 SELECT
     held.job_id, job.name, job.owner, lane.queue, held.attempt, held.job_phase AS phase, held.progress,
@@ -20,8 +20,8 @@ FROM (
     FROM lease
     WHERE lease.rank = 0
         AND (
-            %(owner)s::text IS NULL
-            OR lease.lane_id IN (SELECT id FROM lane WHERE lane.owner = %(owner)s)
+            %(scope)s::text[] IS NULL
+            OR lease.lane_id IN (SELECT id FROM lane WHERE lane.owner = ANY(%(scope)s::text[]))
         )
     ORDER BY lease.claimed_at, lease.job_id
     LIMIT %(count)s

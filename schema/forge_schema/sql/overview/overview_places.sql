@@ -1,10 +1,10 @@
--- The number of waiting and running jobs of one owner or of all, of those that wait for approval,
+-- The number of waiting and running jobs of some owners or of all, of those that wait for approval,
 -- and the GPUs in use.
 WITH mine AS MATERIALIZED (
     SELECT lane.id, shape.gpus
     FROM lane
     JOIN shape ON shape.id = lane.shape_id
-    WHERE %(owner)s::text IS NULL OR lane.owner = %(owner)s
+    WHERE %(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[])
 ),
 leased AS MATERIALIZED (
     SELECT

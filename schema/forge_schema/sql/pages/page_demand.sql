@@ -1,5 +1,5 @@
 -- Demand and supply, the most wanted first: for each shape and queue with waiting or running jobs,
--- of one owner or of all, how many online workers could serve the shape when idle, and how many
+-- of some owners or of all, how many online workers could serve the shape when idle, and how many
 -- such jobs they could run at once. A gang needs room on as many of them as it has `nodes`.
 WITH waiting AS MATERIALIZED (
     SELECT lane_id, count(*) AS jobs FROM ready GROUP BY lane_id
@@ -16,7 +16,7 @@ wanted AS MATERIALIZED (
     LEFT JOIN waiting ON waiting.lane_id = lane.id
     LEFT JOIN held ON held.lane_id = lane.id
     WHERE (waiting.jobs IS NOT NULL OR held.jobs IS NOT NULL)
-        AND (%(owner)s::text IS NULL OR lane.owner = %(owner)s)
+        AND (%(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[]))
     GROUP BY lane.shape_id, lane.queue
     ORDER BY waiting DESC, running DESC, lane.shape_id, lane.queue
     LIMIT %(count)s

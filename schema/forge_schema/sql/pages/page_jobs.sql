@@ -7,7 +7,7 @@ WITH lanes AS MATERIALIZED (
     SELECT lane.id
     FROM lane JOIN shape ON shape.id = lane.shape_id
     WHERE %(in_lanes)s
-        AND (%(owner)s::text IS NULL OR lane.owner = %(owner)s)
+        AND (%(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[]))
         AND (%(owners)s::text[] IS NULL OR lane.owner LIKE ANY(%(owners)s))
         AND (%(queues)s::text[] IS NULL OR lane.queue LIKE ANY(%(queues)s))
         AND NOT EXISTS (
@@ -69,7 +69,7 @@ candidates AS MATERIALIZED (
                 AND job.id < %(before)s::bigint
             ORDER BY job.id DESC LIMIT (SELECT reach FROM span)
         ) AS newest
-        WHERE %(owner)s::text IS NULL OR owner_quota.owner = %(owner)s
+        WHERE %(scope)s::text[] IS NULL OR owner_quota.owner = ANY(%(scope)s::text[])
         UNION
         SELECT newest.id
         FROM owner_quota
@@ -80,7 +80,7 @@ candidates AS MATERIALIZED (
                 AND job.experiment = named.experiment AND job.id < %(before)s::bigint
             ORDER BY job.id DESC LIMIT (SELECT reach FROM span)
         ) AS newest
-        WHERE %(owner)s::text IS NULL OR owner_quota.owner = %(owner)s
+        WHERE %(scope)s::text[] IS NULL OR owner_quota.owner = ANY(%(scope)s::text[])
         UNION
         (
             SELECT job_id FROM ready
@@ -147,7 +147,7 @@ page AS MATERIALIZED (
         SELECT candidate.job_id
         FROM (SELECT job_id FROM candidates ORDER BY job_id DESC) AS candidate
         JOIN job ON job.id = candidate.job_id
-        WHERE (%(owner)s::text IS NULL OR job.owner = %(owner)s)
+        WHERE (%(scope)s::text[] IS NULL OR job.owner = ANY(%(scope)s::text[]))
             AND (
                 (SELECT lane_ids FROM fitting) IS NULL
                 OR job.lane_id = ANY((SELECT lane_ids FROM fitting)::integer[])

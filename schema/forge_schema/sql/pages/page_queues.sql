@@ -1,13 +1,13 @@
--- A page of queues by name: settings, ready and running jobs of one owner or of all, the GPUs in
+-- A page of queues by name: settings, ready and running jobs of some owners or of all, the GPUs in
 -- use, and since when the oldest job has waited. An owner sees only queues they have used.
 WITH page AS MATERIALIZED (
     SELECT queue.name, queue.paused, queue.max_jobs, queue.max_gpus
     FROM queue
     WHERE queue.name > %(after)s
         AND (
-            %(owner)s::text IS NULL
+            %(scope)s::text[] IS NULL
             OR EXISTS (
-                SELECT FROM lane WHERE lane.queue = queue.name AND lane.owner = %(owner)s
+                SELECT FROM lane WHERE lane.queue = queue.name AND lane.owner = ANY(%(scope)s::text[])
             )
         )
     ORDER BY queue.name
@@ -18,7 +18,7 @@ mine AS MATERIALIZED (
     FROM page
     JOIN lane ON lane.queue = page.name
     JOIN shape ON shape.id = lane.shape_id
-    WHERE %(owner)s::text IS NULL OR lane.owner = %(owner)s
+    WHERE %(scope)s::text[] IS NULL OR lane.owner = ANY(%(scope)s::text[])
 ),
 waiting AS MATERIALIZED (
     SELECT

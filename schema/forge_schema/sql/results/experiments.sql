@@ -1,4 +1,4 @@
--- The experiments of an owner or of all, with their newest job, the newest first. Each is found by
+-- The experiments of some owners or of all, with their newest job, the newest first. Each is found by
 -- one look into the index, however many jobs it has.
 WITH RECURSIVE named AS (
     SELECT owner_quota.owner, next.experiment
@@ -8,7 +8,7 @@ WITH RECURSIVE named AS (
         WHERE job.owner = owner_quota.owner AND job.experiment IS NOT NULL
         ORDER BY job.experiment LIMIT 1
     ) AS next
-    WHERE %(owner)s::text IS NULL OR owner_quota.owner = %(owner)s
+    WHERE %(scope)s::text[] IS NULL OR owner_quota.owner = ANY(%(scope)s::text[])
     UNION ALL
     SELECT named.owner, next.experiment
     FROM named

@@ -42,7 +42,7 @@ def test_a_search_killed_in_the_middle_goes_on_where_it_was(process: Bed, tmp_pa
     job = ("--idempotency-key", "k", "--no-install", "--memory", "64MiB")
     program = ("--", process.python, "train.py", "{x}")
     with forge.started(*ask, *how, *job, *program) as driver:
-        eventually(lambda: [one for one in process.jobs.jobs(owner="ann") if one["finished_at"]])
+        eventually(lambda: [one for one in process.jobs.jobs(scope=["ann"]) if one["finished_at"]])
         driver.kill()
         said = driver.communicate()[1]
     sweep = next(line for line in said.splitlines() if line.startswith("search "))

@@ -20,7 +20,7 @@ from forge_functions.auth import short_token
 from forge_functions.auth.authentication import AsViewer, by_key
 from forge_functions.dashboard.page import after, page
 from forge_functions.dashboard.visit import csrf, session
-from forge_functions.dashboard.visit.visitor import RulesByPage, SeesPages, local
+from forge_functions.dashboard.visit.visitor import ReadsAll, RulesByPage, SeesPages, local
 from forge_functions.errors import Refused
 from forge_functions.lazy_routes import LazyRouter
 from forge_functions.services import Services, Shared
@@ -190,7 +190,7 @@ def _taken(shared: Services, claims: dict[str, object]) -> bool:
 
 
 @router.get("/keys")
-def keys(request: Request, who: RulesByPage, shared: Shared) -> Response:
+def keys(request: Request, who: ReadsAll, shared: Shared) -> Response:
     """Show the keys and the sessions that are valid, newest first."""
     api_keys = shared.service(who).admin.api_keys()
     valid = [

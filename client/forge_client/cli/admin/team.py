@@ -1,0 +1,61 @@
+"""`forge team`: teams of owners, for admins."""
+
+from typing import Annotated
+
+import typer
+from forge_schema.model.admin import Team, TeamChanges
+
+from forge_client.cli.options import names
+from forge_client.cli.options.command_line import VerbNames
+from forge_client.cli.options.session import backend_of
+from forge_client.cli.options.values import FormatOption
+from forge_client.cli.show import narration, output
+from forge_client.cli.show.output import Column, Format
+
+app = typer.Typer(cls=VerbNames, no_args_is_help=True, help="Teams of owners: join, leave, list.")
+COLUMNS: list[Column] = [
+    ("TEAM", lambda t: t.name),
+    ("OWNERS", lambda t: ", ".join(t.owners)),
+]
+TeamName = Annotated[
+    str, typer.Argument(metavar="TEAM", help="The team's name.", autocompletion=names.teams)
+]
+Owners = Annotated[list[str], typer.Argument(metavar="OWNER…", help="Owners of jobs.")]
+
+
+@app.callback()
+def teams() -> None:
+    """Manage teams. An owner is in one team at most."""
+
+
+@app.command("list")
+def list_teams(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
+    """List the teams with their owners."""
+    with backend_of(context) as backend:
+        output.show(backend.admin.teams(), COLUMNS, form)
+
+
+@app.command()
+def join(context: typer.Context, team: TeamName, owners: Owners) -> None:
+    """Put owners into a team, which is made if it is new; they leave the team before."""
+    _change(context, team, TeamChanges(join=owners))
+
+
+@app.command()
+def leave(context: typer.Context, team: TeamName, owners: Owners) -> None:
+    """Take owners out of a team."""
+    _change(context, team, TeamChanges(leave=owners))
+
+
+@app.command()
+def remove(context: typer.Context, team: TeamName) -> None:
+    """Remove a team. Its owners and their jobs stay; keys see only their own owner's jobs then."""
+    with backend_of(context) as backend:
+        backend.admin.remove_team(team)
+    narration.say(f"team {team} removed")
+
+
+def _change(context: typer.Context, team: str, changes: TeamChanges) -> None:
+    with backend_of(context) as backend:
+        now: Team = backend.admin.change_team(team, changes)
+    narration.say(f"team {team}: {', '.join(now.owners) or 'nobody'}")

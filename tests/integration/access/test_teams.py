@@ -1,0 +1,104 @@
+"""Teams: who sees the jobs of others, and changes none of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forge_client import Client
+from forge_client.errors import ClientError
+from forge_schema.model.states import Role
+from support.http.guest import Guest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.http.api import Api, Caller
+
+TEAMS, JOBS = "/api/v1/admin/teams", "/api/v1/queue/jobs"
+
+
+@pytest.fixture
+def root(api: Api) -> Caller:
+    root = api.key("root", Role.ADMIN)
+    root.call("PATCH", f"{TEAMS}/nlp", {"join": ["ann", "ben"]})
+    root.call("PATCH", f"{TEAMS}/vision", {"join": ["cleo"]})
+    return root
+
+
+@pytest.fixture
+def jobs(api: Api) -> dict[str, int]:
+    return {owner: api.rig.submit(owner=owner, name=owner) for owner in ("ann", "ben", "cleo")}
+
+
+def seen(caller: Caller) -> list[str]:
+    return sorted(job["owner"] for job in caller.get(JOBS)["items"])
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_key_sees_its_team_as_it_is_now(api: Api, root: Caller) -> None:
+    eva = api.key("eva", Role.VIEWER, team="nlp")
+    assert seen(eva) == ["ann", "ben"]
+    root.call("PATCH", f"{TEAMS}/nlp", {"leave": ["ben"]})
+    root.call("PATCH", f"{TEAMS}/nlp", {"join": ["cleo"]})
+    assert seen(eva) == ["ann", "cleo"]
+    listed = {team["name"]: team["owners"] for team in root.get(TEAMS)["items"]}
+    assert listed == {"nlp": ["ann", "cleo"], "vision": []}
+    root.call("DELETE", f"{TEAMS}/nlp")
+    assert seen(eva) == []
+    assert root.call("DELETE", f"{TEAMS}/nlp").status_code == 404
+
+
+@pytest.mark.usefixtures("root")
+def test_acts_on_many_jobs_leave_those_that_are_only_seen(api: Api, jobs: dict[str, int]) -> None:
+    ben = api.key("ben", Role.SUBMITTER, team="nlp")
+    assert seen(ben) == ["ann", "ben"]
+    answer = ben.post("/api/v1/queue/cancel", {"job_ids": [*jobs.values()]})
+    assert (answer["cancelled"], answer["absent"]) == (1, 2)
+    refused = ben.call("POST", f"{JOBS}/{jobs['ann']}/cancel")
+    assert refused.status_code == 403
+    assert "you may see it, and not change it" in refused.text
+    assert ben.call("POST", f"{JOBS}/{jobs['cleo']}/cancel").status_code == 404
+
+
+@pytest.mark.usefixtures("root")
+def test_a_session_sees_what_its_key_sees(api: Api, jobs: dict[str, int]) -> None:
+    guest = Guest(api).login("eva", Role.VIEWER, team="nlp")
+    page = guest.page("/jobs")
+    assert [f'href="/jobs/{job}"' in page for job in jobs.values()] == [True, True, False]
+    assert "/cancel" not in guest.page(f"/jobs/{jobs['ann']}")
+    guest.close()
+
+
+def test_a_key_has_one_view_and_a_team_that_exists(root: Caller) -> None:
+    def refused(**fields: object) -> tuple[int, str]:
+        answer = root.call("POST", "/api/v1/admin/keys", {"owner": "eva", **fields})
+        return answer.status_code, answer.json()["code"]
+
+    assert refused(role="viewer", team="nowhere") == (404, "team_not_found")
+    assert refused(role="admin", team="nlp") == (422, "option_invalid")
+    assert refused(role="viewer", team="nlp", everyone=True) == (422, "option_invalid")
+
+
+@pytest.fixture
+def professor(api: Api, root: Caller) -> Iterator[Client]:
+    made = root.post("/api/v1/admin/keys", {"owner": "prof", "role": "viewer", "everyone": True})
+    with Client(url=api.url, api_key=made["token"]) as client:
+        yield client
+
+
+def test_who_sees_everyone_reads_all_and_changes_nothing(
+    professor: Client, jobs: dict[str, int]
+) -> None:
+    assert {job.owner for job in professor.jobs()} == set(jobs)
+    job = professor.job(jobs["ann"])
+    assert (job.id, job.status().owner) == (jobs["ann"], "ann")
+    assert job.explain().owner == "ann"
+    assert [team.name for team in professor.teams()] == ["nlp", "vision"]
+    keys = professor.keys()
+    assert sorted(key.owner for key in keys) == ["prof", "root"]
+    assert "queue_demand" in professor.reports()
+    with pytest.raises(ClientError, match="needs the role"):
+        job.cancel()
+    with pytest.raises(ClientError, match="needs the role"):
+        professor.change_team("nlp", join=["prof"])
